@@ -1,0 +1,85 @@
+"""Everything paretune raises on purpose, one tree:
+
+    ParetuneError              exit code  what the caller should do
+    ├── BadInput                   2      change the request: nothing was launched
+    ├── TrackingUnavailable        2      start or repair the tracking server, then try again
+    ├── JobFailed                  3      read the reason; the job ran and did not finish
+    │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
+    ├── BudgetRefused              4      raise the budget or lower the worst case
+    └── Interrupted              130      nothing: everything this command started has been stopped
+
+Any other exception that reaches a user is a bug of paretune.
+"""
+
+from collections.abc import Sequence
+
+
+class ParetuneError(Exception):
+    """Root of the tree. ``exit_code`` is what the command line ends with."""
+
+    exit_code = 3
+
+
+class BadInput(ParetuneError):
+    """The request cannot be carried out as written; nothing was launched.
+
+    ``faults`` holds one sentence per fault: the rule, the value, what is allowed, the next step.
+    """
+
+    exit_code = 2
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        if len(self.faults) == 1:
+            return self.faults[0]
+        return "\n".join([f"{len(self.faults)} faults:", *(f"  - {fault}" for fault in self.faults)])
+
+
+class TrackingUnavailable(ParetuneError):
+    """The MLflow tracking server or store does not answer; nothing was launched."""
+
+    exit_code = 2
+
+
+class JobFailed(ParetuneError):
+    """A job ended without a result. Carries what a person needs to find out why.
+
+    Args:
+        job_name: name of the job.
+        reason: one sentence.
+        log_tail: the last lines of the job's log.
+        where: path or address of the whole log.
+    """
+
+    exit_code = 3
+
+    def __init__(self, job_name: str, reason: str, log_tail: Sequence[str] = (), where: str = "") -> None:
+        self.job_name = job_name
+        self.reason = reason
+        self.log_tail = tuple(log_tail)
+        self.where = where
+        lines = [f"job {job_name} failed: {reason}"]
+        if self.log_tail:
+            lines += ["last lines of its log:", *(f"    {line}" for line in self.log_tail)]
+        if where:
+            lines.append(f"whole log: {where}")
+        super().__init__("\n".join(lines))
+
+
+class OutOfMemory(JobFailed):
+    """The job ran out of memory even at the smallest per-device batch that keeps the global batch size."""
+
+
+class BudgetRefused(ParetuneError):
+    """The job's worst case does not fit the money it may cost; nothing was launched."""
+
+    exit_code = 4
+
+
+class Interrupted(ParetuneError):
+    """Ctrl-C, SIGTERM, or the process that started this command is gone."""
+
+    exit_code = 130

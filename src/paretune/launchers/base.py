@@ -1,0 +1,114 @@
+"""The seam between paretune and the places where jobs run: `Launcher` and `Job`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from paretune.catalog import Price
+from paretune.clock import Clock
+from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec import JobSpec
+
+
+class JobState(Enum):
+    """Where a job is in its life. The three terminal states stick."""
+
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended and its state will not change any more."""
+        return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
+
+
+class Job(ABC):
+    """One training on one cluster. Made by a launcher, never by hand.
+
+    Every method may be called from the process that submitted the job or from one that attached to it. None blocks.
+    """
+
+    name: str
+
+    @abstractmethod
+    def state(self) -> JobState:
+        """The state now. Once terminal, always the same."""
+
+    @abstractmethod
+    def events(self) -> list[Event]:
+        """Events since this object was last asked, oldest first; each is given once. After the end, the rest."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask the job to checkpoint and stop; a job that has ended is left alone. Poll `state` until it is terminal."""
+
+    @abstractmethod
+    def report(self) -> JobReport | None:
+        """What came out; None unless the state is COMPLETED."""
+
+    @abstractmethod
+    def failure(self) -> tuple[FailureKind, str] | None:
+        """Kind and one sentence; None unless the state is FAILED."""
+
+    @abstractmethod
+    def seconds(self) -> float:
+        """Wall time from the start to the end, or to now; this is also what is billed per instance."""
+
+    @abstractmethod
+    def log_tail(self, lines: int = 15) -> list[str]:
+        """The last lines the job printed."""
+
+    @abstractmethod
+    def log_location(self) -> str:
+        """Where the whole log is."""
+
+    @abstractmethod
+    def model_location(self) -> str:
+        """Where the trained model is, once the state is COMPLETED."""
+
+
+class Launcher(ABC):
+    """A place where jobs run."""
+
+    name: str
+
+    @abstractmethod
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        """Start a job, or adopt the one that has this name already: a job is never started twice.
+
+        Args:
+            document: what to train; its `job_name` is the job's identity.
+            inputs: the prepared rows and the model to start from.
+
+        Raises:
+            ParetuneError: the job could not be started.
+        """
+
+    @abstractmethod
+    def attach(self, job_name: str) -> Job | None:
+        """The job of that name, whoever started it; None when there is none."""
+
+    @abstractmethod
+    def price(self, spec: JobSpec) -> Price | None:
+        """The hourly price of one instance of this job's cluster; None when it is not known."""
+
+
+def watch(job: Job, *, clock: Clock, interval_s: float, check: Callable[[], None]) -> Iterator[list[Event]]:
+    """The job's events as they come, until it has ended; the last batch comes after the end.
+
+    Args:
+        job: the job to watch.
+        clock: sleeps between two looks.
+        interval_s: seconds between two looks.
+        check: called before each look; what it raises ends the watching, not the job.
+    """
+    while True:
+        check()
+        ended = job.state().is_terminal
+        yield job.events()
+        if ended:
+            return
+        clock.sleep(interval_s)

@@ -1,0 +1,71 @@
+"""Names of what is recorded, each with its unit, and the formulas behind the derived ones.
+
+A metric that cannot be known is absent: never 0, never NaN.
+"""
+
+import math
+
+F1 = "f1"
+"""Macro F1 on the validation split of the returned model."""
+THROUGHPUT_SAMPLES = "throughput_samples_per_second"
+"""Training samples per second over all devices in steady state: warm-up steps and evaluation excluded."""
+THROUGHPUT_TOKENS = "throughput_tokens_per_second"
+"""The same in tokens of text; padding is not counted."""
+TRAIN_SECONDS = "train_seconds"
+"""Wall time of the training loop, evaluation and checkpoints excluded."""
+JOB_SECONDS = "job_seconds"
+"""Wall time of the job, from its start to its end."""
+BILLABLE_SECONDS = "billable_seconds"
+"""Seconds billed per instance."""
+COST_USD = "cost_usd"
+"""Billable seconds x instance count x hourly price / 3600."""
+MFU = "mfu"
+"""Model FLOPs utilisation: share of the devices' peak that went into the model's own arithmetic."""
+PEAK_MEMORY_GIB = "peak_memory_gib"
+"""Highest memory of one device; on a CPU, resident memory of the largest process."""
+EVAL_LOSS = "eval_loss"
+"""Mean cross-entropy in nats on the validation split."""
+PERPLEXITY = "perplexity"
+"""exp(eval_loss) of a causal language model."""
+BASELINE_MAJORITY = "baseline_f1_majority"
+"""Macro F1 of always answering the most frequent class, same validation split."""
+BASELINE_TFIDF = "baseline_f1_tfidf"
+"""Macro F1 of TF-IDF and logistic regression, same training and validation rows."""
+TRAINABLE_PARAMETERS = "trainable_parameters"
+"""Parameters that the optimiser may change."""
+TRUNCATED_SHARE = "truncated_share"
+"""Share of training rows longer than max_seq_length."""
+
+
+def cost_usd(billable_seconds: float, instance_count: int, usd_per_hour: float) -> float:
+    """Dollars of a job. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""
+    return billable_seconds * instance_count * usd_per_hour / 3600
+
+
+def perplexity(eval_loss: float) -> float | None:
+    """exp(mean negative log-likelihood per token in nats); None where it overflows a float."""
+    try:
+        return math.exp(eval_loss)
+    except OverflowError:
+        return None
+
+
+def training_flops(
+    *, parameters: int, trained_share: float, tokens: int, layers: int, hidden_size: int, mean_length: float
+) -> float:
+    """Floating-point operations of a forward and backward pass over `tokens`.
+
+    2 x parameters a token forward, 4 backward (2 where weights get no gradient), plus 12 x layers x hidden size x
+    sequence length for the attention matrices (Chowdhery et al., arXiv 2204.02311, appendix B).
+
+    Args:
+        parameters: weights that multiply every token; embedding tables are looked up, not multiplied.
+        trained_share: share of `parameters` that gets gradients, 0 to 1.
+        tokens: tokens of text, padding excluded.
+        layers: transformer blocks.
+        hidden_size: width of a block.
+        mean_length: mean tokens per sequence.
+    """
+    matrices = (4 + 2 * trained_share) * parameters
+    attention = 12 * layers * hidden_size * mean_length
+    return (matrices + attention) * tokens

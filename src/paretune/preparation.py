@@ -1,0 +1,67 @@
+"""Have the training wing check and prepare a job's inputs, in a process of its own: torch stays out of this one."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from paretune.clock import Clock
+from paretune.container import JobInputs, PreparedDataset, write_json
+from paretune.errors import BadInput, JobFailed
+from paretune.interruption import Interruption
+from paretune.spec import JobSpec
+
+_POLL_S = 0.1
+
+
+def prepare(
+    spec: JobSpec, *, home: Path, clock: Clock, environment: Mapping[str, str], interruption: Interruption
+) -> JobInputs:
+    """The prepared data set and the model's folder for `spec`; taken from `home` when an earlier job had the same.
+
+    Raises:
+        BadInput: everything that is wrong with the model, the data and the machine, at once.
+        Interrupted: somebody wants to stop; the preparing process has been ended.
+        JobFailed: the preparing process broke, which is a bug or a full disk.
+    """
+    if spec.entry_script is not None:
+        if not Path(spec.entry_script).expanduser().is_file():
+            raise BadInput([f"entry_script {spec.entry_script} does not exist (looked from {Path.cwd()})"])
+        return JobInputs()
+    with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
+        write_json(request, spec.as_text())
+        command = [sys.executable, "-m", "paretune.training.prepare", str(request), str(home / "datasets"), str(answer)]
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**environment, "TOKENIZERS_PARALLELISM": "true"},
+            )
+        try:
+            while child.poll() is None:
+                interruption.check()
+                clock.sleep(_POLL_S)
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if not answer.exists():
+            tail = log.read_text(errors="replace").splitlines()
+            raise JobFailed("preparation", _reason(tail, child.returncode), tail[-15:])
+        found = json.loads(answer.read_text())
+    if "faults" in found:
+        raise BadInput(found["faults"])
+    return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
+
+
+def _reason(log: list[str], code: int) -> str:
+    if any("No space left on device" in line for line in log):
+        return f"the disk is full: make room in {os.environ.get('PARETUNE_HOME', '.paretune')} or set PARETUNE_HOME"
+    return log[-1] if log else f"it ended with exit code {code}"

@@ -1,0 +1,96 @@
+"""What a person reads in the terminal: progress while a job runs, a short table at its end."""
+
+import sys
+from collections.abc import Mapping
+from typing import TextIO
+
+from tqdm import tqdm
+
+from paretune import metrics
+from paretune.container import Event
+from paretune.launch import Outcome
+
+
+class ProgressPrinter:
+    """A bar in a terminal; in a log file only evaluations and messages, one line each.
+
+    Args:
+        stream: where to print; standard error by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._bar: tqdm | None = None
+
+    def __call__(self, events: list[Event]) -> None:
+        """Show what these events tell."""
+        for event in events:
+            if self._stream.isatty():
+                self._draw(event)
+            evaluation = {name: value for name, value in event.metrics.items() if name.startswith("eval/")}
+            if event.message or evaluation:
+                self._line(event.message or _evaluation(event.step, evaluation))
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _draw(self, event: Event) -> None:
+        if event.total_steps is None:
+            return
+        if self._bar is None:
+            self._bar = tqdm(total=event.total_steps, unit="step", desc="training", file=self._stream, leave=False)
+        self._bar.update(event.step - self._bar.n)
+        if "train/loss" in event.metrics:
+            self._bar.set_postfix(loss=f"{event.metrics['train/loss']:.3f}")
+
+    def _line(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.write(text, file=self._stream)
+        else:
+            print(text, file=self._stream, flush=True)
+
+
+def _evaluation(step: int, values: dict[str, float]) -> str:
+    shown = ", ".join(
+        f"{name.removeprefix('eval/')} {value:.4f}" for name, value in values.items() if name != "eval/epoch"
+    )
+    return f"step {step}: {shown}"
+
+
+def summary(outcome: Outcome) -> str:
+    """The table at the end of a job: quality against baselines, speed, seconds, cost, and where to look."""
+    found = outcome.metrics
+    rows = [
+        ("F1 (macro, validation)", _number(found, metrics.F1, ".4f")),
+        ("  TF-IDF + logistic regression", _number(found, metrics.BASELINE_TFIDF, ".4f")),
+        ("  most frequent class", _number(found, metrics.BASELINE_MAJORITY, ".4f")),
+        ("F1 (macro, test)", _number(found, "test_f1", ".4f")),
+        ("perplexity", _number(found, metrics.PERPLEXITY, ".2f")),
+        ("throughput", _number(found, metrics.THROUGHPUT_SAMPLES, ",.1f", " samples/s")),
+        ("training", _number(found, metrics.TRAIN_SECONDS, ",.1f", " s")),
+        ("whole job", _number(found, metrics.JOB_SECONDS, ",.1f", " s")),
+        ("cost", _cost(outcome)),
+        ("truncated texts", _number(found, metrics.TRUNCATED_SHARE, ".1%")),
+        ("model", outcome.model),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {value}" for name, value in rows if value]
+    lines += ["", f"  {outcome.open_command}"]
+    if outcome.has_gap:
+        lines.append("  MLflow was away: this run's record has gaps; the job's own files are complete")
+    return "\n".join(["", f"job {outcome.job_name}", *lines])
+
+
+def _number(found: Mapping[str, float], name: str, form: str, unit: str = "") -> str:
+    value = found.get(name)
+    return "" if value is None else f"{value:{form}}{unit}"
+
+
+def _cost(outcome: Outcome) -> str:
+    value = outcome.metrics.get(metrics.COST_USD)
+    if value is None or outcome.price is None:
+        return "unknown: no price"
+    return f"{value:.5f} USD ({outcome.price.source.partition(';')[0]}, {outcome.price.usd_per_hour:g} USD per hour)"

@@ -1,0 +1,187 @@
+"""The only door to MLflow: one `Run` object per recorded run.
+
+Writing is idempotent, so that a run can be filled again from a job's files; and a server that goes away while a job
+runs costs nothing but a delay, because what could not be written is kept and tried again.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+from urllib.parse import urlsplit
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+from paretune.clock import Clock
+from paretune.container import Event
+from paretune.errors import TrackingUnavailable
+
+_LONGEST_PARAM = 6000  # characters; MLflow's limit
+_LONGEST_TAG = 8000
+_BATCH = 500  # metrics per request; MLflow takes 1000
+_PROBE_TIMEOUT_S = 5.0
+
+
+class RunStatus(Enum):
+    """How a run ended, in MLflow's words."""
+
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+
+
+class Tracking:
+    """The MLflow tracking server or store that MLflow's own settings name.
+
+    Args:
+        environment: MLFLOW_RUN_ID, MLFLOW_EXPERIMENT_ID and MLFLOW_EXPERIMENT_NAME are read from it.
+        clock: for time stamps of late metrics.
+
+    Raises:
+        TrackingUnavailable: it does not answer. Nothing has been launched then.
+    """
+
+    def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
+        # MLflow retries a dead server for minutes; a job that runs meanwhile wants to be watched.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        self.uri = mlflow.get_tracking_uri()
+        self._environment = environment
+        self._clock = clock
+        self._probe()
+        self._client = MlflowClient()
+        try:
+            self._experiment = self._experiment_id()
+        except (MlflowException, OSError) as error:
+            raise TrackingUnavailable(f"the MLflow store at {self._shown()} cannot be used: {error}") from error
+
+    def begin(self, name: str) -> "Run":
+        """The run that `mlflow run` has opened for this command, or a new one called `name`."""
+        run_id = self._environment.get("MLFLOW_RUN_ID")
+        if run_id is None:
+            run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
+        return Run(self._client, run_id, self._clock)
+
+    def run(self, run_id: str) -> "Run":
+        """A run that is there already."""
+        return Run(self._client, run_id, self._clock)
+
+    def open_command(self, run_id: str) -> str:
+        """What to type or open to look at a run."""
+        place = f"#/experiments/{self._experiment}/runs/{run_id}"
+        if self.uri.startswith("http"):
+            return f"{self._shown()}/{place}"
+        return f"mlflow ui --backend-store-uri {self.uri}    then open http://127.0.0.1:5000/{place}"
+
+    def _experiment_id(self) -> str:
+        if "MLFLOW_EXPERIMENT_ID" in self._environment:
+            return self._environment["MLFLOW_EXPERIMENT_ID"]
+        name = self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default")
+        found = self._client.get_experiment_by_name(name)
+        return str(found.experiment_id if found is not None else self._client.create_experiment(name))
+
+    def _probe(self) -> None:
+        address = urlsplit(self.uri)
+        if not address.scheme.startswith("http"):
+            return
+        port = address.port or (443 if address.scheme == "https" else 80)
+        try:
+            socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
+        except OSError as error:
+            raise TrackingUnavailable(
+                f"the MLflow tracking server at {self._shown()} does not answer ({error}): start it or change "
+                "MLFLOW_TRACKING_URI; nothing was launched"
+            ) from error
+
+    def _shown(self) -> str:
+        """The address without a password in it."""
+        address = urlsplit(self.uri)
+        return self.uri.replace(f"{address.username}:{address.password}@", "") if address.password else self.uri
+
+
+class Run:
+    """One MLflow run. Writing never raises because the server is away: `has_gap` tells that something is missing.
+
+    Metrics that could not be written are kept and written with the next ones; the rest must be written again.
+    """
+
+    def __init__(self, client: MlflowClient, run_id: str, clock: Clock) -> None:
+        self.run_id = run_id
+        self._client = client
+        self._clock = clock
+        self._waiting: list[Metric] = []
+        self._last_step: dict[str, int] = {}
+        self.has_gap = False
+
+    def log_params(self, params: Mapping[str, str]) -> None:
+        """Record parameters. One that `mlflow run` has recorded, in the user's own spelling, is left as it is."""
+        self._try(lambda: self._log_new_params(params))
+
+    def set_tags(self, tags: Mapping[str, str | None]) -> None:
+        """Set tags; None leaves a tag absent."""
+        rows = [RunTag(name, text[:_LONGEST_TAG]) for name, text in tags.items() if text is not None]
+        self._try(lambda: self._client.log_batch(self.run_id, tags=rows))
+
+    def log_events(self, events: Iterable[Event]) -> None:
+        """Add the events' metrics to the curves; a step that a curve has already passed is not written twice."""
+        for event in events:
+            for name, value in event.metrics.items():
+                if event.step > self._last(name):
+                    self._last_step[name] = event.step
+                    self._waiting.append(Metric(name, value, int(event.time * 1000), event.step))
+        self._flush()
+
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Record headline values, at step 0."""
+        now = int(self._clock.now() * 1000)
+        self._waiting += [Metric(name, float(value), now, 0) for name, value in metrics.items()]
+        self._flush()
+
+    def log_text(self, text: str, path: str) -> None:
+        """Store a text as an artifact."""
+        self._try(lambda: self._client.log_text(self.run_id, text, path))
+
+    def log_figure(self, figure: Any, path: str) -> None:
+        """Store a matplotlib figure as an artifact."""
+        self._try(lambda: self._client.log_figure(self.run_id, figure, path))
+
+    def end(self, status: RunStatus) -> None:
+        """Close the run."""
+        self._try(lambda: self._client.set_terminated(self.run_id, status.value))
+
+    def _log_new_params(self, params: Mapping[str, str]) -> None:
+        known = self._client.get_run(self.run_id).data.params
+        fresh = [Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if name not in known]
+        for start in range(0, len(fresh), 100):
+            self._client.log_batch(self.run_id, params=fresh[start : start + 100])
+
+    def _last(self, name: str) -> int:
+        if name not in self._last_step:
+            try:
+                history = self._client.get_metric_history(self.run_id, name)
+            except (MlflowException, OSError):
+                history = []
+            self._last_step[name] = max((point.step for point in history), default=-1)
+        return self._last_step[name]
+
+    def _flush(self) -> None:
+        while self._waiting:
+            batch = self._waiting[:_BATCH]
+            if not self._try(lambda batch=batch: self._client.log_batch(self.run_id, metrics=batch)):
+                return
+            del self._waiting[: len(batch)]
+
+    def _try(self, write: Any) -> bool:
+        try:
+            write()
+        except (MlflowException, OSError) as error:
+            if not self.has_gap:
+                logging.getLogger(__name__).warning("MLflow does not answer; the job goes on: %s", error)
+            self.has_gap = True
+            return False
+        return True

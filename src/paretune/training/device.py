@@ -1,0 +1,118 @@
+"""What this process trains on: device, number format, peak arithmetic rate, memory."""
+
+import os
+import platform
+import resource
+from pathlib import Path
+
+import torch
+
+from paretune.spec import JobSpec
+
+# Dense tensor-core rate in bf16 or fp16 with fp32 accumulation, FLOP/s; NVIDIA data sheets, read 2026-11-20.
+_PEAK_FLOPS = {
+    "B200": 2.25e15,
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10G": 70e12,
+    "V100": 125e12,
+    "T4": 65e12,
+}
+
+
+def has_gpu() -> bool:
+    """Whether a CUDA device is there."""
+    return torch.cuda.is_available()
+
+
+def has_bf16() -> bool:
+    """Whether the device multiplies bf16 natively; emulation does not count, for it is slower than fp32."""
+    if has_gpu():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def choose_precision(asked: str) -> str:
+    """`fp32`, `bf16` or `fp16`; `auto` is bf16 where the device has it."""
+    if asked != "auto":
+        return asked
+    return "bf16" if has_bf16() else "fp32"
+
+
+def device_name() -> str:
+    """The GPU's name, or the processor's."""
+    if has_gpu():
+        return torch.cuda.get_device_name()
+    for line in _cpuinfo().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def peak_flops(precision: str) -> float | None:
+    """Peak FLOP/s of one device in this precision; None where it is not known."""
+    if not has_gpu() or precision == "fp32":
+        return None
+    words = torch.cuda.get_device_name().replace("-", " ").split()
+    return next((rate for name, rate in _PEAK_FLOPS.items() if name in words), None)
+
+
+def peak_memory_gib() -> float:
+    """Highest memory so far: allocated on the GPU, or resident in this process."""
+    if has_gpu():
+        return torch.cuda.max_memory_allocated() / 2**30
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+def synchronize() -> None:
+    """Wait until the device has done what it was given, so that a clock read after it means something."""
+    if has_gpu():
+        torch.cuda.synchronize()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that the GPU's or the machine's memory did not suffice."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text)
+
+
+def device_faults(spec: JobSpec) -> list[str]:
+    """Why this machine cannot run the job; empty if it can."""
+    faults = []
+    if spec.precision == "bf16" and not has_bf16():
+        faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
+    if spec.precision == "fp16" and not has_gpu():
+        faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
+    places = torch.cuda.device_count() if has_gpu() else len(_cores())
+    if spec.instance_count > places:
+        what = "GPUs" if has_gpu() else "processor cores"
+        faults.append(
+            f"instance_count must be at most {places} here, one per process ({what}), got {spec.instance_count}"
+        )
+    return faults
+
+
+def _cores() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _cpuinfo() -> str:
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else ""
+
+
+def _cpu_flags() -> set[str]:
+    return {
+        flag
+        for line in _cpuinfo().splitlines()
+        if line.lower().startswith(("flags", "features"))
+        for flag in line.partition(":")[2].split()
+    }

@@ -1,0 +1,84 @@
+"""The Hugging Face hub: names that moved, whether it answers, and what its errors mean."""
+
+import os
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+# Data sets whose one-word names current `datasets` releases refuse (huggingface/datasets#8612), with the names the hub
+# redirects them to.
+MOVED_DATASETS = {
+    "ag_news": "fancyzhx/ag_news",
+    "amazon_polarity": "fancyzhx/amazon_polarity",
+    "dbpedia_14": "fancyzhx/dbpedia_14",
+    "emotion": "dair-ai/emotion",
+    "glue": "nyu-mll/glue",
+    "imdb": "stanfordnlp/imdb",
+    "rotten_tomatoes": "cornell-movie-review-data/rotten_tomatoes",
+    "sst2": "stanfordnlp/sst2",
+    "tweet_eval": "cardiffnlp/tweet_eval",
+    "wikitext": "Salesforce/wikitext",
+    "yelp_polarity": "fancyzhx/yelp_polarity",
+    "yelp_review_full": "Yelp/yelp_review_full",
+}
+
+
+def endpoint() -> str:
+    """Address of the hub: HF_ENDPOINT, or the public one."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def go_offline_if_unreachable(timeout_s: float = 5.0) -> None:
+    """Work from the cache when the hub does not accept connections, instead of minutes of retries per file.
+
+    Sets HF_HUB_OFFLINE for this process. Must run before `datasets`, `transformers` or `huggingface_hub` is imported:
+    they read it at import. Behind a proxy nothing is probed.
+    """
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
+        return
+    address = urlsplit(endpoint())
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname or "", port), timeout=timeout_s).close()
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def is_offline() -> bool:
+    """Whether the hub is not asked: switched off, or found unreachable."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
+
+
+def explain(what: str, name: str, error: BaseException) -> str:
+    """One sentence for a failed load of `what` (model or dataset) called `name`.
+
+    The client libraries wrap errors in one another, so the whole chain is looked at by class name; class names are what
+    they keep stable.
+    """
+    names = {type(link).__name__ for link in _chain(error)}
+    if names & {"GatedRepoError"}:
+        return f"{what} {name} needs an access token with accepted terms: log in with `hf auth login`"
+    if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline():
+        return f"{what} {name} is neither a local path nor on the hub at {endpoint()}: check the spelling"
+    if is_offline() or names & {
+        "ConnectionError",
+        "ConnectError",
+        "LocalEntryNotFoundError",
+        "OfflineModeIsEnabled",
+        "ConnectTimeout",
+        "ReadTimeout",
+    }:
+        return (
+            f"{what} {name} is not in the local cache and the hub at {endpoint()} cannot be reached: "
+            "check the connection and HF_ENDPOINT, or give a local path"
+        )
+    root = list(_chain(error))[-1]
+    reason = (str(root).strip().splitlines() or [type(root).__name__])[0]
+    return f"{what} {name} cannot be loaded: {reason}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__

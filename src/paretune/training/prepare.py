@@ -1,0 +1,96 @@
+"""Check everything that needs the model or the data, and prepare the data: `python -m paretune.training.prepare`.
+
+Runs before a job is launched, in a process of its own, so that the launching wing stays free of torch. Reads a
+specification, writes either what it prepared or all faults.
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from paretune.container import write_json
+from paretune.errors import BadInput
+from paretune.spec import JobSpec
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 with the prepared folders, or 2 with the faults, as JSON in the file named last.
+
+    Args:
+        arguments: file with the specification as JSON, folder of prepared data sets, file for the answer.
+    """
+    request, cache, answer = (Path(argument) for argument in arguments)
+    spec = JobSpec.from_text(json.loads(request.read_text()))
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    logging.disable(logging.WARNING)
+    try:
+        if _needs_hub(spec):
+            from paretune.training import hub
+
+            hub.go_offline_if_unreachable()
+        write_json(answer, _prepare(spec, cache))
+    except BadInput as error:
+        write_json(answer, {"faults": error.faults})
+        return 2
+    return 0
+
+
+def _needs_hub(spec: JobSpec) -> bool:
+    here = ("embedded:", ".", "/", "~")
+    return any(not name.startswith(here) and not Path(name).exists() for name in (spec.model, spec.dataset))
+
+
+def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
+    # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
+    import datasets
+
+    from paretune.training import baselines, data, device, model, sources
+
+    datasets.disable_progress_bars()
+    faults = _training_argument_faults(spec) + device.device_faults(spec)
+    folder = rows = tokenizer = None
+    labels: tuple[str, ...] = ()
+    try:
+        folder = model.find_model(spec.model)
+        faults += model.model_faults(spec, folder)
+        tokenizer = model.load_tokenizer(folder)
+    except BadInput as error:
+        faults += error.faults
+    try:
+        rows, labels = sources.read_rows(spec)
+    except BadInput as error:
+        faults += error.faults
+    if faults or folder is None or rows is None:
+        raise BadInput(faults)
+    prepared = data.prepare(spec, rows, labels, tokenizer, cache, baselines.baselines)
+    if not prepared.facts["train_rows"]:
+        raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
+    return {"dataset": str(prepared.folder), "model": str(folder)}
+
+
+def _training_argument_faults(spec: JobSpec) -> list[str]:
+    from dataclasses import fields
+    from difflib import get_close_matches
+
+    from transformers import TrainingArguments
+
+    known = {item.name for item in fields(TrainingArguments)}
+    faults = []
+    for name in spec.training_arguments:
+        if name not in known:
+            near = get_close_matches(name, known, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see the transformers documentation"
+            faults.append(f"training_arguments has no argument {name} in this version of transformers: {hint}")
+    if not faults and spec.training_arguments:
+        try:
+            TrainingArguments(output_dir="unused", **spec.training_arguments)
+        except (TypeError, ValueError) as error:
+            faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
+    return faults
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

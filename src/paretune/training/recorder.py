@@ -1,0 +1,235 @@
+"""What a training tells while it runs, and how its speed is measured."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from paretune.container import Event
+from paretune.training import device
+from paretune.training.batches import GlobalBatchSampler
+
+
+class EventWriter:
+    """Appends events to a file and to standard output, a line each, at once.
+
+    Args:
+        path: the events file; None writes nothing (every rank but the first).
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def write(
+        self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
+    ) -> None:
+        """Write one event; values that are no finite numbers are left out."""
+        numbers = {name: float(value) for name, value in metrics.items() if _is_finite(value)}
+        if self._path is None or not (numbers or message):
+            return
+        event = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
+        line = event.line()
+        with self._path.open("a") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return bool(np.isfinite(float(value)))
+    except (TypeError, ValueError):
+        return False
+
+
+class Stopwatch:
+    """Seconds spent training; paused while something else is done. The device is waited for before each reading."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    def start(self) -> None:
+        """Start, or go on."""
+        device.synchronize()
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop; `start` goes on."""
+        if self._since is not None:
+            self._seconds = self.seconds()
+            self._since = None
+
+    def seconds(self) -> float:
+        """Seconds so far."""
+        if self._since is None:
+            return self._seconds
+        device.synchronize()
+        return self._seconds + time.perf_counter() - self._since
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the block."""
+        running = self._since is not None
+        self.stop()
+        try:
+            yield
+        finally:
+            if running:
+                self.start()
+
+
+class Progress:
+    """Rows and tokens trained on, over all devices, known from the sampler without asking the other devices."""
+
+    def __init__(self, sampler: GlobalBatchSampler, lengths: np.ndarray) -> None:
+        self._sampler = sampler
+        self._lengths = lengths
+        self._steps: list[tuple[int, int]] = []
+        self._epoch = -1
+        self.rows = 0
+        self.tokens = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Choose the order of rows of `epoch`."""
+        self._sampler.set_epoch(epoch)
+
+    def step(self, done: int) -> None:
+        """Count optimiser step number `done`, from 0 over all epochs."""
+        epoch, place = divmod(done, self._sampler.steps)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._steps = [(len(rows), int(self._lengths[rows].sum())) for rows in self._sampler.epoch_steps(epoch)]
+        rows, tokens = self._steps[place]
+        self.rows += rows
+        self.tokens += tokens
+
+
+class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
+    """Writes curves, measures speed, and stops the training when asked.
+
+    Throughput is rows over seconds after the warm-up: the first tenth of the steps, at most ten, in which memory is
+    allocated and kernels are chosen. Evaluation and checkpoints are not counted.
+
+    Args:
+        events: where curves go.
+        progress: counts rows.
+        stop_requested: whether this process was asked to stop.
+    """
+
+    def __init__(self, events: EventWriter, progress: Progress, stop_requested: Callable[[], bool]) -> None:
+        self.stopwatch = Stopwatch()
+        self.stopped_at: int | None = None
+        self._events = events
+        self._progress = progress
+        self._stop_requested = stop_requested
+        self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens when steady state began
+        self._warm_step = 0
+        self._last = (0.0, 0)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start the watch."""
+        left = state.max_steps - state.global_step
+        self._warm_step = state.global_step + min(10, max(1, left // 10))
+        psutil.cpu_percent()  # the first call starts the interval and returns 0
+        self.stopwatch.start()
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **_: Any,
+    ) -> None:
+        """Choose the order of rows, in a resumed epoch too."""
+        self._progress.begin_epoch(int(state.epoch or 0))
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Count the step; stop after it if asked."""
+        self._progress.step(state.global_step - 1)
+        if state.global_step == self._warm_step:
+            self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
+        if self._stop_agreed(state.global_step):
+            self.stopped_at = state.global_step
+            control.should_save = True
+            control.should_training_stop = True
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Save no checkpoint where the model itself is about to be saved."""
+        if state.global_step >= state.max_steps:
+            control.should_save = False
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Write loss, learning rate and gradient norm with the speed and the load since the last time."""
+        logs = logs or {}
+        if "loss" not in logs:
+            return
+        seconds, rows = self.stopwatch.seconds(), self._progress.rows
+        before_s, before_rows = self._last
+        self._last = (seconds, rows)
+        curves = {f"train/{name}": logs.get(name) for name in ("loss", "learning_rate", "grad_norm", "epoch")}
+        if seconds > before_s and rows > before_rows:
+            curves["train/samples_per_second"] = (rows - before_rows) / (seconds - before_s)
+        self._events.write(state.global_step, curves | _system(), total_steps=state.max_steps)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        """Write the evaluation."""
+        curves = {
+            f"eval/{name.removeprefix('eval_')}": value
+            for name, value in (metrics or {}).items()
+            if name.startswith("eval_") and not name.endswith(("_runtime", "_per_second"))
+        }
+        self._events.write(state.global_step, curves, total_steps=state.max_steps)
+
+    def throughput(self) -> tuple[float, float] | None:
+        """(samples per second, tokens per second) in steady state; None if no step followed the warm-up."""
+        if self._warm is None:
+            return None
+        seconds, rows, tokens = self._warm
+        elapsed = self.stopwatch.seconds() - seconds
+        if self._progress.rows <= rows or elapsed <= 0:
+            return None
+        return (self._progress.rows - rows) / elapsed, (self._progress.tokens - tokens) / elapsed
+
+    def _stop_agreed(self, step: int) -> bool:
+        """Whether all devices stop after this step.
+
+        A signal reaches the processes at different moments, but all must leave after the same step or the rest wait for
+        ever. The first one that notices writes its next step into the shared store before it begins that step; no other
+        can finish it without this one, so all read the note in time.
+        """
+        if not torch.distributed.is_initialized():
+            return self._stop_requested()
+        store = torch.distributed.distributed_c10d._get_default_store()
+        if store.check(["paretune/stop_after"]):
+            return step >= int(store.get("paretune/stop_after"))
+        if self._stop_requested():
+            store.compare_set("paretune/stop_after", "", str(step + 1))
+        return False
+
+
+def _system() -> dict[str, float]:
+    load = {"system/cpu_percent": psutil.cpu_percent(), "system/memory_gib": psutil.virtual_memory().used / 2**30}
+    if device.has_gpu():
+        load["system/gpu_memory_gib"] = torch.cuda.memory_allocated() / 2**30
+    return load

@@ -1,0 +1,186 @@
+"""Run a user's own Hugging Face style training script, unmodified, and record what it reports.
+
+The script gets arguments in the style of `HfArgumentParser`. Dictionaries that the Trainer prints become events as they
+appear; `train_results.json`, `eval_results.json` and `all_results.json` become the report.
+"""
+
+import ast
+import json
+import os
+import runpy
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from paretune.container import JobDocument, JobFolder, JobReport
+from paretune.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
+from paretune.spec import JobSpec
+from paretune.training import device
+from paretune.training.recorder import EventWriter
+
+_LOGGING_STEPS = 10
+_RESULTS = ("train_results.json", "eval_results.json", "all_results.json")
+
+# The script's names on the left, ours on the right; every other number keeps its own name.
+RENAMED = {
+    "eval_f1": F1,
+    "eval_macro_f1": F1,
+    "eval_f1_macro": F1,
+    "eval_loss": EVAL_LOSS,
+    "perplexity": PERPLEXITY,
+    "train_runtime": TRAIN_SECONDS,
+    "train_samples_per_second": THROUGHPUT_SAMPLES,
+    "train_tokens_per_second": THROUGHPUT_TOKENS,
+}
+
+
+def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
+    """The script's command line.
+
+    Always: the TrainingArguments that paretune decides. Only when set by the user: what belongs to the script itself
+    (model_name_or_path, dataset_name or train_file, validation_file, test_file, max_seq_length, max_train_samples,
+    max_eval_samples). Then everything in `training_arguments`, which may hold arguments of the script's own.
+    """
+    spec, plan = document.spec, document.plan
+    arguments: dict[str, Any] = {
+        "output_dir": str(folder.model),
+        "learning_rate": plan.learning_rate,
+        "per_device_train_batch_size": plan.per_device_train_batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "num_train_epochs": spec.num_train_epochs,
+        "seed": spec.seed,
+        "logging_steps": _LOGGING_STEPS,
+        "disable_tqdm": True,
+        "report_to": "none",
+    }
+    if spec.precision in {"bf16", "fp16"}:
+        arguments[spec.precision] = True
+    if spec.compiler == "inductor":
+        arguments["torch_compile"] = True
+    arguments |= _own_arguments(spec) | dict(spec.training_arguments)
+    return [word for name, value in arguments.items() for word in (f"--{name}", _as_word(value))]
+
+
+def run_script(document: JobDocument, folder: JobFolder) -> bool:
+    """Run the script in this process, as its own `__main__`; True when it came to its end.
+
+    Raises:
+        RuntimeError: the script ended with an exit code other than 0.
+        Exception: whatever the script raised.
+    """
+    script = Path(document.spec.entry_script or "").expanduser().resolve()
+    rank = int(os.environ.get("RANK", "0"))
+    sys.argv = [str(script), *script_arguments(document, folder)]
+    sys.path[0] = str(script.parent)
+    if rank == 0:
+        sys.stdout = DictionaryReader(sys.stdout, EventWriter(folder.events))
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise RuntimeError(f"{script.name} ended with {end.code}") from end
+    finally:
+        sys.stdout = sys.__stdout__
+    if rank == 0:
+        report_of(folder.model, document).write(folder.report)
+    return True
+
+
+def report_of(results: Path, document: JobDocument) -> JobReport:
+    """The report of a script that wrote its results into the folder `results`."""
+    found: dict[str, float] = {}
+    for name in _RESULTS:
+        path = results / name
+        if path.exists():
+            found |= _numbers(json.loads(path.read_text()))
+    renamed = {RENAMED.get(name, name): value for name, value in found.items()}
+    facts: dict[str, str | int | float | bool] = {
+        "entry_script": Path(document.spec.entry_script or "").name,
+        "device": device.device_name(),
+        "devices": document.plan.devices,
+        "global_batch_size": document.plan.global_batch_size,
+        "learning_rate": document.plan.learning_rate,
+        "attempt": document.attempt,
+    }
+    return JobReport(metrics=renamed, facts=facts)
+
+
+class DictionaryReader:
+    """Standard output that passes everything on and turns printed dictionaries of numbers into events.
+
+    The Trainer prints no step, but prints every `logging_steps`; an evaluation belongs to the last such step.
+
+    Args:
+        stream: the real standard output.
+        events: where the events go.
+    """
+
+    def __init__(self, stream: TextIO, events: EventWriter) -> None:
+        self._stream = stream
+        self._events = events
+        self._line = ""
+        self._step = 0
+
+    def write(self, text: str) -> int:
+        """Pass `text` on and look at the lines it completes."""
+        self._stream.write(text)
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._look_at(line.strip())
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _look_at(self, line: str) -> None:
+        if not (line.startswith("{") and line.endswith("}")):
+            return
+        try:
+            numbers = _numbers(ast.literal_eval(line))
+        except (ValueError, SyntaxError, AttributeError):
+            return
+        if "train_runtime" in numbers or not numbers:
+            return  # the summary, which stands in train_results.json too
+        is_evaluation = any(name.startswith("eval_") for name in numbers)
+        if not is_evaluation:
+            self._step += _LOGGING_STEPS
+        place = "eval" if is_evaluation else "train"
+        metrics = {f"{place}/{name.removeprefix('eval_')}": value for name, value in numbers.items()}
+        stdout, sys.stdout = sys.stdout, self._stream  # the event's own line is not to be looked at again
+        try:
+            self._events.write(self._step, metrics)
+        finally:
+            sys.stdout = stdout
+
+
+def _own_arguments(spec: JobSpec) -> dict[str, Any]:
+    changed = spec.changed()
+    own: dict[str, Any] = {}
+    if "model" in changed:
+        own["model_name_or_path"] = spec.model
+    if "dataset" in changed:
+        own["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
+    for name in ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples"):
+        if name in changed:
+            own[name] = changed[name]
+    if "max_eval_samples" in changed:
+        own["max_eval_samples"] = changed["max_eval_samples"]
+    return own
+
+
+def _as_word(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numeric entries; transformers 5 prints numbers as text."""
+    numbers = {}
+    for name, value in values.items():
+        try:
+            numbers[str(name)] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return numbers
