@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from paretune.errors import BadInput
 
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
+LARGEST_BATCH_SIZE = 1_000_000
+"""Of one device as of all; what a message proposes is never above it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +95,13 @@ def scale_learning_rate(
 def _split(total: int, devices: int, batch: int | None, accumulation: int | None) -> tuple[int, int]:
     if total % devices:
         below = total - total % devices
-        possible = [str(size) for size in (below, below + devices) if size]
+        possible = [str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE]
         raise BadInput(
             [f"global_batch_size must be a multiple of the {devices} devices, got {total}: use {' or '.join(possible)}"]
         )
     share = total // devices
-    divisors = [size for size in range(1, share + 1) if share % size == 0]
+    small = [size for size in range(1, math.isqrt(share) + 1) if share % size == 0]
+    divisors = sorted({*small, *(share // size for size in small)})
     if batch is None and accumulation is None:
         batch = max(size for size in divisors if size <= DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE)
     elif batch is None and accumulation in divisors:

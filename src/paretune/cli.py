@@ -5,11 +5,12 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from paretune import __version__
 from paretune.clock import SystemClock
 from paretune.errors import BadInput, ParetuneError
+from paretune.preparation import missing_files
 from paretune.spec import JobSpec, parameter_help
 
 _COMMANDS = {"main": "one job: train, measure, price, record"}
@@ -23,8 +24,8 @@ def run() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run one command; the exit code says how it ended (see `errors`)."""
     try:
-        command, texts = _parse(arguments)
-        return _COMMANDS_TO_RUN[command](JobSpec.from_text(texts))
+        command, spec = _parse(arguments)
+        return _COMMANDS_TO_RUN[command](spec)
     except ParetuneError as error:
         print(f"paretune: {error}", file=sys.stderr)
         return error.exit_code
@@ -71,16 +72,33 @@ def run_job(spec: JobSpec) -> int:
 
 def _dry_run_text(spec: JobSpec, worst_usd: float | None, facts: object) -> str:
     shown = {"specification": spec.as_text(), "batch": asdict(spec.plan()), "data": facts, "worst_case_usd": worst_usd}
-    return json.dumps(shown, indent=2) + f"\nnothing was launched; to launch it: {spec.command()}"
+    command = replace(spec, dry_run=False).command()
+    return json.dumps(shown, indent=2) + f"\nnothing was launched; to launch it: {command}"
 
 
-def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """(command, parameter to text). Unknown parameters are kept, for the specification names all faults at once."""
-    parser = _parser()
-    known, rest = parser.parse_known_args(list(arguments))
-    texts = {name: text for name, text in vars(known).items() if name != "command" and text is not None}
+def _parse(arguments: Sequence[str]) -> tuple[str, JobSpec]:
+    """Command and specification.
+
+    argparse answers --help and unknown commands; parameters are read here, because it would stop at the first fault.
+    """
+    if {"-h", "--help"} & set(arguments):
+        _parser().parse_args([*arguments[:1], "--help"])
+    command = str(_parser().parse_args(arguments[:1]).command)
+    texts, faults = _read(arguments[1:])
+    try:
+        spec = JobSpec.from_text(texts)
+    except BadInput as error:
+        faults += error.faults
+    if faults:
+        raise BadInput([*faults, *missing_files(texts)])
+    return command, spec
+
+
+def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Parameter to text, from `--name value` and `--name=value`, and what is neither."""
+    texts: dict[str, str] = {}
     faults = []
-    words = list(rest)
+    words = list(arguments)
     while words:
         word = words.pop(0)
         name, equals, text = word.removeprefix("--").partition("=")
@@ -89,10 +107,12 @@ def _parse(arguments: Sequence[str]) -> tuple[str, dict[str, str]]:
             continue
         if not equals and words and not words[0].startswith("--"):
             text = words.pop(0)
+        elif not equals:
+            faults.append(f"{name} needs a value: --{name} VALUE, or --{name} '' for its default")
+        if name in texts:
+            faults.append(f"{name} is given twice: {texts[name]!r} and {text!r}")
         texts[name] = text
-    if faults:
-        raise BadInput(faults)
-    return known.command, texts
+    return texts, faults
 
 
 def _parser() -> argparse.ArgumentParser:

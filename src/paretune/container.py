@@ -154,18 +154,28 @@ class JobInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """Everything the training wing is told."""
+    """Everything the training wing is told.
+
+    `spent_seconds` is what earlier attempts of the same job took.
+    """
 
     job_name: str
     spec: JobSpec
     plan: BatchPlan
     attempt: int = 1
+    spent_seconds: float = 0.0
+
+    @property
+    def max_seconds(self) -> float:
+        """The longest this attempt may run: the limit of the specification less what earlier attempts took."""
+        return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 
     def write(self, path: Path) -> None:
         """Write the document as JSON."""
         raw = {
             "job_name": self.job_name,
             "attempt": self.attempt,
+            "spent_seconds": self.spent_seconds,
             "spec": self.spec.as_text(),
             "plan": asdict(self.plan),
         }
@@ -178,6 +188,7 @@ class JobDocument:
         return cls(
             job_name=raw["job_name"],
             attempt=raw["attempt"],
+            spent_seconds=raw["spent_seconds"],
             spec=JobSpec.from_text(raw["spec"]),
             plan=BatchPlan(**raw["plan"]),
         )

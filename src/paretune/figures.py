@@ -8,6 +8,7 @@ from paretune.container import JobReport
 
 _MOST_CLASSES_WITH_NUMBERS = 12
 _MOST_CLASSES_WITH_NAMES = 60
+_LONGEST_NAME = 30  # characters; longer ones would leave no room for the matrix
 
 
 def classification_report(report: JobReport) -> str:
@@ -44,8 +45,9 @@ def confusion_figure(report: JobReport) -> Any:
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
     axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
     if classes <= _MOST_CLASSES_WITH_NAMES:
-        axes.set_xticks(range(classes), report.labels, rotation=45, ha="right")
-        axes.set_yticks(range(classes), report.labels)
+        names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in report.labels]
+        axes.set_xticks(range(classes), names, rotation=45, ha="right", parse_math=False)  # "$" is a letter here
+        axes.set_yticks(range(classes), names, parse_math=False)
     if classes <= _MOST_CLASSES_WITH_NUMBERS:
         for (row, column), count in np.ndenumerate(counts):
             colour = "white" if shares[row, column] > 0.5 else "black"

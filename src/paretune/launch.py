@@ -6,42 +6,21 @@ starts, so that a job is never without a record.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from paretune import metrics
 from paretune.catalog import Price
 from paretune.clock import Clock
-from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.errors import BudgetRefused, Interrupted, JobFailed, OutOfMemory, ParetuneError
-from paretune.figures import classification_report, confusion_figure
+from paretune.container import Event, JobDocument, JobInputs
+from paretune.errors import BudgetRefused, Interrupted, ParetuneError
 from paretune.interruption import Interruption
 from paretune.launchers.base import Job, JobState, Launcher, watch
 from paretune.preparation import prepare
+from paretune.recording import Outcome, Recording, job_name, ran_out_of_memory
 from paretune.spec import JobSpec
-from paretune.tracking import Run, RunStatus, Tracking
+from paretune.tracking import RunStatus, Tracking
 
 _WATCH_INTERVAL_S = 0.5
-_PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
-_STATUS = {
-    JobState.COMPLETED: RunStatus.FINISHED,
-    JobState.FAILED: RunStatus.FAILED,
-    JobState.STOPPED: RunStatus.KILLED,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A finished job: what it measured, what it cost and where it is recorded."""
-
-    run_id: str
-    job_name: str
-    metrics: Mapping[str, float]
-    facts: Mapping[str, str | int | float | bool]
-    price: Price | None
-    open_command: str
-    model: str
-    has_gap: bool
 
 
 def launch(
@@ -63,35 +42,53 @@ def launch(
         Interrupted: the job was stopped first, and its run says so.
     """
     admit(spec, launcher.price(spec))
-    inputs = prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
-    run = tracking.begin(_run_name(spec))
-    recording = _Recording(spec, launcher, tracking, run)
-    recording.begin(inputs)
-    document = _document(spec, run.run_id, 1)
     try:
-        while True:
+        inputs = prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
+    except ParetuneError as error:
+        _give_up_opened_run(tracking, error)
+        raise
+    recording = Recording(spec, launcher, tracking)
+    try:
+        recording.begin(inputs)
+        _tell(on_events, clock, _announcement(spec, inputs, recording.run.run_id))
+        document: JobDocument | None = _first(spec, recording.run.run_id)
+        while document is not None:
             job = launcher.submit(document, inputs)
             state = _see_through(job, recording, clock, interruption, on_events)
-            recording.job_seconds += job.seconds()
-            smaller = document.plan.with_less_memory()
-            if state is JobState.FAILED and _ran_out_of_memory(job) and smaller is not None:
-                document = JobDocument(
-                    job_name=_job_name(run.run_id, document.attempt + 1),
-                    spec=spec,
-                    plan=smaller,
-                    attempt=document.attempt + 1,
-                )
-                recording.note_retry(document, on_events, clock)
-                continue
-            return recording.finish(job, state, clock)
-    except Interrupted as error:
-        recording.interrupted(str(error))
+            document = _again_with_less_memory(document, job, state, recording)
+            if document is not None:
+                _tell(on_events, clock, recording.retry(document))
+        return recording.finish(job, state, clock)
+    except BaseException as error:
+        recording.give_up(error)
         raise
-    except ParetuneError:
-        raise
-    except BaseException:
-        run.end(RunStatus.FAILED)
-        raise
+
+
+def _again_with_less_memory(
+    document: JobDocument, job: Job, state: JobState, recording: Recording
+) -> JobDocument | None:
+    """The next attempt of a job that ran out of memory; None when there is none, or no time left for it."""
+    plan = document.plan.with_less_memory()
+    if state is not JobState.FAILED or not ran_out_of_memory(job) or plan is None:
+        return None
+    attempt = document.attempt + 1
+    again = JobDocument(
+        job_name=job_name(recording.run.run_id, attempt),
+        spec=document.spec,
+        plan=plan,
+        attempt=attempt,
+        spent_seconds=recording.job_seconds,
+    )
+    return again if again.max_seconds > 0 else None
+
+
+def _give_up_opened_run(tracking: Tracking, error: ParetuneError) -> None:
+    """Close the run that `mlflow run` has opened: MLflow does it too, unless it has been killed."""
+    run_id = tracking.opened_run_id()
+    if run_id is not None:
+        run = tracking.run(run_id)
+        run.set_tags({"paretune.failure_reason": str(error)})
+        run.end(RunStatus.KILLED if isinstance(error, Interrupted) else RunStatus.FAILED)
 
 
 def admit(spec: JobSpec, price: Price | None) -> float | None:
@@ -118,12 +115,12 @@ def admit(spec: JobSpec, price: Price | None) -> float | None:
 
 def _see_through(
     job: Job,
-    recording: "_Recording",
+    recording: Recording,
     clock: Clock,
     interruption: Interruption,
     on_events: Callable[[list[Event]], None],
 ) -> JobState:
-    """Watch the job to its end; when interrupted, stop it, wait for that, and raise."""
+    """Watch the job to its end and book its seconds; when interrupted, stop it, wait for that, and raise."""
     try:
         for events in watch(job, clock=clock, interval_s=_WATCH_INTERVAL_S, check=interruption.check):
             recording.run.log_events(events)
@@ -132,158 +129,34 @@ def _see_through(
         job.stop()
         for events in watch(job, clock=clock, interval_s=_WATCH_INTERVAL_S, check=lambda: None):
             recording.run.log_events(events)
-        recording.job_seconds += job.seconds()
         raise
+    finally:
+        recording.job_seconds += job.seconds()
     return job.state()
 
 
-class _Recording:
-    """What goes into the run of one job, over all its attempts."""
-
-    def __init__(self, spec: JobSpec, launcher: Launcher, tracking: Tracking, run: Run) -> None:
-        self.run = run
-        self.job_seconds = 0.0
-        self._spec = spec
-        self._launcher = launcher
-        self._tracking = tracking
-        self._price = launcher.price(spec)
-        self._facts: Mapping[str, float] = {}
-
-    def begin(self, inputs: JobInputs) -> None:
-        """Parameters, tags and what is known of the data alone."""
-        spec, plan = self._spec, self._spec.plan()
-        self.run.log_params(
-            spec.as_text()
-            | {
-                "per_device_train_batch_size": str(plan.per_device_train_batch_size),
-                "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
-                "global_batch_size": str(plan.global_batch_size),
-                "scaled_learning_rate": repr(plan.learning_rate),
-            }
-        )
-        price = self._price
-        self.run.set_tags(
-            {
-                "paretune.origin": "measured",
-                "paretune.launcher": self._launcher.name,
-                "paretune.job_name": _job_name(self.run.run_id, 1),
-                "paretune.state": JobState.RUNNING.value,
-                "paretune.spec_hash": spec.spec_hash(),
-                "paretune.command": spec.command(),
-                "paretune.dataset_key": inputs.dataset.key if inputs.dataset is not None else None,
-            }
-        )
-        if price is not None:
-            self.run.set_tags(
-                {
-                    "paretune.price_usd_per_hour": f"{price.usd_per_hour:g}",
-                    "paretune.price_region": price.region or None,
-                    "paretune.price_as_of": price.as_of or None,
-                    "paretune.price_source": price.source,
-                }
-            )
-        if inputs.dataset is not None:
-            self._facts = inputs.dataset.facts
-            self.run.log_metrics(self._facts)
-
-    def note_retry(self, document: JobDocument, on_events: Callable[[list[Event]], None], clock: Clock) -> None:
-        """Say, in the run and to the user, that the job runs again with less memory."""
-        plan = document.plan
-        self.run.set_tags(
-            {
-                "paretune.job_name": document.job_name,
-                "paretune.out_of_memory_retries": str(document.attempt - 1),
-                "paretune.used_per_device_train_batch_size": str(plan.per_device_train_batch_size),
-                "paretune.used_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
-            }
-        )
-        message = (
-            f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
-            f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
-        )
-        on_events([Event(time=clock.now(), step=0, message=message)])
-
-    def finish(self, job: Job, state: JobState, clock: Clock) -> Outcome:
-        """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
-        report, failure = job.report(), job.failure()
-        reason = failure[1] if failure is not None else ""
-        measured = self._write(report, state, reason)
-        patience = clock.monotonic() + _PATIENCE_S
-        while self.run.has_gap and clock.monotonic() < patience:
-            clock.sleep(_PATIENCE_S / 24)
-            self.run.has_gap = False
-            self._write(report, state, reason)
-        if state is not JobState.COMPLETED:
-            kind = OutOfMemory if _ran_out_of_memory(job) else JobFailed
-            raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
-        return Outcome(
-            run_id=self.run.run_id,
-            job_name=job.name,
-            metrics=measured | dict(self._facts),
-            facts=report.facts if report is not None else {},
-            price=self._price,
-            open_command=self._tracking.open_command(self.run.run_id),
-            model=job.model_location(),
-            has_gap=self.run.has_gap,
-        )
-
-    def interrupted(self, reason: str) -> None:
-        """Record that the job was stopped on request; what it has cost is booked."""
-        self._write(None, JobState.STOPPED, reason)
-
-    def _write(self, report: JobReport | None, state: JobState, reason: str) -> dict[str, float]:
-        """Everything that is known at the end; writing it twice changes nothing."""
-        measured = self._book(report)
-        if report is not None:
-            self._artifacts(report)
-        self.run.set_tags({"paretune.state": state.value, "paretune.failure_reason": reason or None})
-        self.run.end(_STATUS[state])
-        return measured
-
-    def _book(self, report: JobReport | None) -> dict[str, float]:
-        measured = dict(report.metrics) if report is not None else {}
-        measured |= {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.job_seconds}
-        if self._price is not None:
-            measured[metrics.COST_USD] = metrics.cost_usd(
-                self.job_seconds, self._spec.instance_count, self._price.usd_per_hour
-            )
-        self.run.log_metrics(measured)
-        return measured
-
-    def _artifacts(self, report: JobReport) -> None:
-        self.run.log_text(report.to_json(), "report.json")
-        if report.confusion_matrix:
-            self.run.log_figure(confusion_figure(report), "confusion_matrix.png")
-            self.run.log_text(classification_report(report), "classification_report.txt")
-        self.run.set_tags(
-            {
-                f"paretune.used_{name}": str(report.facts[name])
-                for name in ("precision", "device")
-                if name in report.facts
-            }
-        )
+def _tell(on_events: Callable[[list[Event]], None], clock: Clock, message: str) -> None:
+    on_events([Event(time=clock.now(), step=0, message=message)])
 
 
-def _document(spec: JobSpec, run_id: str, attempt: int) -> JobDocument:
-    return JobDocument(job_name=_job_name(run_id, attempt), spec=spec, plan=spec.plan(), attempt=attempt)
+def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
+    """What is about to run, plainly: which model, how many rows, which batch and rate."""
+    plan = spec.plan()
+    if inputs.dataset is None:
+        what = f"your script {spec.entry_script}"
+    else:
+        facts = inputs.dataset.facts
+        rows = f"{facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f}"
+        what = f"{spec.model} on {spec.dataset} ({rows})"
+    return (
+        f"job {job_name(run_id, 1)}: {what}; global batch size {plan.global_batch_size} = "
+        f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
+        f"learning rate {plan.learning_rate:g}"
+    )
 
 
-def _job_name(run_id: str, attempt: int) -> str:
-    """A pure function of run and attempt, so that a job is found again and never started twice.
-
-    At most 63 letters, digits and hyphens, as SageMaker wants it.
-    """
-    return f"paretune-{run_id}-{attempt}"
-
-
-def _run_name(spec: JobSpec) -> str:
-    what = spec.entry_script or spec.model
-    return f"{Path(what).name.removeprefix('embedded:')} b{spec.plan().global_batch_size} lr{spec.learning_rate:g}"
-
-
-def _ran_out_of_memory(job: Job) -> bool:
-    failure = job.failure()
-    return failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY
+def _first(spec: JobSpec, run_id: str) -> JobDocument:
+    return JobDocument(job_name=job_name(run_id, 1), spec=spec, plan=spec.plan())
 
 
 def home_folder(environment: Mapping[str, str]) -> Path:

@@ -1,7 +1,6 @@
 """Have the training wing check and prepare a job's inputs, in a process of its own: torch stays out of this one."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,8 +27,9 @@ def prepare(
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
     if spec.entry_script is not None:
-        if not Path(spec.entry_script).expanduser().is_file():
-            raise BadInput([f"entry_script {spec.entry_script} does not exist (looked from {Path.cwd()})"])
+        missing = missing_files(spec.as_text())
+        if missing:
+            raise BadInput(missing)
         return JobInputs()
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
@@ -54,14 +54,27 @@ def prepare(
                 child.wait()
         if not answer.exists():
             tail = log.read_text(errors="replace").splitlines()
-            raise JobFailed("preparation", _reason(tail, child.returncode), tail[-15:])
+            if any("No space left on device" in line for line in tail):
+                raise BadInput([f"the disk that holds {home} is full: make room, or set PARETUNE_HOME to another one"])
+            raise JobFailed(
+                "preparation", tail[-1] if tail else f"it ended with exit code {child.returncode}", tail[-15:]
+            )
         found = json.loads(answer.read_text())
     if "faults" in found:
         raise BadInput(found["faults"])
     return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
 
 
-def _reason(log: list[str], code: int) -> str:
-    if any("No space left on device" in line for line in log):
-        return f"the disk is full: make room in {os.environ.get('PARETUNE_HOME', '.paretune')} or set PARETUNE_HOME"
-    return log[-1] if log else f"it ended with exit code {code}"
+def missing_files(texts: Mapping[str, str]) -> list[str]:
+    """One fault per parameter that can only be a path and leads nowhere."""
+    faults = []
+    for name in ("dataset", "validation_file", "test_file", "entry_script", "model"):
+        text = texts.get(name, "")
+        is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~")) or _has_file_ending(text)
+        if text and is_path and not Path(text).expanduser().exists():
+            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
+    return faults
+
+
+def _has_file_ending(text: str) -> bool:
+    return Path(text).suffix.lower() in {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt"}

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from paretune import metrics
 from paretune.container import Event
-from paretune.launch import Outcome
+from paretune.recording import Outcome
 
 
 class ProgressPrinter:

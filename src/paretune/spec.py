@@ -8,20 +8,21 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from paretune.batch_size import BatchPlan, plan_batch
+from paretune.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.errors import BadInput
 
 EMBEDDED_MODEL = "embedded:all-MiniLM-L6-v2"
 EMBEDDED_DATASET = "embedded:rotten_tomatoes"
 
 # Not part of what a job computes: two jobs that differ only here continue from each other's checkpoint.
-_NOT_IN_THE_HASH = {"dry_run", "max_runtime_minutes", "max_cost_usd", "local_price_usd_per_hour"}
+_NOT_IN_THE_HASH = {"launcher", "dry_run", "max_runtime_minutes", "max_cost_usd", "local_price_usd_per_hour"}
 
 # Training arguments that have a parameter of their own, or that paretune needs for itself.
 RESERVED_TRAINING_ARGUMENTS = {
@@ -35,6 +36,7 @@ RESERVED_TRAINING_ARGUMENTS = {
     "bf16": "use the parameter precision",
     "fp16": "use the parameter precision",
     "torch_compile": "use the parameter compiler",
+    "hub_token": "parameters are recorded, so no secret may be in them; set HF_TOKEN in the environment",
     "disable_tqdm": "the launcher draws the progress bar",
     "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
     "train_sampling_strategy": "batches are always grouped by length",
@@ -88,17 +90,21 @@ class JobSpec:
     )
     max_seq_length: int = _parameter(128, "tokens; longer texts are truncated and counted", minimum=4)
     per_device_train_batch_size: int | None = _parameter(
-        None, "rows per device and step (16)", minimum=1, maximum=65536
+        None, "rows per device and step (16)", minimum=1, maximum=LARGEST_BATCH_SIZE
     )
-    gradient_accumulation_steps: int | None = _parameter(None, "micro-batches per optimiser step (1)", minimum=1)
+    gradient_accumulation_steps: int | None = _parameter(
+        None, "micro-batches per optimiser step (1)", minimum=1, maximum=LARGEST_BATCH_SIZE
+    )
     global_batch_size: int | None = _parameter(
-        None, "rows per optimiser step; the open part is derived", minimum=1, maximum=1_000_000
+        None, "rows per optimiser step; the open part is derived", minimum=1, maximum=LARGEST_BATCH_SIZE
     )
     learning_rate: float = _parameter(5e-5, "peak learning rate at the reference batch size", above=0, maximum=10)
     learning_rate_scaling: str = _parameter(
         "none", "how the rate follows the global batch size", choices=("none", "sqrt", "linear")
     )
-    reference_batch_size: int = _parameter(16, "global batch size that learning_rate suits", minimum=1)
+    reference_batch_size: int = _parameter(
+        16, "global batch size that learning_rate suits", minimum=1, maximum=LARGEST_BATCH_SIZE
+    )
     num_train_epochs: float = _parameter(1.0, "passes over the training rows", above=0, maximum=10_000)
     seed: int = _parameter(42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1)
     precision: str = _parameter(
@@ -114,7 +120,9 @@ class JobSpec:
     instance_type: str = _parameter("local", "local: processes on this machine")
     instance_count: int = _parameter(1, "instances; locally, data-parallel processes", minimum=1, maximum=1024)
     launcher: str = _parameter("auto", "where the job runs; auto reads instance_type", choices=("auto", "local"))
-    max_runtime_minutes: float = _parameter(60.0, "the job is stopped after this; every job has a limit", above=0)
+    max_runtime_minutes: float = _parameter(
+        60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320
+    )
     max_cost_usd: float | None = _parameter(None, "refuse to launch when the worst case costs more", minimum=0)
     local_price_usd_per_hour: float = _parameter(
         0.115, "notional price of a local instance; the default is that of ml.m5.large", minimum=0
@@ -147,7 +155,7 @@ class JobSpec:
                 faults.append(_unknown(name, known))
             elif text.strip():
                 try:
-                    values[name] = _from_text(name, text.strip(), _types(cls)[name])
+                    values[name] = _from_text(name, text, _types(cls)[name])
                 except ValueError as error:
                     faults.append(str(error))
         try:
@@ -208,16 +216,20 @@ def _types(cls: type) -> dict[str, Any]:
 
 
 def _unknown(name: str, known: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(name, known, n=3)
+    near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name in other][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "`paretune main --help` lists all parameters"
     return f"unknown parameter {name}: {hint}"
 
 
 def _from_text(name: str, text: str, annotation: Any) -> Any:
-    if isinstance(annotation, types.UnionType):
+    is_optional = isinstance(annotation, types.UnionType)
+    if is_optional:
         (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
-        if text.lower() in {"none", "all"}:
-            return None
+    if annotation is str:
+        return text  # as it is: a column may be called " text", a configuration "all"
+    text = text.strip()
+    if is_optional and text.lower() in {"none", "all"}:
+        return None
     if annotation is bool:
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if text.lower() not in words:
@@ -225,8 +237,6 @@ def _from_text(name: str, text: str, annotation: Any) -> Any:
         return words[text.lower()]
     if annotation in (int, float):
         return _number(name, text, annotation)
-    if annotation is str:
-        return text
     return _json_object(name, text)
 
 
@@ -237,8 +247,6 @@ def _number(name: str, text: str, kind: type) -> float:
         if kind is int and _is_whole(text):
             return int(float(text))
         raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}") from None
-    if value != value or value in (float("inf"), float("-inf")):
-        raise ValueError(f"{name} must be a finite number, got {text!r}")
     return value
 
 
@@ -276,8 +284,12 @@ def _range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
         near = difflib.get_close_matches(str(value), rules["choices"], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
+    if isinstance(value, str) and not value.strip():
+        return [f"{item.name} must not be empty: leave it out for the default"]
     if value is None or isinstance(value, (str, bool, Mapping)):
         return []
+    if isinstance(value, float) and not math.isfinite(value):
+        return [f"{item.name} must be a finite number, got {value}"]
     low, high, above = rules["minimum"], rules["maximum"], rules["above"]
     if (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high):
         return []

@@ -6,6 +6,7 @@ runs costs nothing but a delay, because what could not be written is kept and tr
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -14,8 +15,10 @@ from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.clock import Clock
 from paretune.container import Event
@@ -25,6 +28,10 @@ _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
 _BATCH = 500  # metrics per request; MLflow takes 1000
 _PROBE_TIMEOUT_S = 5.0
+
+
+# What MLflow raises when a store is away, unknown, damaged or lacks its driver.
+_TROUBLE = (MlflowException, SQLAlchemyError, OSError, ValueError, ModuleNotFoundError)
 
 
 class RunStatus(Enum):
@@ -53,19 +60,28 @@ class Tracking:
         self.uri = mlflow.get_tracking_uri()
         self._environment = environment
         self._clock = clock
-        self._probe()
-        self._client = MlflowClient()
         try:
+            self._probe()
+            self._client = MlflowClient()
             self._experiment = self._experiment_id()
-        except (MlflowException, OSError) as error:
-            raise TrackingUnavailable(f"the MLflow store at {self._shown()} cannot be used: {error}") from error
+        except _TROUBLE as error:
+            raise self._unusable(error) from None  # MLflow's own text may hold the password of the address
 
     def begin(self, name: str) -> "Run":
         """The run that `mlflow run` has opened for this command, or a new one called `name`."""
-        run_id = self._environment.get("MLFLOW_RUN_ID")
-        if run_id is None:
-            run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
+        run_id = self.opened_run_id()
+        try:
+            if run_id is None:
+                run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
+            else:
+                self._client.update_run(run_id, name=name)
+        except _TROUBLE as error:
+            raise self._unusable(error) from None
         return Run(self._client, run_id, self._clock)
+
+    def opened_run_id(self) -> str | None:
+        """The run that `mlflow run` has opened for this command; None when it was started by hand."""
+        return self._environment.get("MLFLOW_RUN_ID")
 
     def run(self, run_id: str) -> "Run":
         """A run that is there already."""
@@ -75,8 +91,8 @@ class Tracking:
         """What to type or open to look at a run."""
         place = f"#/experiments/{self._experiment}/runs/{run_id}"
         if self.uri.startswith("http"):
-            return f"{self._shown()}/{place}"
-        return f"mlflow ui --backend-store-uri {self.uri}    then open http://127.0.0.1:5000/{place}"
+            return f"{without_password(self.uri)}/{place}"
+        return f"mlflow ui --backend-store-uri {without_password(self.uri)}    then open http://127.0.0.1:5000/{place}"
 
     def _experiment_id(self) -> str:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:
@@ -94,20 +110,23 @@ class Tracking:
             socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
         except OSError as error:
             raise TrackingUnavailable(
-                f"the MLflow tracking server at {self._shown()} does not answer ({error}): start it or change "
-                "MLFLOW_TRACKING_URI; nothing was launched"
+                f"the MLflow tracking server at {without_password(self.uri)} does not answer ({error}): start it, "
+                "or change MLFLOW_TRACKING_URI; nothing was launched"
             ) from error
 
-    def _shown(self) -> str:
-        """The address without a password in it."""
-        address = urlsplit(self.uri)
-        return self.uri.replace(f"{address.username}:{address.password}@", "") if address.password else self.uri
+    def _unusable(self, error: Exception) -> TrackingUnavailable:
+        reason = without_password((str(error).strip().splitlines() or [type(error).__name__])[0])
+        return TrackingUnavailable(
+            f"the MLflow store at {without_password(self.uri)} cannot be used ({reason}): check "
+            "MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
+        )
 
 
 class Run:
     """One MLflow run. Writing never raises because the server is away: `has_gap` tells that something is missing.
 
-    Metrics that could not be written are kept and written with the next ones; the rest must be written again.
+    Params, tags and metrics that could not be written are kept and written with the next ones; artifacts and the end
+    must be written again.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock) -> None:
@@ -115,17 +134,27 @@ class Run:
         self._client = client
         self._clock = clock
         self._waiting: list[Metric] = []
+        self._params: dict[str, str] = {}  # waiting, as are the tags
+        self._tags: dict[str, str] = {}
+        self._headlines: dict[str, float] = {}
         self._last_step: dict[str, int] = {}
         self.has_gap = False
 
     def log_params(self, params: Mapping[str, str]) -> None:
         """Record parameters. One that `mlflow run` has recorded, in the user's own spelling, is left as it is."""
-        self._try(lambda: self._log_new_params(params))
+        self._params |= params
+        self._flush()
+
+    def log_dataset(self, name: str, digest: str, source: str) -> None:
+        """Name the data the run was trained on; the UI shows it beside the metrics."""
+        dataset = Dataset(name=name, digest=digest, source_type="paretune", source=source)
+        tags = [InputTag(MLFLOW_DATASET_CONTEXT, "train")]
+        self._try(lambda: self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset, tags)]))
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
-        rows = [RunTag(name, text[:_LONGEST_TAG]) for name, text in tags.items() if text is not None]
-        self._try(lambda: self._client.log_batch(self.run_id, tags=rows))
+        self._tags |= {name: text[:_LONGEST_TAG] for name, text in tags.items() if text is not None}
+        self._flush()
 
     def log_events(self, events: Iterable[Event]) -> None:
         """Add the events' metrics to the curves; a step that a curve has already passed is not written twice."""
@@ -137,9 +166,11 @@ class Run:
         self._flush()
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Record headline values, at step 0."""
+        """Record headline values, at step 0; one that this object has recorded already is not written twice."""
         now = int(self._clock.now() * 1000)
-        self._waiting += [Metric(name, float(value), now, 0) for name, value in metrics.items()]
+        fresh = {name: float(value) for name, value in metrics.items() if self._headlines.get(name) != float(value)}
+        self._headlines |= fresh
+        self._waiting += [Metric(name, value, now, 0) for name, value in fresh.items()]
         self._flush()
 
     def log_text(self, text: str, path: str) -> None:
@@ -164,12 +195,19 @@ class Run:
         if name not in self._last_step:
             try:
                 history = self._client.get_metric_history(self.run_id, name)
-            except (MlflowException, OSError):
+            except _TROUBLE:
                 history = []
             self._last_step[name] = max((point.step for point in history), default=-1)
         return self._last_step[name]
 
     def _flush(self) -> None:
+        if self._params and not self._try(lambda: self._log_new_params(self._params)):
+            return
+        self._params = {}
+        rows = [RunTag(name, text) for name, text in self._tags.items()]
+        if rows and not self._try(lambda: self._client.log_batch(self.run_id, tags=rows)):
+            return
+        self._tags = {}
         while self._waiting:
             batch = self._waiting[:_BATCH]
             if not self._try(lambda batch=batch: self._client.log_batch(self.run_id, metrics=batch)):
@@ -179,9 +217,16 @@ class Run:
     def _try(self, write: Any) -> bool:
         try:
             write()
-        except (MlflowException, OSError) as error:
+        except _TROUBLE as error:
             if not self.has_gap:
-                logging.getLogger(__name__).warning("MLflow does not answer; the job goes on: %s", error)
+                logging.getLogger(__name__).warning(
+                    "MLflow does not answer; the job goes on: %s", without_password(str(error))
+                )
             self.has_gap = True
             return False
         return True
+
+
+def without_password(text: str) -> str:
+    """`text` with the user and password taken out of every address in it."""
+    return re.sub(r"//[^/@\s]*:[^/@\s]*@", "//", text)

@@ -51,7 +51,7 @@ class Job(ABC):
 
     @abstractmethod
     def failure(self) -> tuple[FailureKind, str] | None:
-        """Kind and one sentence; None unless the state is FAILED."""
+        """Kind and one sentence; None unless the state is FAILED, or STOPPED by something else than `stop`."""
 
     @abstractmethod
     def seconds(self) -> float:

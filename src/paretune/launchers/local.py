@@ -42,6 +42,8 @@ from paretune.spec import JobSpec
 
 STOP_GRACE_S = 70.0
 """Seconds a job may take to checkpoint after `stop`; then it is killed. A training process gives itself 60."""
+_STARTER_GRACE_S = 2.0
+"""Seconds the process that started a job may take to record its end; then whoever looks at the job does."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,12 @@ class LocalJob(Job):
         self._oom_kills = raw["oom_kills"]
         self._process = Process(*raw["process"])
         self._starter = Process(*raw["starter"])
+        self._gone_since: float | None = None
 
     def state(self) -> JobState:
         """The state now; also enforces the maximum runtime and the patience after `stop`."""
         if self._end.exists():
+            self._let_go()
             return JobState(json.loads(self._end.read_text())["state"])
         ended, code = self._has_ended()
         if ended:
@@ -162,8 +166,13 @@ class LocalJob(Job):
         if self._child is not None:
             code = self._child.poll()
             return code is not None, code
-        # Seen from elsewhere: the starter records the end, unless it has ended too.
-        return self._process.living() is None and self._starter.living() is None, None
+        if self._process.living() is not None:
+            return False, None
+        # Seen from elsewhere: the starter, which knows the exit code, comes first; but it may have ended or forgotten.
+        if self._gone_since is None:
+            self._gone_since = self._clock.now()
+        patience = self._starter.living() is not None and self._clock.now() - self._gone_since < _STARTER_GRACE_S
+        return not patience, None
 
     def _record_end(self, code: int | None) -> JobState:
         kind, reason = FailureKind.ERROR, ""
@@ -184,21 +193,31 @@ class LocalJob(Job):
             pass
         finally:
             draft.unlink()
+        self._let_go()
+        return JobState(json.loads(self._end.read_text())["state"])
+
+    def _let_go(self) -> None:
+        """Reap the process and free the checkpoints, whoever saw the end first."""
+        if self._child is not None:
+            self._child.poll()
         if self._lock is not None:
             self._lock.close()
-        return JobState(json.loads(self._end.read_text())["state"])
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         before, now = self._oom_kills, _oom_kills()
         if before is not None and now is not None and now > before:
             return FailureKind.OUT_OF_MEMORY, "the system ended it because the machine's memory was used up"
-        if code is None:
+        if code is None and self._starter.living() is None:
             return FailureKind.ERROR, "the process that started it has ended, and the job with it"
+        if code is None:
+            return FailureKind.ERROR, "its process has ended and left no report"
         if code < 0:
             return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}"
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 
     def _ask_to_stop(self, reason: str) -> None:
+        if self._stop.exists():  # asked again, torchrun would leave its workers, and the patience would begin again
+            return
         write_json(self._stop, {"time": self._clock.now(), "reason": reason})
         process = self._process.living()
         if process is not None:
@@ -254,7 +273,7 @@ class LocalLauncher(Launcher):
             )
         started: dict[str, Any] = {
             "started": self._clock.now(),
-            "max_seconds": document.spec.max_runtime_minutes * 60,
+            "max_seconds": document.max_seconds,
             "oom_kills": _oom_kills(),
             "process": [child.pid, Process.of(child.pid).created],
             "starter": [os.getpid(), Process.of(os.getpid()).created],

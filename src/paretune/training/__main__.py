@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paretune.container import FailureKind, JobDocument, JobFolder
 from paretune.errors import BadInput
-from paretune.training.lifeline import Lifeline
+from paretune.training.lifeline import GRACE_S, Lifeline
 
 _NO_SPACE = 28  # errno.ENOSPC
 
@@ -24,13 +24,14 @@ def main(folder: JobFolder) -> int:
     document = JobDocument.read(folder.document)
     if document.plan.devices > 1 and "LOCAL_RANK" not in os.environ:
         return _become_torchrun(document.plan.devices, folder)
-    lifeline.stop_at_next_step()
     try:
         if document.spec.entry_script is not None:
             from paretune.training.script import run_script
 
+            # SIGTERM keeps its meaning, or the one the script gives it: a script of the user's knows no stop request.
             finished = run_script(document, folder)
         else:
+            lifeline.stop_at_next_step()
             from paretune.training.loop import train
 
             finished = train(document, folder, lifeline)
@@ -46,7 +47,8 @@ def main(folder: JobFolder) -> int:
 def _become_torchrun(devices: int, folder: JobFolder) -> int:
     from torch.distributed import run
 
-    run.main(["--standalone", f"--nproc-per-node={devices}", "-m", "paretune.training", str(folder.root)])
+    grace = f"--shutdown-timeout={GRACE_S:.0f}"  # torchrun would kill its workers after 30 seconds
+    run.main(["--standalone", f"--nproc-per-node={devices}", grace, "-m", "paretune.training", str(folder.root)])
     return 0
 
 

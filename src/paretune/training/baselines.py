@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from paretune.metrics import BASELINE_MAJORITY, BASELINE_TFIDF
-from paretune.training.sources import Rows
+from paretune.training.data import Rows
 
 MOST_ROWS = 50_000
 """Training rows the TF-IDF baseline sees at most; beyond that it takes longer than it tells."""

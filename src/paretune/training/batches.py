@@ -35,6 +35,7 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
         self._rank = rank
         self._seed = seed
         self._epoch = 0
+        self._made: tuple[int, list[np.ndarray]] | None = None  # the steps of the epoch made last
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of this epoch."""
@@ -57,18 +58,26 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
         """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""
+        if self._made is None or self._made[0] != epoch:
+            self._made = epoch, self._make_steps(epoch)
+        return self._made[1]
+
+    def _make_steps(self, epoch: int) -> list[np.ndarray]:
         size = self._plan.global_batch_size
         rows = len(self._lengths)
         random = np.random.default_rng((self._seed, epoch))
         order = random.permutation(rows)
+        if epoch == 0:  # its longest row is to be in the first step, so not in a smaller last one
+            longest = int(np.argmax(self._lengths[order]))
+            order[[0, longest]] = order[[longest, 0]]
         whole, rest = np.split(order, [rows - rows % size])
         pool = size * max(1, min(POOL_STEPS, rows // (4 * size)))
         pools = [self._by_length(whole[start : start + pool]) for start in range(0, len(whole), pool)]
         steps = [part[start : start + size] for part in pools for start in range(0, len(part), size)]
         steps = [steps[place] for place in random.permutation(len(steps))]
         if epoch == 0 and steps:
-            longest = max(range(len(steps)), key=lambda place: self._lengths[steps[place][0]])
-            steps.insert(0, steps.pop(longest))
+            first = max(range(len(steps)), key=lambda place: self._lengths[steps[place][0]])
+            steps.insert(0, steps.pop(first))
         return steps + ([self._by_length(rest)] if len(rest) else [])
 
     def _by_length(self, rows: np.ndarray) -> np.ndarray:

@@ -10,20 +10,32 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import torch
 
 from paretune.container import PreparedDataset
 from paretune.metrics import TRUNCATED_SHARE
 from paretune.spec import JobSpec
-from paretune.training.sources import Rows
 
 _FORMAT = 1
 _BATCH = 1000  # texts given to the tokenizer at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of one split: `N` texts and, for classification, `N` class ids (int64)."""
+
+    texts: Sequence[str]
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
 
 
 class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -59,7 +71,8 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         """
         rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
         lengths = self.lengths[rows]
-        width = -(-int(lengths.max()) // self._pad_multiple) * self._pad_multiple
+        longest = max(1, int(lengths.max()))  # a text may be empty, a batch may not
+        width = -(-longest // self._pad_multiple) * self._pad_multiple
         inside = np.arange(width) < lengths[:, None]
         place = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
         tokens = np.where(inside, self._tokens[place], self._pad_id).astype(np.int64)
@@ -108,20 +121,29 @@ def prepare(
     folder = cache / key
     if (folder / "dataset.json").exists():
         return PreparedDataset.read(folder)
+    _remove_abandoned_drafts(cache)
     draft = cache / f".{key}.{os.getpid()}"
-    shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
         facts = _write_splits(spec, rows, tokenizer, draft) | dict(measure(rows, len(labels)))
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts).write()
         try:
             draft.rename(folder)
-        except OSError:  # another process has just made the same one
+        except OSError:  # it is there: whole, from another process, or half of it, from a copy that was cut short
             if not (folder / "dataset.json").exists():
-                raise
+                shutil.rmtree(folder)
+                draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return PreparedDataset.read(folder)
+
+
+def _remove_abandoned_drafts(cache: Path) -> None:
+    """Remove what processes that have been killed left half-made."""
+    for draft in cache.glob(".*.*"):
+        owner = int(draft.suffix.removeprefix("."))
+        if owner == os.getpid() or not psutil.pid_exists(owner):
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
@@ -140,9 +162,12 @@ def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], token
 
 def _tokenizer_text(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        return str(backend.to_str())
-    return json.dumps([type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())])
+    if backend is None:
+        rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
+    else:
+        # Without the limits of the last call, which the tokenizer keeps.
+        rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    return json.dumps([rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)])
 
 
 def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path) -> dict[str, float]:

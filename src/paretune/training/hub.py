@@ -55,7 +55,7 @@ def explain(what: str, name: str, error: BaseException) -> str:
     The client libraries wrap errors in one another, so the whole chain is looked at by class name; class names are what
     they keep stable.
     """
-    names = {type(link).__name__ for link in _chain(error)}
+    names = {type(link).__name__ for link in chain(error)}
     if names & {"GatedRepoError"}:
         return f"{what} {name} needs an access token with accepted terms: log in with `hf auth login`"
     if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline():
@@ -72,12 +72,17 @@ def explain(what: str, name: str, error: BaseException) -> str:
             f"{what} {name} is not in the local cache and the hub at {endpoint()} cannot be reached: "
             "check the connection and HF_ENDPOINT, or give a local path"
         )
-    root = list(_chain(error))[-1]
-    reason = (str(root).strip().splitlines() or [type(root).__name__])[0]
-    return f"{what} {name} cannot be loaded: {reason}"
+    return f"{what} {name} cannot be loaded: {reason(error)}"
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def reason(error: BaseException) -> str:
+    """First line of the error at the bottom of `error`."""
+    root = list(chain(error))[-1]
+    return (str(root).strip().splitlines() or [type(root).__name__])[0]
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """`error`, then the errors it was raised from, outermost first."""
     link: BaseException | None = error
     while link is not None:
         yield link

@@ -5,6 +5,8 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,27 @@ from paretune.training.data import TokenRows, as_batch, read_vocabulary
 from paretune.training.lifeline import Lifeline
 from paretune.training.model import build_model, count_parameters, load_tokenizer, matrix_parameters
 from paretune.training.recorder import EventWriter, Progress, Recorder
-from paretune.training.trainer import Judge, LengthGroupedTrainer, open_split, training_arguments
+from paretune.training.trainer import (
+    Judge,
+    LengthGroupedTrainer,
+    classification_loss,
+    open_split,
+    training_arguments,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """The parts of one training, put together."""
+
+    trainer: LengthGroupedTrainer
+    recorder: Recorder
+    events: EventWriter
+    judge: Judge
+    rows: TokenRows
+    prepared: PreparedDataset
+    tokenizer: Any
+    compact: bool
 
 
 def train(document: JobDocument, folder: JobFolder, lifeline: Lifeline) -> bool:
@@ -41,68 +63,89 @@ def train(document: JobDocument, folder: JobFolder, lifeline: Lifeline) -> bool:
     Continues from the newest checkpoint in the folder. After a finish the model and the report are there and the
     checkpoints are gone; after a stop there is a checkpoint of the last step.
     """
+    parts = _put_together(document, folder, lifeline)
+    checkpoint = get_last_checkpoint(str(folder.checkpoints)) if folder.checkpoints.is_dir() else None
+    if checkpoint is not None:
+        parts.events.write(0, {}, message=f"continuing from {Path(checkpoint).name}")
+    parts.trainer.train(resume_from_checkpoint=checkpoint)
+    parts.recorder.stopwatch.stop()
+    state, stopped_at = parts.trainer.state, parts.recorder.stopped_at
+    if stopped_at is not None and stopped_at < state.max_steps:
+        parts.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
+        return False
+    _finish(parts, document, folder, resumed=checkpoint is not None)
+    return True
+
+
+def _put_together(document: JobDocument, folder: JobFolder, lifeline: Lifeline) -> _Training:
     rank = int(os.environ.get("RANK", "0"))
+    options = document.spec.training_arguments
     transformers.set_seed(document.spec.seed)
     prepared = PreparedDataset.read(folder.dataset)
     source = folder.model_source.resolve()
     tokenizer = load_tokenizer(source)
     model = build_model(document.spec, source, prepared.labels, tokenizer)
-    weight_decay = float(document.spec.training_arguments.get("weight_decay", 0.0))
-    compact = vocabulary.use_only(model, read_vocabulary(folder.dataset), weight_decay=weight_decay)
+    compact = vocabulary.optimizer_allows(options) and vocabulary.use_only(model, read_vocabulary(folder.dataset))
 
     rows = open_split(folder, "train", tokenizer.pad_token_id)
-    validation = open_split(folder, "validation", tokenizer.pad_token_id)
     assert rows is not None  # written by data.prepare, always
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=rank, seed=document.spec.seed)
     events = EventWriter(folder.events if rank == 0 else None)
     recorder = Recorder(events, Progress(sampler, rows.lengths), lambda: lifeline.stop_requested)
     judge = Judge(len(prepared.labels))
-    arguments = training_arguments(document, folder, steps_per_epoch=sampler.steps)
+    smoothing = float(options.get("label_smoothing_factor", 0.0))
     trainer = LengthGroupedTrainer(
         model=model,
-        args=arguments,
+        args=training_arguments(document, folder, steps_per_epoch=sampler.steps),
         train_dataset=rows,
-        eval_dataset=validation,
+        eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id),
         data_collator=as_batch,
         compute_metrics=judge if prepared.labels else None,
+        compute_loss_func=partial(classification_loss, smoothing=smoothing) if prepared.labels else None,
         sampler=sampler,
         recorder=recorder,
     )
-    checkpoint = get_last_checkpoint(str(folder.checkpoints)) if folder.checkpoints.is_dir() else None
-    if checkpoint is not None:
-        events.write(0, {}, message=f"continuing from {Path(checkpoint).name}")
-    trainer.train(resume_from_checkpoint=checkpoint)
-    recorder.stopwatch.stop()
-    if recorder.stopped_at is not None:
-        events.write(recorder.stopped_at, {}, message=f"stopped after step {recorder.stopped_at}, checkpoint written")
-        return False
+    return _Training(
+        trainer=trainer,
+        recorder=recorder,
+        events=events,
+        judge=judge,
+        rows=rows,
+        prepared=prepared,
+        tokenizer=tokenizer,
+        compact=compact,
+    )
 
-    quality = _final_quality(trainer)
-    confusion = judge.confusion
-    quality |= _test_quality(trainer, open_split(folder, "test", tokenizer.pad_token_id))
-    speed = _speed(trainer, recorder, rows, prepared, document)
+
+def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resumed: bool) -> None:
+    """Judge the model, write it and the report, and remove the checkpoints."""
+    trainer = parts.trainer
+    quality = _final_quality(trainer, parts.judge)
+    confusion = parts.judge.confusion
+    quality |= _test_quality(trainer, open_split(folder, "test", parts.tokenizer.pad_token_id))
+    speed = _speed(parts, document)
     vocabulary.restore(trainer.model)
-    if rank == 0:
-        trainer.save_model(str(folder.model))
-        tokenizer.save_pretrained(str(folder.model))
-        report = JobReport(
-            metrics=quality | speed,
-            facts=_facts(document, model, trainer.state.global_step, compact, checkpoint is not None),
-            labels=prepared.labels,
-            confusion_matrix=tuple(
-                tuple(int(count) for count in row) for row in ([] if confusion is None else confusion)
-            ),
-        )
-        report.write(folder.report)
-        for leftover in folder.checkpoints.glob("checkpoint-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-    return True
+    if not trainer.is_world_process_zero():
+        return
+    trainer.save_model(str(folder.model))
+    parts.tokenizer.save_pretrained(str(folder.model))
+    report = JobReport(
+        metrics=quality | speed,
+        facts=_facts(document, parts, resumed=resumed),
+        labels=parts.prepared.labels,
+        confusion_matrix=() if confusion is None else tuple(tuple(map(int, row)) for row in confusion),
+    )
+    report.write(folder.report)
+    for leftover in folder.checkpoints.glob("checkpoint-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _final_quality(trainer: LengthGroupedTrainer) -> dict[str, float]:
+def _final_quality(trainer: LengthGroupedTrainer, judge: Judge) -> dict[str, float]:
     """Quality of the returned model on the validation split; not measured again if the last step already was."""
     history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
-    if history and history[-1]["step"] == trainer.state.global_step and not trainer.args.load_best_model_at_end:
+    judged = history and history[-1]["step"] == trainer.state.global_step
+    in_this_process = judge.confusion is not None or trainer.compute_metrics is None
+    if judged and in_this_process and not trainer.args.load_best_model_at_end:
         measured: Mapping[str, Any] = history[-1]
     else:
         measured = trainer.evaluate()
@@ -128,9 +171,8 @@ def _perplexity(name: str, loss: float) -> dict[str, float]:
     return {} if value is None else {name: value}
 
 
-def _speed(
-    trainer: LengthGroupedTrainer, recorder: Recorder, rows: TokenRows, prepared: PreparedDataset, document: JobDocument
-) -> dict[str, float]:
+def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
+    trainer, recorder = parts.trainer, parts.recorder
     trainable, total = count_parameters(trainer.model)
     measured: dict[str, float] = {
         TRAIN_SECONDS: recorder.stopwatch.seconds(),
@@ -154,16 +196,16 @@ def _speed(
             tokens=1,
             layers=config.num_hidden_layers,
             hidden_size=config.hidden_size,
-            mean_length=float(rows.lengths.mean()),
+            mean_length=float(parts.rows.lengths.mean()),
         )
         measured[MFU] = flops * speed[1] / (peak * document.plan.devices)
     return measured
 
 
-def _facts(document: JobDocument, model: Any, steps: int, compact: bool, resumed: bool) -> dict[str, Any]:
+def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
     """What the figures depend on."""
     return {
-        "model_class": type(model).__name__,
+        "model_class": type(parts.trainer.model).__name__,
         "device": device.device_name(),
         "devices": document.plan.devices,
         "precision": device.choose_precision(document.spec.precision),
@@ -171,10 +213,10 @@ def _facts(document: JobDocument, model: Any, steps: int, compact: bool, resumed
         "gradient_accumulation_steps": document.plan.gradient_accumulation_steps,
         "global_batch_size": document.plan.global_batch_size,
         "learning_rate": document.plan.learning_rate,
-        "steps": steps,
+        "steps": parts.trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": compact,
+        "used_vocabulary_only": parts.compact,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},

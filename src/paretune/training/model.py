@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
+from huggingface_hub.errors import CachedRepoTreeNotFoundError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -28,6 +29,23 @@ LORA_ALPHA = 16
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
+# Their positions begin after that of the padding token, so the table has pad_token_id + 1 rows that no text can use:
+# the text models of transformers 5.23 that call create_position_ids_from_input_ids.
+_POSITIONS_AFTER_PADDING = {
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "lilt",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+}
+
 
 def find_model(name: str) -> Path:
     """Folder with the model's files: embedded, local, or fetched from the hub into its cache.
@@ -38,23 +56,27 @@ def find_model(name: str) -> Path:
     if name.startswith(embedded.PREFIX):
         return embedded.model_folder(name)
     path = Path(name).expanduser()
-    if path.is_dir():
-        if not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
-            raise BadInput([f"model {name} holds no weights: expected {' or '.join(_WEIGHTS)} in that folder"])
-        return path.resolve()
-    if path.exists() or name.startswith((".", "/", "~")):
-        raise BadInput([f"model {name} is not a folder: give a Hugging Face model folder or a hub id"])
-    try:
-        return Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, *_weights_of(name)]))
-    except Exception as error:
-        raise BadInput([hub.explain("model", name, error)]) from error
+    if not path.is_dir():
+        if path.exists() or name.startswith((".", "/", "~")):
+            raise BadInput([f"model {name} is not a folder: give a Hugging Face model folder or a hub id"])
+        try:
+            path = Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, *_weights_of(name)]))
+        except Exception as error:
+            raise BadInput([hub.explain("model", name, error)]) from error
+    if not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
+        raise BadInput([f"model {name} holds no weights: expected {' or '.join(_WEIGHTS)} in {path}"])
+    return path.resolve()
 
 
 def _weights_of(name: str) -> list[str]:
-    """Safetensors where the repository has them; never the same weights twice."""
+    """Safetensors where the repository has them; never the same weights twice, nor other ones when offline."""
     if hub.is_offline():
-        return list(_WEIGHTS)
-    files = HfApi().list_repo_files(name)
+        try:
+            files = [file.path for file in get_cached_repo_tree(name)]
+        except CachedRepoTreeNotFoundError:  # never fetched, or by a program that left no list: take what is there
+            return list(_WEIGHTS)
+    else:
+        files = HfApi().list_repo_files(name)
     return [_WEIGHTS[0] if any(file.endswith(".safetensors") for file in files) else _WEIGHTS[1]]
 
 
@@ -68,6 +90,10 @@ def load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:
         raise BadInput([f"model {folder} has no tokenizer that transformers can load: {_first_line(error)}"]) from error
+    files = {*tokenizer.vocab_files_names.values(), "tokenizer.json"}
+    if tokenizer.vocab_files_names and not any((folder / file).is_file() for file in files):
+        # transformers would go on with a tokenizer that knows no word
+        raise BadInput([f"model {folder} has no tokenizer: expected one of {', '.join(sorted(files))} in that folder"])
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     # Texts are cut on purpose, and the share of cut rows is recorded: the tokenizer's warning would only repeat it.
@@ -92,6 +118,8 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
             "set model to another one"
         )
     longest = getattr(config, "max_position_embeddings", None)
+    if isinstance(longest, int) and kind in _POSITIONS_AFTER_PADDING:
+        longest -= config.pad_token_id + 1
     if isinstance(longest, int) and spec.max_seq_length > longest:
         faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
     return faults

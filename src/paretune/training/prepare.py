@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from paretune.container import write_json
+from paretune.container import JobDocument, JobFolder, write_json
 from paretune.errors import BadInput
 from paretune.spec import JobSpec
+from paretune.training.lifeline import Lifeline
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +25,9 @@ def main(arguments: list[str]) -> int:
     """
     request, cache, answer = (Path(argument) for argument in arguments)
     spec = JobSpec.from_text(json.loads(request.read_text()))
+    Lifeline().watch_parent()
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # `datasets` would report every local file it reads
     logging.disable(logging.WARNING)
     try:
         if _needs_hub(spec):
@@ -66,28 +69,35 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     if faults or folder is None or rows is None:
         raise BadInput(faults)
     prepared = data.prepare(spec, rows, labels, tokenizer, cache, baselines.baselines)
-    if not prepared.facts["train_rows"]:
+    if not prepared.facts["train_tokens"]:
         raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
     return {"dataset": str(prepared.folder), "model": str(folder)}
 
 
 def _training_argument_faults(spec: JobSpec) -> list[str]:
-    from dataclasses import fields
+    from dataclasses import fields, replace
     from difflib import get_close_matches
 
     from transformers import TrainingArguments
 
-    known = {item.name for item in fields(TrainingArguments)}
+    from paretune.training.trainer import training_arguments
+
+    known = {item.name: item for item in fields(TrainingArguments)}
     faults = []
-    for name in spec.training_arguments:
+    for name, value in spec.training_arguments.items():
         if name not in known:
             near = get_close_matches(name, known, n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else "see the transformers documentation"
             faults.append(f"training_arguments has no argument {name} in this version of transformers: {hint}")
+        elif isinstance(known[name].default, (int, float)) and not isinstance(value, (int, float)):
+            kind = "true or false" if isinstance(known[name].default, bool) else "a number"
+            faults.append(f"training_arguments: {name} must be {kind}, got {value!r}")
     if not faults and spec.training_arguments:
+        # With the defaults the job will have; the precision is checked with the device.
+        document = JobDocument(job_name="check", spec=replace(spec, precision="fp32"), plan=spec.plan())
         try:
-            TrainingArguments(output_dir="unused", **spec.training_arguments)
-        except (TypeError, ValueError) as error:
+            training_arguments(document, JobFolder(Path("unused")), steps_per_epoch=1)
+        except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
     return faults
 

@@ -6,6 +6,7 @@ appear; `train_results.json`, `eval_results.json` and `all_results.json` become 
 
 import ast
 import json
+import math
 import os
 import runpy
 import sys
@@ -73,15 +74,17 @@ def run_script(document: JobDocument, folder: JobFolder) -> bool:
     rank = int(os.environ.get("RANK", "0"))
     sys.argv = [str(script), *script_arguments(document, folder)]
     sys.path[0] = str(script.parent)
+    stdout = sys.stdout
     if rank == 0:
-        sys.stdout = DictionaryReader(sys.stdout, EventWriter(folder.events))
+        every = int(document.spec.training_arguments.get("logging_steps", _LOGGING_STEPS))
+        sys.stdout = DictionaryReader(sys.stdout, EventWriter(folder.events), logging_steps=max(1, every))
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
             raise RuntimeError(f"{script.name} ended with {end.code}") from end
     finally:
-        sys.stdout = sys.__stdout__
+        sys.stdout = stdout
     if rank == 0:
         report_of(folder.model, document).write(folder.report)
     return True
@@ -114,11 +117,13 @@ class DictionaryReader:
     Args:
         stream: the real standard output.
         events: where the events go.
+        logging_steps: steps between two printed dictionaries of the training.
     """
 
-    def __init__(self, stream: TextIO, events: EventWriter) -> None:
+    def __init__(self, stream: TextIO, events: EventWriter, *, logging_steps: int = _LOGGING_STEPS) -> None:
         self._stream = stream
         self._events = events
+        self._logging_steps = logging_steps
         self._line = ""
         self._step = 0
 
@@ -144,7 +149,7 @@ class DictionaryReader:
             return  # the summary, which stands in train_results.json too
         is_evaluation = any(name.startswith("eval_") for name in numbers)
         if not is_evaluation:
-            self._step += _LOGGING_STEPS
+            self._step += self._logging_steps
         place = "eval" if is_evaluation else "train"
         metrics = {f"{place}/{name.removeprefix('eval_')}": value for name, value in numbers.items()}
         stdout, sys.stdout = sys.stdout, self._stream  # the event's own line is not to be looked at again
@@ -176,11 +181,13 @@ def _as_word(value: Any) -> str:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The numeric entries; transformers 5 prints numbers as text."""
+    """The entries that are finite numbers; transformers 5 prints numbers as text."""
     numbers = {}
     for name, value in values.items():
         try:
-            numbers[str(name)] = float(value)
+            number = float(value)
         except (TypeError, ValueError):
             continue
+        if math.isfinite(number):
+            numbers[str(name)] = number
     return numbers

@@ -4,19 +4,21 @@ Reading is left to the `datasets` library; split, sample and checks are ours.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.errors import BadInput
 from paretune.spec import JobSpec
 from paretune.training import embedded, hub
+from paretune.training.data import Rows
 
 SPLIT_SEED = 0
 """Seed of the 90/10 split and of samples: fixed, so that jobs with different `seed` are judged on the same rows."""
@@ -31,17 +33,6 @@ _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".parquet": ("parquet", {}),
     ".txt": ("text", {}),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """Rows of one split: `N` texts and, for classification, `N` class ids (int64)."""
-
-    texts: Sequence[str]
-    labels: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.texts)
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
@@ -76,8 +67,12 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
 
 
 def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
-    tables = _read_embedded(spec.dataset) if spec.dataset.startswith(embedded.PREFIX) else _read_named(spec)
+    tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
+    try:
+        tables = _read_embedded(spec.dataset) if spec.dataset.startswith(embedded.PREFIX) else _read_named(spec)
+    except BadInput as error:
+        faults += error.faults
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
         if path is not None:
             try:
@@ -105,15 +100,28 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     path = Path(spec.dataset).expanduser()
     if path.suffix.lower() in _READERS or path.is_file():
         return {"train": _read_file(path, "dataset")}
-    name = hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
+    is_local = spec.dataset.startswith((".", "/", "~")) or path.is_dir()
+    if is_local and not path.exists():
+        raise BadInput([f"dataset {path} does not exist (looked from {Path.cwd()})"])
+    name = str(path) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
-        found = datasets.load_dataset(str(path) if path.is_dir() else name, spec.dataset_config_name)
+        options = _folder_options(name, spec.dataset_config_name) if is_local else {}
+        found = datasets.load_dataset(name, spec.dataset_config_name, **options)
     except Exception as error:
-        raise BadInput([_load_fault(spec.dataset, error)]) from error
+        raise BadInput([_load_fault("dataset", spec.dataset, error, is_local=is_local)]) from error
     tables = dict(found)
     if "validation" not in tables and "valid" in tables:
         tables["validation"] = tables.pop("valid")
     return {split: tables[split] for split in ("train", "validation", "test") if split in tables}
+
+
+def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
+    """How to read the files of a folder: CSV as a single CSV file.
+
+    Not for hub data sets: offline, `datasets` finds only what was fetched with equal options.
+    """
+    builder = datasets.load_dataset_builder(path, configuration)
+    return _READERS[".csv"][1] if isinstance(builder.config, CsvConfig) else {}
 
 
 def _read_file(path: Path, parameter: str) -> datasets.Dataset:
@@ -127,21 +135,26 @@ def _read_file(path: Path, parameter: str) -> datasets.Dataset:
     try:
         return datasets.load_dataset(reader, data_files={"train": str(path)}, split="train", **options)
     except Exception as error:
-        raise BadInput([_load_fault(str(path), error)]) from error
+        raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
 
 
-def _load_fault(name: str, error: BaseException) -> str:
-    root: BaseException = error
-    while root.__cause__ or root.__context__:
-        root = root.__cause__ or root.__context__ or root
-        if isinstance(root, UnicodeDecodeError):
+def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bool) -> str:
+    links = list(hub.chain(error))
+    for link in links:
+        if isinstance(link, UnicodeDecodeError):
             return (
-                f"dataset {name} is not UTF-8 text (byte {root.start} cannot be decoded): convert it, e.g. with iconv"
+                f"{parameter} {name} is not UTF-8 text (byte {link.start} cannot be decoded): "
+                "convert it, e.g. with iconv"
             )
-    text = str(error) + str(root)
+    text = str(error) + str(links[-1])
+    if "corresponds to no data" in text or isinstance(links[-1], pd.errors.EmptyDataError):
+        return f"{parameter} {name} has no rows"
     if "Config name is missing" in text or ("BuilderConfig" in text and "not found" in text):
-        return f"dataset {name} has several configurations; set dataset_config_name: {' '.join(str(root).split())}"
-    return hub.explain("dataset", name, error)
+        reason = " ".join(str(links[-1]).split())
+        return f"{parameter} {name} has several configurations; set dataset_config_name: {reason}"
+    return (
+        f"{parameter} {name} cannot be loaded: {hub.reason(error)}" if is_local else hub.explain(parameter, name, error)
+    )
 
 
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
@@ -158,6 +171,14 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
                 )
                 continue
             values = table.data.column(column)
+            try:
+                values.validate(full=True)
+            except pa.ArrowInvalid:  # the JSON reader takes any bytes for text
+                faults.append(
+                    f"dataset {spec.dataset} is not UTF-8 text (column {column!r} of its {split} rows): "
+                    "convert it, e.g. with iconv"
+                )
+                continue
             if values.null_count:
                 first = [number for number, value in enumerate(values.to_pylist()) if value is None][:5]
                 faults.append(

@@ -56,7 +56,8 @@ def training_arguments(document: JobDocument, folder: JobFolder, *, steps_per_ep
     """The Trainer's arguments for this job. The user's own `training_arguments` win over these defaults."""
     spec, plan = document.spec, document.plan
     precision = device.choose_precision(spec.precision)
-    total = int(spec.training_arguments.get("max_steps", 0) or np.ceil(steps_per_epoch * spec.num_train_epochs))
+    limit = int(spec.training_arguments.get("max_steps", -1))  # transformers: none if not positive
+    total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
     chosen: dict[str, Any] = {
         "logging_steps": max(1, min(50, total // LOG_POINTS)),
         "logging_nan_inf_filter": False,  # it would wait for the GPU in every step, and a NaN should be seen
@@ -65,10 +66,10 @@ def training_arguments(document: JobDocument, folder: JobFolder, *, steps_per_ep
         "per_device_eval_batch_size": max(64, plan.per_device_train_batch_size),
         "remove_unused_columns": False,  # our batches hold nothing else
         "use_cpu": not device.has_gpu(),
-        "ddp_find_unused_parameters": False,
+        "ddp_broadcast_buffers": False,  # position ids and the like never change
         "prediction_loss_only": spec.task == "causal-lm",
     }
-    if spec.num_train_epochs < EVAL_POINTS or "max_steps" in spec.training_arguments:
+    if spec.num_train_epochs < EVAL_POINTS or limit > 0:
         chosen |= {"eval_strategy": "steps", "eval_steps": max(1, -(-total // EVAL_POINTS))}
     else:
         chosen |= {"eval_strategy": "epoch"}
@@ -106,6 +107,24 @@ class Judge:
             "f1": float(f1_score(truth, answers, average="macro", zero_division=0)),
             "accuracy": float(accuracy_score(truth, answers)),
         }
+
+
+def classification_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None, *, smoothing: float = 0.0
+) -> torch.Tensor:
+    """Cross-entropy of one micro-batch's rows over the number of rows of the whole optimiser step, all devices.
+
+    Without it loss and gradients would grow with accumulation and devices: the Trainer divides by neither when a model
+    takes keyword arguments, and sequence classifiers take them but do not divide either (transformers 5.23).
+
+    Args:
+        outputs: what the model answers; logits (B, C).
+        labels: B classes.
+        num_items_in_batch: rows of the optimiser step; the B rows of this batch when None.
+        smoothing: label smoothing, 0 to 1.
+    """
+    total = torch.nn.functional.cross_entropy(outputs["logits"], labels, reduction="sum", label_smoothing=smoothing)
+    return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
 
 
 def open_split(folder: JobFolder, split: str, pad_id: int) -> TokenRows | None:

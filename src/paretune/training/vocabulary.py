@@ -6,6 +6,7 @@ weight decay, it never moves. Leaving such rows out of the optimiser changes no 
 gradient memory, clipping and optimiser time.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,24 @@ class UsedRows(torch.nn.Module):
         return torch.nn.functional.embedding(place[tokens], self.weight, padding_idx=self.padding_idx)
 
 
-def use_only(model: Any, used: np.ndarray, *, weight_decay: float) -> bool:
+def optimizer_allows(options: Mapping[str, Any]) -> bool:
+    """Whether the optimiser that these training arguments choose leaves a weight alone whose gradient is always zero.
+
+    AdamW without weight decay does, and it is the default. Others may scale a step by a norm over the whole table
+    (Adafactor), and `optim_args` may hold another weight decay.
+    """
+    is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
+    return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
+
+
+def use_only(model: Any, used: np.ndarray) -> bool:
     """Replace the model's word embeddings by their used rows where that cannot change a result; say whether.
 
-    It could with weight decay (unused rows shrink), with an output layer tied to the table (every row gets a gradient),
-    with a table of another class than `torch.nn.Embedding`, and it gains nothing when the table is frozen.
+    It could with an output layer tied to the table (every row gets a gradient) and with a table of another class than
+    `torch.nn.Embedding`; it gains nothing when the table is frozen. Ask `optimizer_allows` first.
     """
     table = model.get_input_embeddings()
-    if weight_decay or type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
+    if type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
         return False
     holders = [name for name, item in model.named_parameters(remove_duplicate=False) if item is table.weight]
     if len(holders) != 1 or table.max_norm is not None or table.sparse or len(used) >= table.num_embeddings:

@@ -1,0 +1,269 @@
+"""The house rules that a machine can check."""
+
+import ast
+import itertools
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paretune.cli import main
+from paretune.spec import JobSpec
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))
+CODE = [*SOURCES, *sorted((ROOT / "entrypoints").glob("*.py"))]
+LONGEST_FILE = 320  # lines
+LONGEST_FUNCTION = 60
+
+in_every_file = pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+
+
+@in_every_file
+def test_a_file_is_short_enough_to_read_at_once(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST_FILE
+
+
+@in_every_file
+def test_a_function_is_short_enough_to_read_at_once(path: Path) -> None:
+    long = {
+        node.name: length
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, Function)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
+    }
+
+    assert not long
+
+
+def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, Definition]]:
+    """Public classes, functions and methods; what is defined inside a function is nobody else's business."""
+    for node in tree.body:
+        if isinstance(node, Definition) and not node.name.startswith("_"):
+            yield prefix + node.name, node
+            if isinstance(node, ast.ClassDef):
+                yield from public(node, f"{prefix}{node.name}.")
+
+
+@in_every_file
+def test_every_public_name_says_what_you_get(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    named: list[tuple[str, ast.Module | Definition]] = [("the module", tree), *public(tree)]
+    silent = [name for name, node in named if not ast.get_docstring(node)]
+
+    assert not silent
+
+
+@in_every_file
+def test_a_docstring_says_more_than_the_name(path: Path) -> None:
+    repeating = []
+    for name, node in public(ast.parse(path.read_text())):
+        first = (ast.get_docstring(node) or "").splitlines()[0]
+        said = set(re.findall("[a-z]+", first.lower())) - {"the", "a", "an"}
+        own = set(re.findall("[a-z]+", re.sub("([A-Z])", r" \1", name.rpartition(".")[2]).lower()))
+        if said == own and len(first.split()) <= 2 and len(own) > 1:
+            repeating.append(name)
+
+    assert not repeating
+
+
+def test_no_room_is_called_by_what_it_is_not() -> None:
+    vague = re.compile("utils?|helpers?|common|managers?|misc|stuff")
+    names = [path.stem for path in SOURCES] + [path.parent.name for path in SOURCES]
+
+    assert not [name for name in names if any(vague.fullmatch(word) for word in name.split("_"))]
+
+
+@in_every_file
+def test_input_is_not_checked_with_assert(path: Path) -> None:
+    checks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+
+    # What mypy cannot see may be asserted, with the reason beside it.
+    lines = path.read_text().splitlines()
+    assert not [node.lineno for node in checks if "#" not in lines[node.lineno - 1]]
+
+
+def entry_points() -> dict[str, str]:
+    """Name to command, from MLproject."""
+    project = yaml.safe_load((ROOT / "MLproject").read_text())
+    return {name: entry["command"] for name, entry in project["entry_points"].items()}
+
+
+def test_every_entry_point_calls_the_command_of_its_name_through_a_script_that_exists() -> None:
+    assert "main" in entry_points()
+    for name, command in entry_points().items():
+        matched = re.fullmatch(r"exec python (entrypoints/\w+\.py)", command)
+        assert matched, command
+        script = ROOT / matched[1]
+        tree = ast.parse(script.read_text())
+        imported = {
+            (node.module, alias.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        calls = [
+            ast.unparse(node.args[0])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "main"
+        ]
+
+        assert ("paretune.cli", "main") in imported
+        assert calls == [f"['{name}', *sys.argv[1:]]"]
+
+
+def test_every_script_of_entrypoints_is_called_by_an_entry_point() -> None:
+    called = {command.split()[-1] for command in entry_points().values()}
+
+    assert {f"entrypoints/{path.name}" for path in (ROOT / "entrypoints").glob("*.py")} == called
+
+
+def test_every_entry_point_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in entry_points():
+        with pytest.raises(SystemExit) as end:
+            main([name, "--help"])
+
+        assert end.value.code == 0
+        assert f"usage: paretune {name}" in capsys.readouterr().out
+
+
+def test_the_environment_of_mlflow_run_is_a_file_that_exists_and_installs_this_package() -> None:
+    project = yaml.safe_load((ROOT / "MLproject").read_text())
+    environment = yaml.safe_load((ROOT / project["conda_env"]).read_text())
+    pip = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
+
+    assert any(line.startswith(("-e .", ".", "--editable .")) for lines in pip for line in lines), pip
+
+
+def readme() -> str:
+    path = ROOT / "README.md"
+    assert path.is_file(), "README.md is missing: every command in it is a test"
+    return path.read_text()
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The words of each `mlflow run` and `paretune` line in fenced bash blocks, variables set before it left out."""
+    blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    found = []
+    for line in lines:
+        words: list[str] = []
+        for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
+            if word in {"&&", "||", ";", "|"}:
+                if words[:2] == ["mlflow", "run"] or words[:1] == ["paretune"]:
+                    found.append(words)
+                words = []
+            elif words or not re.match(r"[A-Za-z_]\w*=", word):
+                words.append(word)
+    return found
+
+
+def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
+    """Entry point and parameters of one command line."""
+    if words[0] == "paretune":
+        entry_point, *rest = words[1:]
+        pairs = [word.removeprefix("--").partition("=") for word in rest if word.startswith("--")]
+        values = iter(word for word in rest if not word.startswith("--"))
+        return entry_point, {name: text if equals else next(values, "") for name, equals, text in pairs}
+    parameters = {}
+    for option, value in itertools.pairwise(words):
+        if option in {"-P", "--param-list"}:
+            assert "=" in value, f"-P {value} has no ="
+            name, _, text = value.partition("=")
+            parameters[name] = text
+    entry_point = next(
+        (words[place + 1] for place, word in enumerate(words) if word in {"-e", "--entry-point"}), "main"
+    )
+    return entry_point, parameters
+
+
+def test_every_command_in_the_readme_is_one_that_paretune_takes() -> None:
+    commands = [words for words in commands_of(readme()) if words[1:] not in (["--help"], ["--version"])]
+    assert commands, "README.md shows no `mlflow run` or `paretune` command in a bash block"
+
+    for words in commands:
+        entry_point, parameters = job_of([word for word in words if word != "--help"])
+        assert entry_point in entry_points(), shlex.join(words)
+        JobSpec.from_text(parameters)  # raises on an unknown name, a wrong type, a value out of range
+
+
+def test_every_parameter_that_the_readme_mentions_is_one_of_paretune() -> None:
+    mentioned = set(re.findall(r"-P\s+'?(\w+)=", readme()))
+
+    assert mentioned
+    assert mentioned <= set(JobSpec().as_text())
+
+
+def test_every_name_in_the_readme_s_table_of_parameters_is_a_parameter() -> None:
+    tables = re.findall(r"^\| parameter .*\n\|[ :|-]+\n((?:\|.*\n)+)", readme(), re.MULTILINE)
+    first_cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
+    names = {name for cell in first_cells for name in re.findall("`([^`]+)`", cell)}
+
+    assert names
+    assert names <= set(JobSpec().as_text())
+
+
+def test_the_reader_of_commands_finds_wrong_names() -> None:
+    text = (
+        "```bash\nA=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why\n$ paretune main --sed 1 --model=x\nls\n```\n"
+    )
+
+    assert [job_of(words) for words in commands_of(text)] == [
+        ("main", {"sed": "1", "model": "a b"}),
+        ("main", {"sed": "1", "model": "x"}),
+    ]
+
+
+def project_files() -> list[Path]:
+    """Files that are in git, or would be after `git add --all`."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+# Written in pieces, so that this file is not found by its own search.
+FOLDERS_OF_ONE_MACHINE = re.compile(r"(?<![\w.~-])/" + r"(?:work|root)/")
+PACKAGE_REGISTRIES = re.compile(
+    r"\b(?:[\w-]+\.)*(?:py" + r"pi|python" + r"hosted|deb\.deb" + r"ian|archive\.ubun" + r"tu)\.(?:org|com|net)\b"
+    r"|://[^\s/]*(?:py" + r"pi|-d" + r"eb|deb-)[^\s/]*"
+)
+
+
+def test_no_file_names_a_folder_of_one_machine_or_a_package_registry() -> None:
+    files = project_files()
+    assert Path(__file__).resolve() in [path.resolve() for path in files]
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in files
+        for pattern in (FOLDERS_OF_ONE_MACHINE, PACKAGE_REGISTRIES)
+        for match in pattern.finditer(path.read_text(errors="replace"))
+    ]
+
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (FOLDERS_OF_ONE_MACHINE, "see /" + "work/main/x"),
+        (FOLDERS_OF_ONE_MACHINE, '"/' + 'root/.cache"'),
+        (PACKAGE_REGISTRIES, "https://files.python" + "hosted.org/packages"),
+        (PACKAGE_REGISTRIES, "https://py" + "pi.org/simple"),
+        (PACKAGE_REGISTRIES, "http://py" + "pi-mirror.internal:8080/simple"),
+    ],
+)
+def test_the_search_finds_what_it_looks_for(pattern: re.Pattern[str], text: str) -> None:
+    assert pattern.search(text)

@@ -1,0 +1,231 @@
+"""Whoever ends paretune, and however: no process is left, the run says what happened, and the same command goes on."""
+
+import os
+import signal
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from safetensors.numpy import load_file
+
+from paretune.container import Event, EventReader, JobFolder, JobReport
+from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
+
+REPOSITORY = Path(__file__).parents[2]
+STARTS_WITHIN_S = 90.0
+ENDS_WITHIN_S = 90.0
+
+
+@pytest.fixture
+def home(workplace: Path) -> Path:
+    return workplace / ".paretune"
+
+
+@pytest.fixture
+def job(tiny_model: Path, reviews: Path) -> dict[str, str]:
+    """Parameters of a training of 1,400 steps, long enough to be interrupted in the middle of an epoch."""
+    return {
+        "model": str(tiny_model),
+        "dataset": str(reviews),
+        "max_seq_length": "32",
+        "per_device_train_batch_size": "8",
+        "num_train_epochs": "100",
+        "learning_rate": "1e-3",
+        "precision": "fp32",
+        "training_arguments": '{"eval_strategy": "no", "logging_steps": 5}',
+    }
+
+
+def _words(job: dict[str, str]) -> list[str]:
+    return paretune("main", *(word for name, text in job.items() for word in (f"--{name}", text)))
+
+
+def _run(words: list[str], home: Path, cwd: Path | None = None, processes: int = 1) -> AbstractContextManager[Command]:
+    environment = dict(os.environ) | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return command(
+        words,
+        home=home,
+        cwd=cwd or home.parent,
+        environment=environment,
+        log=home.parent / "printed",
+        preexec_fn=use_one_core if processes == 1 else None,
+    )
+
+
+def _folders(home: Path) -> list[JobFolder]:
+    return [JobFolder(path) for path in sorted(home.glob("jobs/*"), key=lambda path: path.stat().st_ctime)]
+
+
+def _events(home: Path) -> list[Event]:
+    """Events of the newest job."""
+    folders = _folders(home)
+    return list(EventReader(folders[-1].events).new()) if folders else []
+
+
+def _until_it_trains(running: Command, home: Path) -> None:
+    def trains() -> bool:
+        return running.process.poll() is not None or any(event.step for event in _events(home))
+
+    wait_until(trains, within_s=STARTS_WITHIN_S, what="the training makes steps")
+    assert running.process.poll() is None, running.text
+
+
+def _recorded(name: str = "Default") -> list[Run]:
+    """Runs of an experiment, newest first."""
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name(name)
+    return [] if experiment is None else list(client.search_runs([experiment.experiment_id]))
+
+
+def _checkpoints(home: Path) -> list[Path]:
+    return [path for path in home.glob("checkpoints/*/checkpoint-*") if (path / "trainer_state.json").exists()]
+
+
+def _check_it_was_stopped(run: Run, reason: str) -> None:
+    assert run.info.status == "KILLED"
+    assert run.data.tags["paretune.state"] == "Stopped"
+    assert reason in run.data.tags["paretune.failure_reason"]
+    seconds = run.data.metrics["job_seconds"]
+    assert seconds > 0
+    assert run.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
+    assert "f1" not in run.data.metrics
+    assert "train/loss" in run.data.metrics
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(
+    home: Path, job: dict[str, str], number: signal.Signals
+) -> None:
+    with _run(_words(job), home) as running:
+        _until_it_trains(running, home)
+
+        running.process.send_signal(number)
+
+        assert running.wait(ENDS_WITHIN_S) == 130, running.text
+        assert working_in(home) == []
+    (run,) = _recorded()
+    _check_it_was_stopped(run, number.name)
+    (checkpoint,) = _checkpoints(home)
+    assert _events(home)[-1].message == f"stopped after step {checkpoint.name.split('-')[1]}, checkpoint written"
+    assert f"interrupted by {number.name}" in running.text
+    assert "Traceback" not in running.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_same_command_continues_and_ends_where_an_uninterrupted_one_does(
+    home: Path, job: dict[str, str], monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    job |= {"instance_count": str(processes), "num_train_epochs": "40"}
+    undisturbed = home.with_name("undisturbed")
+    monkeypatch.setenv("PARETUNE_HOME", str(undisturbed))
+    with _run(_words(job), undisturbed, processes=processes) as running:
+        assert running.wait(3 * ENDS_WITHIN_S) == 0, running.text
+    monkeypatch.setenv("PARETUNE_HOME", str(home))
+    with _run(_words(job), home, processes=processes) as running:
+        _until_it_trains(running, home)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.wait(ENDS_WITHIN_S) == 130, running.text
+        assert working_in(home) == []
+    (checkpoint,) = _checkpoints(home)
+    stopped_at = int(checkpoint.name.split("-")[1])
+
+    with _run(_words(job), home, processes=processes) as running:
+        assert running.wait(3 * ENDS_WITHIN_S) == 0, running.text
+
+    events = _events(home)
+    assert events[0].message == f"continuing from checkpoint-{stopped_at}"
+    assert min(event.step for event in events[1:]) > stopped_at
+    assert f"continuing from checkpoint-{stopped_at}" in running.text
+    assert _checkpoints(home) == []
+    (expected,), (stopped, finished) = _folders(undisturbed), _folders(home)
+    assert not stopped.report.exists()
+    _check_equal_ends(expected, finished)
+    run = _recorded()[0]
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["paretune.state"] == "Completed"
+
+
+def _check_equal_ends(expected: JobFolder, found: JobFolder) -> None:
+    """The same loss in the last steps, the same quality, the same weights."""
+    last, end = (
+        {
+            event.step: event.metrics["train/loss"]
+            for event in EventReader(folder.events).new()
+            if "train/loss" in event.metrics
+        }
+        for folder in (expected, found)
+    )
+    tail = sorted(last)[-5:]
+    assert [end[step] for step in tail] == pytest.approx([last[step] for step in tail], rel=1e-2, abs=1e-4)
+    for name in ("f1", "accuracy", "eval_loss"):
+        assert JobReport.read(found.report).metrics[name] == pytest.approx(
+            JobReport.read(expected.report).metrics[name], rel=1e-2, abs=1e-4
+        )
+    weights = load_file(expected.model / "model.safetensors")
+    for name, tensor in load_file(found.model / "model.safetensors").items():
+        assert tensor == pytest.approx(weights[name], abs=5e-3), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("during", ["preparation", "training"])
+def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(home: Path, job: dict[str, str], during: str) -> None:
+    MlflowClient().create_experiment("jobs", artifact_location=(home.parent / "artifacts").as_uri())
+    words = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local", "--experiment-name", "jobs"]
+    words += [word for name, text in job.items() for word in ("-P", f"{name}={text}")]
+    with _run(words, home, cwd=REPOSITORY) as running:
+        if during == "training":
+            _until_it_trains(running, home)
+        else:
+            wait_until(lambda: working_in(home), within_s=STARTS_WITHIN_S, what="the preparation runs")
+        ours = psutil.Process(running.process.pid).children(recursive=True)
+        assert any("entrypoints/main.py" in word for process in ours for word in process.cmdline())
+
+        running.process.terminate()
+
+        running.wait(ENDS_WITHIN_S)
+        wait_until(lambda: not any(_lives(process) for process in ours), within_s=ENDS_WITHIN_S, what="all have ended")
+        assert working_in(home) == []
+    (run,) = _recorded("jobs")
+    if during == "training":
+        _check_it_was_stopped(run, "the process that started this command has ended")
+        assert len(_checkpoints(home)) == 1
+    else:
+        assert run.info.status == "KILLED"
+        assert "the process that started this command has ended" in run.data.tags["paretune.failure_reason"]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_nothing_trains_on_when_paretune_is_killed_and_the_next_command_continues(
+    home: Path, job: dict[str, str], processes: int
+) -> None:
+    job |= {"instance_count": str(processes)}
+    with _run(_words(job), home, processes=processes) as running:
+        _until_it_trains(running, home)
+        trained = working_in(home)
+        assert len(trained) == (1 if processes == 1 else 3)
+
+        running.process.kill()
+
+        running.wait(ENDS_WITHIN_S)
+        wait_until(lambda: not working_in(home), within_s=ENDS_WITHIN_S, what="no training process is left")
+        assert not any(_lives(process) for process in trained)
+    (checkpoint,) = _checkpoints(home)
+
+    with _run(_words(job), home, processes=processes) as running:
+        wait_until(lambda: "continuing from" in running.text, within_s=STARTS_WITHIN_S, what="the job continues")
+        running.process.terminate()
+        assert running.wait(ENDS_WITHIN_S) == 130, running.text
+    assert f"continuing from {checkpoint.name}" in running.text

@@ -1,0 +1,128 @@
+"""A real lack of memory: the address space of the command and all it starts is limited."""
+
+import json
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.conftest import BAD, GOOD, OTHER, write_csv
+from tests.processes import Command, command, paretune, working_in
+
+WITHIN_S = 180.0
+GIB = 2**30
+# Python with torch and transformers takes 2.5 GiB of address space before the first row. A row of T tokens keeps four
+# tensors of T x 8192 numbers for the backward pass: 128 rows of 128 tokens 2 GiB, 64 rows 1 GiB, one row of 4,096
+# tokens 0.5 GiB and the attention 0.8 GiB more.
+LIMIT_FOR_64_ROWS = int(4.4 * GIB)
+LIMIT_FOR_NO_LONG_ROW = int(3.1 * GIB)
+
+
+@pytest.fixture
+def wide_model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A random two-layer BERT of few weights and many activations."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    folder = tmp_path / "wide-bert"
+    shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=BertConfig.from_pretrained(tiny_model).vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=8192,
+        max_position_embeddings=4096,
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+def _long_texts(path: Path, words: int, count: int) -> Path:
+    rows = []
+    for number in range(count):
+        vocabulary = (*(GOOD, BAD)[number % 2], *OTHER)
+        text = " ".join(vocabulary[(number + place) % len(vocabulary)] for place in range(words))
+        rows.append((text, f"class {number % 2}"))
+    return write_csv(path, rows)
+
+
+@contextmanager
+def _limited(workplace: Path, limit: int, **parameters: object) -> Iterator[Command]:
+    words = paretune("main", *(word for name, value in parameters.items() for word in (f"--{name}", str(value))))
+    with command(
+        words,
+        home=workplace / ".paretune",
+        cwd=workplace,
+        environment=dict(os.environ) | {"CUDA_VISIBLE_DEVICES": "", "MALLOC_ARENA_MAX": "2"},
+        log=workplace / "printed",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    ) as running:
+        yield running
+
+
+@pytest.mark.slow
+def test_a_job_out_of_memory_runs_again_with_half_the_batch_and_the_same_global_batch_size(
+    workplace: Path, wide_model: Path
+) -> None:
+    reviews = _long_texts(workplace / "reviews.csv", words=130, count=180)
+    with _limited(
+        workplace,
+        LIMIT_FOR_64_ROWS,
+        model=wide_model,
+        dataset=reviews,
+        max_seq_length=128,
+        per_device_train_batch_size=128,
+        precision="fp32",
+    ) as running:
+        assert running.wait(WITHIN_S) == 0, running.text
+        assert working_in(workplace / ".paretune") == []
+
+    (run,) = MlflowClient().search_runs(["0"])
+    assert run.info.status == "FINISHED"
+    tags, params = run.data.tags, run.data.params
+    assert tags["paretune.out_of_memory_retries"] == "1"
+    assert tags["paretune.used_per_device_train_batch_size"] == "64"
+    assert tags["paretune.used_gradient_accumulation_steps"] == "2"
+    assert tags["paretune.state"] == "Completed"
+    assert tags["paretune.job_name"] == f"paretune-{run.info.run_id}-2"
+    assert params["global_batch_size"] == params["per_device_train_batch_size"] == "128"
+    assert params["gradient_accumulation_steps"] == "1"
+    assert "again with per-device batch 64 x 2 accumulation steps (global batch size stays 128)" in running.text
+    seconds = [_seconds(path) for path in (workplace / ".paretune" / "jobs").iterdir()]
+    assert len(seconds) == 2
+    assert run.data.metrics["job_seconds"] == pytest.approx(sum(seconds), abs=0.5)
+
+
+def _seconds(job: Path) -> float:
+    started, ended = (json.loads((job / name).read_text()) for name in ("process.json", "end.json"))
+    return float(ended["time"] - started["started"])
+
+
+@pytest.mark.slow
+def test_a_job_out_of_memory_with_one_row_has_failed_for_lack_of_memory(workplace: Path, wide_model: Path) -> None:
+    reviews = _long_texts(workplace / "reviews.csv", words=4100, count=20)
+    with _limited(
+        workplace,
+        LIMIT_FOR_NO_LONG_ROW,
+        model=wide_model,
+        dataset=reviews,
+        max_seq_length=4096,
+        per_device_train_batch_size=1,
+        precision="fp32",
+    ) as running:
+        assert running.wait(WITHIN_S) == 3, running.text
+
+    assert "out of memory, with the smallest per-device batch" in running.text
+    assert "max_seq_length" in running.text
+    (run,) = MlflowClient().search_runs(["0"])
+    assert run.info.status == "FAILED"
+    assert run.data.tags["paretune.state"] == "Failed"
+    assert "out of memory, with the smallest per-device batch" in run.data.tags["paretune.failure_reason"]
+    assert "paretune.out_of_memory_retries" not in run.data.tags

@@ -1,0 +1,203 @@
+"""A tracking server that is away: before the launch nothing is launched, later nothing is lost."""
+
+import os
+import signal
+import socket
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli import main
+from paretune.clock import SystemClock
+from paretune.container import Event, EventReader, JobFolder
+from paretune.tracking import RunStatus, Tracking
+from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
+
+WITHIN_S = 120.0
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _job(tiny_model: Path, reviews: Path, epochs: int = 1) -> list[str]:
+    return [
+        *("--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32"),
+        *("--num_train_epochs", str(epochs), "--per_device_train_batch_size", "8"),
+        *("--training_arguments", '{"save_strategy": "no", "logging_steps": 20}'),
+    ]
+
+
+@contextmanager
+def _server(workplace: Path, port: int) -> Iterator[Command]:
+    """An MLflow server on the loopback interface; killed, with its workers, at the end of the block."""
+    words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    words += ["--backend-store-uri", f"sqlite:///{workplace / 'mlflow.db'}"]
+    words += ["--artifacts-destination", str(workplace / "artifacts")]
+    with command(
+        words, home=workplace / "nothing", cwd=workplace, environment=os.environ, log=workplace / "server.log"
+    ) as server:
+        wait_until(lambda: _answers(port), within_s=WITHIN_S, what="the MLflow server answers")
+        try:
+            yield server
+        finally:
+            for process in [*psutil.Process(server.process.pid).children(recursive=True), server.process]:
+                process.send_signal(signal.SIGKILL)
+            wait_until(lambda: not _answers(port), within_s=WITHIN_S, what="the MLflow server is gone")
+
+
+def _answers(port: int) -> bool:
+    from urllib.request import ProxyHandler, build_opener
+
+    try:
+        with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _check_nothing_was_launched(workplace: Path) -> None:
+    assert not (workplace / ".paretune" / "jobs").exists()
+    assert working_in(workplace / ".paretune") == []
+
+
+def test_nothing_is_launched_when_the_server_is_down(
+    workplace: Path,
+    tiny_model: Path,
+    reviews: Path,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{port}")
+
+    assert main(["main", *_job(tiny_model, reviews)]) == 2
+
+    said = capsys.readouterr().err
+    assert f"the MLflow tracking server at http://127.0.0.1:{port} does not answer" in said
+    assert "nothing was launched" in said
+    assert "secret" not in said
+    _check_nothing_was_launched(workplace)
+
+
+def test_nothing_is_launched_when_the_server_listens_but_does_not_answer(
+    workplace: Path,
+    tiny_model: Path,
+    reviews: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+        assert main(["main", *_job(tiny_model, reviews)]) == 2
+
+    assert f"the MLflow store at {address} cannot be used" in capsys.readouterr().err
+    _check_nothing_was_launched(workplace)
+
+
+@pytest.mark.slow
+def test_what_is_recorded_while_the_server_is_away_is_there_once_it_is_back(
+    workplace: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    with _server(workplace, port):
+        run = Tracking(os.environ, SystemClock()).begin("a run")
+        run.log_events([Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
+    assert not run.has_gap
+    run.log_params({"model": "mine"})
+    run.set_tags({"paretune.state": "Running", "paretune.launcher": "local"})
+    run.log_events([Event(time=2.0, step=2, metrics={"train/loss": 0.25})])
+    run.log_metrics({"f1": 0.75})
+    run.end(RunStatus.FINISHED)
+    assert run.has_gap
+    with _server(workplace, port):
+        for _ in range(2):
+            run.set_tags({"paretune.state": "Completed"})
+            run.log_metrics({"f1": 0.75})
+            run.end(RunStatus.FINISHED)
+
+        (found,) = MlflowClient().search_runs(["0"])
+        assert found.data.params == {"model": "mine"}
+        assert found.data.tags["paretune.state"] == "Completed"
+        assert found.data.tags["paretune.launcher"] == "local"
+        assert (_curve("train/loss"), _curve("f1")) == ([1, 2], [0])
+        assert found.info.status == "FINISHED"
+
+
+@pytest.mark.slow
+def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
+    workplace: Path, tiny_model: Path, reviews: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = workplace / ".paretune"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+
+    def steps() -> int:
+        return max((event.step for path in home.glob("jobs/*") for event in _events(path)), default=0)
+
+    words = paretune("main", *_job(tiny_model, reviews, epochs=100))
+    with ExitStack() as whole_test:
+        with _server(workplace, port):
+            running = whole_test.enter_context(
+                command(
+                    words,
+                    home=home,
+                    cwd=workplace,
+                    environment=os.environ,
+                    log=workplace / "printed",
+                    preexec_fn=use_one_core,
+                )
+            )
+            wait_until(lambda: running.process.poll() is not None or steps(), within_s=WITHIN_S, what="it trains")
+            assert running.process.poll() is None, running.text
+            wait_until(lambda: _curve("train/loss"), within_s=WITHIN_S, what="MLflow has the first points")
+        away_since = steps()
+        wait_until(lambda: steps() >= away_since + 100, within_s=WITHIN_S, what="it trains on without the server")
+        wait_until(
+            lambda: "MLflow does not answer; the job goes on" in running.text, within_s=WITHIN_S, what="it says so"
+        )
+        assert running.process.poll() is None, running.text
+        with _server(workplace, port):
+            assert running.wait(2 * WITHIN_S) == 0, running.text
+            _check_record(home)
+        assert "has gaps" not in running.text
+
+
+def _events(job: Path) -> list[Event]:
+    return list(EventReader(JobFolder(job).events).new())
+
+
+def _curve(name: str) -> list[int]:
+    """Steps of a curve of the only run."""
+    (run,) = MlflowClient().search_runs(["0"]) or [None]
+    return [] if run is None else [point.step for point in MlflowClient().get_metric_history(run.info.run_id, name)]
+
+
+def _check_record(home: Path) -> None:
+    (run,) = MlflowClient().search_runs(["0"])
+    (job,) = home.glob("jobs/*")
+    expected: dict[str, list[int]] = {}
+    for event in _events(job):
+        for name in event.metrics:
+            expected.setdefault(name, []).append(event.step)
+    assert len(expected["train/loss"]) > 50
+    for name, steps in expected.items():
+        assert sorted(_curve(name)) == sorted(set(steps)), name
+    headlines = {name for name in run.data.metrics if "/" not in name}
+    assert {"f1", "cost_usd", "job_seconds", "train_seconds", "baseline_f1_tfidf"} <= headlines
+    assert Counter(len(_curve(name)) for name in headlines) == {1: len(headlines)}
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["paretune.state"] == "Completed"
+    assert {item.path for item in MlflowClient().list_artifacts(run.info.run_id)} >= {"report.json"}

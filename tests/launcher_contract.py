@@ -1,0 +1,245 @@
+"""What every launcher promises, as tests: subclass `LauncherContract`, give it the fixture `place`, and all run."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pytest
+
+from paretune.catalog import Price
+from paretune.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.launchers.base import Job, JobState, Launcher
+from paretune.spec import JobSpec
+
+WITHIN_S = 30.0
+FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")
+LAST_STEP = 5
+
+
+class Order(Protocol):
+    """Makes what a job needs: `kind` says which job, the rest are fields of its specification."""
+
+    def __call__(self, kind: str, **changes: object) -> tuple[JobDocument, JobInputs]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A launcher and the jobs it can be given.
+
+    Attributes:
+        launcher: the launcher under test.
+        another: makes a launcher of the same place, as another process would.
+        order: makes a job, each under a name of its own, of one of these kinds:
+            `quick` tells "started" at step 0 and {"train/loss": 1 / step} at the steps 1 to LAST_STEP, prints "line 1"
+            to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
+            `failing` tells "started" and fails with FAILURE;
+            `long` tells "started", then works until it is stopped, and tells "stopped" at step 1 before it ends.
+        let_time_pass: called between two looks at a job.
+    """
+
+    launcher: Launcher
+    another: Callable[[], Launcher]
+    order: Order
+    let_time_pass: Callable[[], None] = lambda: time.sleep(0.02)
+
+    def submit(self, kind: str, **changes: object) -> Job:
+        """A new job."""
+        return self.launcher.submit(*self.order(kind, **changes))
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        """Wait until something is true."""
+        deadline = time.monotonic() + WITHIN_S
+        while not true():
+            assert time.monotonic() < deadline, f"not within {WITHIN_S:g} s: {what}"
+            self.let_time_pass()
+
+    def end(self, job: Job) -> JobState:
+        """Wait for the job's end."""
+        self.until(lambda: job.state().is_terminal, f"{job.name} ends, is {job.state()}")
+        return job.state()
+
+    def first_event(self, job: Job) -> list[Event]:
+        """Wait for the first events."""
+        seen: list[Event] = []
+        self.until(lambda: seen.extend(job.events()) or seen, f"{job.name} tells something")
+        return seen
+
+    def attached(self, name: str) -> Job:
+        """The job as another launcher sees it."""
+        job = self.another().attach(name)
+        assert job is not None
+        return job
+
+
+class LauncherContract(ABC):
+    """Conformance suite of launchers."""
+
+    @pytest.fixture
+    @abstractmethod
+    def place(self) -> Place:
+        """The launcher under test and its jobs."""
+
+    def test_submit_returns_a_job_that_runs(self, place: Place) -> None:
+        job = place.submit("long")
+
+        assert job.state() is JobState.RUNNING
+        assert not job.state().is_terminal
+
+    def test_a_job_of_the_same_name_is_adopted_and_not_started_again(self, place: Place) -> None:
+        document, inputs = place.order("long")
+        first = place.launcher.submit(document, inputs)
+        place.first_event(first)
+
+        again = place.launcher.submit(document, inputs)
+        elsewhere = place.another().submit(document, inputs)
+
+        assert again.name == elsewhere.name == first.name
+        assert again.state() is elsewhere.state() is JobState.RUNNING
+        first.stop()
+        place.end(first)
+        assert [event.message for event in again.events()] == ["started", "stopped"]
+
+    def test_a_job_that_has_ended_is_not_started_again(self, place: Place) -> None:
+        document, inputs = place.order("quick")
+        first = place.launcher.submit(document, inputs)
+        place.end(first)
+
+        again = place.launcher.submit(document, inputs)
+
+        assert again.state() is JobState.COMPLETED
+        assert again.report() == first.report()
+        assert sum(event.message == "started" for event in again.events()) == 1
+
+    def test_a_job_is_seen_from_another_launcher(self, place: Place) -> None:
+        job = place.submit("long")
+        place.first_event(job)
+
+        seen = place.attached(job.name)
+
+        assert seen.name == job.name
+        assert seen.state() is JobState.RUNNING
+        assert [event.message for event in seen.events()] == ["started"]
+
+    @pytest.mark.parametrize("kind", ["quick", "failing"])
+    def test_the_end_is_seen_from_another_launcher_although_the_first_one_never_looks(
+        self, place: Place, kind: str
+    ) -> None:
+        job = place.submit(kind)
+
+        seen = place.attached(job.name)
+
+        assert place.end(seen) is (JobState.COMPLETED if kind == "quick" else JobState.FAILED)
+        assert job.state() is seen.state()
+        assert job.failure() == seen.failure() == (None if kind == "quick" else FAILURE)
+
+    def test_attach_to_a_name_that_nobody_used_is_none(self, place: Place) -> None:
+        assert place.launcher.attach("paretune-nobody-1") is None
+
+    def test_events_come_once_each_and_in_order_and_the_rest_after_the_end(self, place: Place) -> None:
+        job = place.submit("quick")
+        seen = place.first_event(job)
+        place.end(job)
+        seen += job.events()
+
+        assert seen[0].message == "started"
+        assert [event.step for event in seen] == list(range(LAST_STEP + 1))
+        assert [event.metrics["train/loss"] for event in seen[1:]] == [1 / step for step in range(1, LAST_STEP + 1)]
+        assert job.events() == []
+        assert place.attached(job.name).events() == seen
+
+    def test_a_report_is_there_only_when_the_job_has_completed(self, place: Place) -> None:
+        running, quick, failing = place.submit("long"), place.submit("quick"), place.submit("failing")
+        place.first_event(running)
+        place.end(quick)
+        place.end(failing)
+
+        assert running.report() is None
+        assert failing.report() is None
+        report = quick.report()
+        assert report is not None
+        assert report.metrics == {"f1": 0.75}
+        assert report.facts == {"job_name": quick.name}
+        assert quick.model_location()
+
+    def test_a_failure_is_there_only_when_the_job_has_failed(self, place: Place) -> None:
+        running, quick, failing = place.submit("long"), place.submit("quick"), place.submit("failing")
+        place.end(quick)
+
+        assert place.end(failing) is JobState.FAILED
+        assert failing.failure() == FAILURE
+        assert quick.failure() is None
+        assert running.failure() is None
+        running.stop()
+        place.end(running)
+        assert running.failure() is None
+
+    @pytest.mark.parametrize("elsewhere", [False, True], ids=["by the submitter", "by another launcher"])
+    def test_a_job_that_is_stopped_ends_in_stopped_with_its_last_events(self, place: Place, elsewhere: bool) -> None:
+        job = place.submit("long")
+        seen = place.first_event(job)
+
+        (place.attached(job.name) if elsewhere else job).stop()
+
+        assert job.state() in {JobState.STOPPING, JobState.STOPPED}
+        assert place.end(job) is JobState.STOPPED
+        assert [event.message for event in seen + job.events()] == ["started", "stopped"]
+        assert job.report() is None
+
+    def test_stopping_twice_is_stopping_once(self, place: Place) -> None:
+        job = place.submit("long")
+        place.first_event(job)
+
+        job.stop()
+        job.stop()
+
+        assert place.end(job) is JobState.STOPPED
+        job.stop()
+        assert [event.message for event in place.attached(job.name).events()] == ["started", "stopped"]
+
+    @pytest.mark.parametrize("kind", ["quick", "failing"])
+    def test_stopping_a_job_that_has_ended_changes_nothing(self, place: Place, kind: str) -> None:
+        job = place.submit(kind)
+        before = (place.end(job), job.report(), job.failure(), job.seconds())
+
+        job.stop()
+        place.let_time_pass()
+
+        assert (job.state(), job.report(), job.failure(), job.seconds()) == before
+        seen = place.attached(job.name)
+        assert (seen.state(), seen.report(), seen.failure(), seen.seconds()) == before
+
+    def test_seconds_grow_until_the_end_and_not_after_it(self, place: Place) -> None:
+        job = place.submit("long")
+        early = job.seconds()
+        place.until(lambda: job.seconds() > early, "time passes")
+        job.stop()
+        place.end(job)
+
+        end = job.seconds()
+        place.let_time_pass()
+
+        assert end > early >= 0
+        assert job.seconds() == place.attached(job.name).seconds() == end
+
+    def test_the_log_tail_holds_the_last_lines_that_were_printed(self, place: Place) -> None:
+        job = place.submit("quick")
+        place.end(job)
+
+        assert job.log_tail(3) == ["line 38", "line 39", "line 40"]
+        assert len(job.log_tail()) == 15
+        assert job.log_location()
+
+    def test_a_job_ends_at_its_maximum_runtime_and_says_so(self, place: Place) -> None:
+        job = place.submit("long", max_runtime_minutes=0.5 / 60)
+
+        assert place.end(job) is JobState.STOPPED
+        failure = job.failure()
+        assert failure is not None
+        assert "MaxRuntimeExceeded" in failure[1]
+
+    def test_a_price_is_a_price_or_unknown(self, place: Place) -> None:
+        price = place.launcher.price(JobSpec())
+
+        assert price is None or (isinstance(price, Price) and price.usd_per_hour >= 0 and price.source)

@@ -1,0 +1,97 @@
+"""Real processes for tests: waited for with a deadline, found by the folder they work in, and never left behind."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+Found = TypeVar("Found")
+
+
+def wait_until(look: Callable[[], Found], *, within_s: float, what: str) -> Found:
+    """The first true answer of `look`; fails when there is none in time."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s:g} s: {what}")
+        time.sleep(0.02)
+
+
+def working_in(folder: Path) -> list[psutil.Process]:
+    """The living processes whose command line names something below `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in words):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+class Command:
+    """A command in a process of its own; what it prints goes to a file."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def text(self) -> str:
+        """What it has printed so far."""
+        return self._log.read_text(errors="replace")
+
+    def wait(self, within_s: float) -> int:
+        """Its exit code."""
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not ended within {within_s:g} s; it printed:\n{self.text}") from None
+
+
+@contextmanager
+def command(
+    words: list[str], *, home: Path, cwd: Path, environment: Mapping[str, str], log: Path, **options: Any
+) -> Iterator[Command]:
+    """Run `words`; after the block it and every process that works in `home` are gone."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **options,
+        )
+    try:
+        yield Command(process, log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for left in working_in(home):
+            left.kill()
+
+
+def use_one_core() -> None:
+    """For `preexec_fn`: one core means one thread; more would wait for each other on a busy machine."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {random.choice(sorted(os.sched_getaffinity(0)))})
+
+
+def paretune(*words: str) -> list[str]:
+    """The words of a paretune command, run by this Python."""
+    return [sys.executable, "-c", "from paretune.cli import run; run()", *words]

@@ -1,0 +1,422 @@
+"""The local launcher: the contract, and what only processes of this machine can do."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paretune.catalog import ML_M5_LARGE
+from paretune.clock import SystemClock
+from paretune.container import FailureKind, JobDocument, JobFolder, JobInputs, JobReport, write_json
+from paretune.launchers.base import Job, JobState
+from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher, Process
+from paretune.spec import JobSpec
+from tests.launcher_contract import LauncherContract, Order, Place
+from tests.processes import command, wait_until, working_in
+
+WITHIN_S = 30.0
+
+# Stands where the launcher expects the Python that trains. It keeps the container contract and needs no torch.
+TRAINING = """#!{python}
+import json, os, signal, sys, threading, time
+from pathlib import Path
+from paretune.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+
+asked = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: asked.set())
+assert sys.argv[1:3] == ["-m", "paretune.training"], sys.argv
+folder = JobFolder(Path(sys.argv[3]))
+document = JobDocument.read(folder.document)
+kind = document.spec.model
+step = 0
+
+def tell(message="", **metrics):
+    with folder.events.open("a") as file:
+        line = Event(time=time.time(), step=step, metrics=metrics, message=message).line()
+        file.write(line + "\\n")
+        print(line, flush=True)
+
+(folder.root / "environment.json").write_text(json.dumps(dict(os.environ)))
+tell("started")
+if kind == "quick":
+    for step in range(1, 6):
+        tell(**{{"train/loss": 1 / step}})
+    print(*(f"line {{number}}" for number in range(1, 41)), sep="\\n")
+    JobReport(metrics={{"f1": 0.75}}, facts={{"job_name": document.job_name}}).write(folder.report)
+elif kind == "failing":
+    folder.write_failure(FailureKind.DISK_FULL, "the disk is full: of sand")
+    sys.exit(1)
+elif kind == "silent":
+    sys.exit(7)
+elif kind == "stopping itself":
+    folder.stopped.touch()
+elif kind == "deaf":
+    while True:
+        time.sleep(1)
+else:
+    asked.wait()
+    step = 1
+    tell("stopped")
+    folder.stopped.touch()
+"""
+
+
+class ShiftedClock(SystemClock):
+    """The system's clock, put forward by hand."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+@dataclass
+class Workshop:
+    """Makes local launchers and ends what they have started."""
+
+    home: Path
+    clock: ShiftedClock = field(default_factory=ShiftedClock)
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    started: list[LocalJob] = field(default_factory=list)
+
+    def launcher(self) -> "RememberingLauncher":
+        return RememberingLauncher(self)
+
+    def end_all(self) -> None:
+        for job in self.started:
+            if not job.state().is_terminal:
+                job._kill()
+                wait_until(lambda job=job: job.state().is_terminal, within_s=WITHIN_S, what=f"{job.name} is gone")
+
+
+class RememberingLauncher(LocalLauncher):
+    """Tells its workshop what it has started."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__(workshop.home, workshop.clock, workshop.environment)
+        self._workshop = workshop
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
+        job = super().submit(document, inputs)
+        self._workshop.started.append(job)
+        return job
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
+    """Local launchers whose training is TRAINING."""
+    program = tmp_path / "training"
+    program.write_text(TRAINING.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    made = Workshop(tmp_path / "home")
+    yield made
+    made.end_all()
+
+
+@pytest.fixture
+def order() -> Order:
+    numbers = itertools.count(1)
+
+    def make(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
+        spec = JobSpec(model=kind, **changes)  # type: ignore[arg-type]
+        return JobDocument(job_name=f"paretune-test-{next(numbers)}", spec=spec, plan=spec.plan()), JobInputs()
+
+    return make
+
+
+class TestLocalLauncherKeepsTheContract(LauncherContract):
+    @pytest.fixture
+    def place(self, workshop: Workshop, order: Order) -> Place:
+        return Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
+
+
+@pytest.fixture
+def place(workshop: Workshop, order: Order) -> Place:
+    return Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
+
+
+def _folder(job: Job) -> JobFolder:
+    assert isinstance(job, LocalJob)
+    return job.folder
+
+
+def _process(job: Job) -> Process:
+    return Process(*json.loads((_folder(job).root / "process.json").read_text())["process"])
+
+
+def _forge(job: Job, process: Process) -> None:
+    """Make the job's record name another process, as if the job's own had ended long ago and its number been reused."""
+    record = _folder(job).root / "process.json"
+    write_json(record, json.loads(record.read_text()) | {"process": [process.pid, process.created]})
+
+
+def test_a_process_is_not_mistaken_for_a_later_one_with_the_same_number() -> None:
+    me = Process.of(os.getpid())
+
+    assert me.living() == psutil.Process()
+    assert Process(me.pid, me.created - 100).living() is None
+
+
+def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        process = Process.of(sleeper.pid)
+        assert process.living() is not None
+        sleeper.kill()
+        wait_until(lambda: process.living() is None, within_s=WITHIN_S, what="the zombie counts as ended")
+
+
+def test_stop_spares_a_stranger_that_got_the_number_of_the_job_s_process(place: Place) -> None:
+    job = place.submit("long")
+    place.first_event(job)
+    own = _process(job)
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        _forge(job, Process(stranger.pid, own.created - 100))
+        try:
+            place.attached(job.name).stop()
+            os.kill(own.pid, signal.SIGTERM)
+            place.end(job)
+
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_again(
+    place: Place, workshop: Workshop
+) -> None:
+    job = place.submit("quick")
+    place.end(job)
+    folder = _folder(job)
+    for name in (folder.root / "end.json", folder.report):
+        name.unlink()
+    record = folder.root / "process.json"
+    reused = [os.getpid(), Process.of(os.getpid()).created - 100]
+    write_json(record, json.loads(record.read_text()) | {"process": reused, "starter": reused})
+
+    seen = place.attached(job.name)
+
+    assert seen.state() is JobState.FAILED
+    assert seen.failure() == (FailureKind.ERROR, "the process that started it has ended, and the job with it")
+
+
+def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: Order) -> None:
+    workshop.environment |= {"MLFLOW_TRACKING_URI": "http://u:p@host", "MLFLOW_RUN_ID": "1", "MY_OWN": "kept"}
+    job = workshop.launcher().submit(*order("quick"))
+    wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")
+
+    environment = json.loads((job.folder.root / "environment.json").read_text())
+
+    assert not [name for name in environment if name.startswith("MLFLOW_")]
+    assert environment["MY_OWN"] == "kept"
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(1, 6), (2, 3), (4, 1), (6, 1), (12, 1)])
+def test_the_processes_of_a_job_share_the_cores(
+    place: Place, monkeypatch: pytest.MonkeyPatch, processes: int, threads: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
+    job = place.submit("quick", instance_count=processes)
+    place.end(job)
+
+    environment = json.loads((_folder(job).root / "environment.json").read_text())
+
+    assert environment["OMP_NUM_THREADS"] == str(threads)
+
+
+def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other(place: Place) -> None:
+    first = place.submit("quick")
+    place.end(first)
+    second = place.submit("quick")
+    other = place.submit("quick", seed=7)
+
+    assert _folder(first).checkpoints.resolve() == _folder(second).checkpoints.resolve()
+    assert _folder(other).checkpoints.resolve() != _folder(first).checkpoints.resolve()
+
+
+def test_of_two_jobs_of_equal_specification_at_once_the_second_uses_a_folder_of_its_own(place: Place) -> None:
+    first, second = place.submit("long"), place.submit("long")
+
+    assert _folder(first).checkpoints.is_symlink()
+    assert not _folder(second).checkpoints.is_symlink()
+    assert _folder(second).checkpoints.is_dir()
+
+    first.stop()
+    place.end(first)
+    assert _folder(place.submit("long")).checkpoints.resolve() == _folder(first).checkpoints.resolve()
+
+
+def test_the_checkpoints_stay_locked_while_the_training_lives_even_if_its_launcher_has_let_go(
+    place: Place, workshop: Workshop
+) -> None:
+    first = workshop.launcher().submit(*place.order("long"))
+    assert first._lock is not None
+    first._lock.close()
+
+    second = place.submit("long")
+
+    assert not _folder(second).checkpoints.is_symlink()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_job_whose_process_was_killed_has_failed_by_that_signal(place: Place, number: signal.Signals) -> None:
+    job = place.submit("long")
+    place.first_event(job)
+
+    os.kill(_process(job).pid, number)
+
+    assert place.end(job) is JobState.FAILED
+    assert job.failure() == (FailureKind.ERROR, f"its process was killed by {number.name}")
+
+
+def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paretune.launchers.local._oom_kills", itertools.count().__next__)
+    job = place.submit("long")
+    place.first_event(job)
+
+    os.kill(_process(job).pid, signal.SIGKILL)
+
+    assert place.end(job) is JobState.FAILED
+    failure = job.failure()
+    assert failure is not None
+    assert failure[0] is FailureKind.OUT_OF_MEMORY
+
+
+def test_a_job_that_ends_without_a_word_has_failed_with_its_exit_code(place: Place) -> None:
+    job = place.submit("silent")
+
+    assert place.end(job) is JobState.FAILED
+    assert job.failure() == (FailureKind.ERROR, "its process ended with exit code 7 and left no report")
+
+
+def test_a_job_that_stopped_with_a_checkpoint_unasked_was_stopped_from_outside(place: Place) -> None:
+    job = place.submit("stopping itself")
+
+    assert place.end(job) is JobState.STOPPED
+    assert job.failure() == (FailureKind.ERROR, "stopped from outside, with a checkpoint")
+
+
+def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_was_asked(
+    place: Place, workshop: Workshop
+) -> None:
+    job = place.submit("deaf")
+    place.first_event(job)
+    job.stop()
+    workshop.clock.ahead = STOP_GRACE_S - 10
+    assert job.state() is JobState.STOPPING
+    job.stop()
+
+    workshop.clock.ahead = STOP_GRACE_S + 1
+
+    assert place.end(job) is JobState.STOPPED
+    assert _process(job).living() is None
+
+
+def test_the_log_tail_leaves_events_out_and_is_empty_before_the_first_line(place: Place, tmp_path: Path) -> None:
+    job = place.submit("quick")
+    place.end(job)
+
+    assert job.log_tail(100) == [f"line {number}" for number in range(1, 41)]
+    _folder(job).log.unlink()
+    assert job.log_tail() == []
+
+
+def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
+    job = place.submit("failing")
+    place.end(job)
+
+    JobReport(metrics={"f1": 1.0}).write(_folder(job).report)
+
+    assert job.state() is place.attached(job.name).state() is JobState.FAILED
+    assert job.report() is None
+
+
+def test_the_price_is_that_of_a_small_instance_unless_the_user_has_set_one(place: Place) -> None:
+    assert place.launcher.price(JobSpec()) == ML_M5_LARGE
+    own = place.launcher.price(JobSpec(local_price_usd_per_hour=2.5))
+    assert own is not None
+    assert own.usd_per_hour == 2.5
+    assert own.region == own.as_of == ""
+
+
+def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) -> None:
+    job = place.submit("long")
+    place.first_event(job)
+    look = (
+        "import sys; from pathlib import Path; from paretune.clock import SystemClock;"
+        "from paretune.launchers.local import LocalLauncher;"
+        f"job = LocalLauncher(Path({str(workshop.home)!r}), SystemClock(), {{}}).attach({job.name!r});"
+        "print(job.state().value, job.events()[0].message); job.stop(); print(job.state().value)"
+    )
+
+    python = str(Path(sys.prefix) / "bin" / "python")
+    said = subprocess.run([python, "-c", look], capture_output=True, text=True, check=True, timeout=WITHIN_S)
+
+    assert said.stdout.split() == ["Running", "started", "Stopping"]
+    assert place.end(job) is JobState.STOPPED
+
+
+LAUNCHING = """
+import sys, time
+from pathlib import Path
+from paretune.clock import SystemClock
+from paretune.container import JobDocument, JobInputs
+from paretune.launchers.local import LocalLauncher
+from paretune.spec import JobSpec
+
+home, script, processes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+spec = JobSpec(entry_script=script, instance_count=processes)
+environment = {name: text for name, text in __import__("os").environ.items()}
+job = LocalLauncher(home, SystemClock(), environment).submit(
+    JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan()), JobInputs()
+)
+while not job.state().is_terminal:
+    time.sleep(0.05)
+"""
+
+SCRIPT = """
+import os, time
+from pathlib import Path
+Path(__file__).with_name(f"pid-{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_job_ends_when_its_launcher_is_killed(tmp_path: Path, processes: int) -> None:
+    home, script = tmp_path / "home", tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    words = [sys.executable, "-c", LAUNCHING, str(home), str(script), str(processes)]
+    with command(words, home=home, cwd=tmp_path, environment=os.environ, log=tmp_path / "log") as launching:
+        notes = [tmp_path / f"pid-{rank}" for rank in range(processes)]
+        wait_until(
+            lambda: launching.process.poll() is not None or all(note.exists() and note.read_text() for note in notes),
+            within_s=120,
+            what="all training processes run the script",
+        )
+        assert launching.process.poll() is None, launching.text
+        trained = [Process.of(int(note.read_text())) for note in notes]
+        everything = [process for process in working_in(home) if process.pid != launching.process.pid]
+        assert len(everything) == (1 if processes == 1 else processes + 1)
+
+        killed = time.monotonic()
+        launching.process.kill()
+
+        wait_until(lambda: not working_in(home), within_s=20, what="no process of the job is left")
+        assert [process.living() for process in trained] == [None] * processes
+        assert time.monotonic() - killed < 20
+    seen = LocalLauncher(home, SystemClock(), {}).attach("paretune-test-1")
+    assert seen is not None
+    assert seen.state() is JobState.FAILED

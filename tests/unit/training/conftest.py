@@ -1,0 +1,79 @@
+"""What the training wing's tests share: a cache of their own, and a way to run the preparing process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What `python -m paretune.training.prepare` said."""
+
+    code: int
+    answer: dict[str, Any]
+    output: str
+    seconds: float
+
+    @property
+    def faults(self) -> list[str]:
+        """The faults it found; empty when it prepared the job."""
+        faults: list[str] = self.answer.get("faults", [])
+        return faults
+
+    def dataset(self) -> dict[str, Any]:
+        """The description of the data set it prepared."""
+        described: dict[str, Any] = json.loads((Path(self.answer["dataset"]) / "dataset.json").read_text())
+        return described
+
+
+Prepare = Callable[..., Preparation]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data sets read in this process are cached below the test's folder, and reading them is not reported to anyone."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    monkeypatch.setattr(datasets.config, "HF_UPDATE_DOWNLOAD_COUNTS", False)
+
+
+@pytest.fixture
+def run_prepare(tmp_path: Path) -> Prepare:
+    """Runs the preparing process for job parameters, with environment variables added, or taken away (None)."""
+
+    def run(environment: dict[str, str | None] | None = None, **parameters: str) -> Preparation:
+        request, answer = tmp_path / "request.json", tmp_path / "answer.json"
+        request.write_text(json.dumps(parameters))
+        answer.unlink(missing_ok=True)
+        values = dict(os.environ) | {"HF_HOME": str(tmp_path / "huggingface")} | (environment or {})
+        command = [
+            sys.executable,
+            "-m",
+            "paretune.training.prepare",
+            str(request),
+            str(tmp_path / "prepared"),
+            str(answer),
+        ]
+        began = time.monotonic()
+        done = subprocess.run(
+            command,
+            env={name: value for name, value in values.items() if value is not None},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        )
+        seconds = time.monotonic() - began
+        said = json.loads(answer.read_text()) if answer.exists() else {}
+        return Preparation(code=done.returncode, answer=said, output=done.stdout, seconds=seconds)
+
+    return run

@@ -1,0 +1,73 @@
+"""What can be said about a device on any machine."""
+
+import os
+import re
+
+import pytest
+import torch
+
+from paretune.spec import JobSpec
+from paretune.training import device
+
+
+def test_auto_is_a_precision_that_this_machine_does_not_refuse() -> None:
+    chosen = device.choose_precision("auto")
+
+    assert chosen == ("bf16" if device.has_bf16() else "fp32")
+    assert device.device_faults(JobSpec(precision=chosen)) == []
+
+
+def test_a_precision_that_was_asked_for_is_not_changed() -> None:
+    assert [device.choose_precision(asked) for asked in ("fp32", "bf16", "fp16")] == ["fp32", "bf16", "fp16"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which fp16 needs")
+def test_fp16_and_too_many_processes_are_refused_together_on_a_processor() -> None:
+    places = len(os.sched_getaffinity(0))
+
+    faults = device.device_faults(JobSpec(precision="fp16", instance_count=places + 1))
+
+    assert faults == [
+        "precision fp16 needs a GPU: use auto, bf16 or fp32",
+        f"instance_count must be at most {places} here, one per process (processor cores), got {places + 1}",
+    ]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, whose peak may be known")
+def test_the_peak_rate_of_a_processor_is_not_known() -> None:
+    assert device.peak_flops("bf16") is None
+
+
+def test_peak_memory_counts_what_was_touched() -> None:
+    grown = torch.ones(2**27, device="cuda" if device.has_gpu() else "cpu")  # 0.5 GiB
+
+    assert grown.sum() == 2**27
+    assert 0.5 <= device.peak_memory_gib() < 1024
+
+
+def test_the_device_has_a_name() -> None:
+    assert re.search(r"\w", device.device_name())
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (MemoryError(), True),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+            True,
+        ),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("ran out of memory of what to say"), False),
+    ],
+)
+def test_lack_of_memory_is_told_from_other_errors(error: BaseException, expected: bool) -> None:
+    assert device.is_out_of_memory(error) is expected
+
+
+def test_a_real_allocation_that_is_too_large_is_lack_of_memory() -> None:
+    with pytest.raises((RuntimeError, MemoryError)) as failed:
+        torch.empty(2**58, dtype=torch.uint8)
+
+    assert device.is_out_of_memory(failed.value)

@@ -1,0 +1,133 @@
+"""The preparing process: all faults at once, exit code 2, no traceback, nobody asked."""
+
+import json
+import logging
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+from paretune.training.prepare import main
+
+
+def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
+    run_prepare: Callable[..., Any], tiny_model: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("review,stars\n" + "fine,good\nawful,bad\n" * 10)
+
+    refused = run_prepare(
+        model=str(tiny_model),
+        dataset=str(table),
+        max_seq_length="9999",
+        precision="fp16",
+        instance_count="500",
+        training_arguments='{"wramup_steps": 5}',
+    )
+
+    assert refused.code == 2
+    assert refused.output == ""
+    expected = [
+        "training_arguments has no argument wramup_steps in this version of transformers: did you mean warmup_steps",
+        "precision fp16 needs a GPU",
+        "instance_count must be at most",
+        f"max_seq_length must be at most 64 for {tiny_model}, got 9999",
+        "text_column 'text' is not in the train rows",
+        "label_column 'label' is not in the train rows",
+    ]
+    if "precision" not in "".join(refused.faults):  # this machine has a GPU
+        expected.pop(1)
+    assert len(refused.faults) == len(expected)
+    for fault, beginning in zip(refused.faults, expected, strict=True):
+        assert fault.startswith(beginning)
+
+
+def test_a_local_model_and_a_local_file_are_prepared_without_asking_anyone(
+    run_prepare: Callable[..., Any], tiny_model: Path, reviews: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as way_out:
+        way_out.setblocking(False)
+        proxy = f"http://127.0.0.1:{way_out.getsockname()[1]}"
+        on_line: dict[str, str | None] = {"HF_HUB_OFFLINE": None, "HTTPS_PROXY": proxy, "HTTP_PROXY": proxy}
+
+        prepared = run_prepare(on_line, model=str(tiny_model), dataset=str(reviews), max_seq_length="16")
+
+        with pytest.raises(BlockingIOError):  # nobody is waiting to be let through
+            way_out.accept()
+    assert prepared.code == 0, prepared.faults
+    assert prepared.answer["model"] == str(tiny_model)
+    assert prepared.dataset()["labels"] == ["negative", "positive"]
+    assert prepared.dataset()["facts"]["train_rows"] == 108
+    assert 0 < prepared.dataset()["facts"]["baseline_f1_majority"] < prepared.dataset()["facts"]["baseline_f1_tfidf"]
+
+
+# --- in this process: the same entry point, without the seconds that importing takes
+
+
+@pytest.fixture
+def faults_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
+    """Runs the entry point for job parameters; returns its faults, none when it prepared the job."""
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.setenv("HF_UPDATE_DOWNLOAD_COUNTS", "0")
+
+    def run(**parameters: str) -> list[str]:
+        request, answer = tmp_path / "request.json", tmp_path / "answer.json"
+        request.write_text(json.dumps({"max_seq_length": "16", **parameters}))
+        code = main([str(request), str(tmp_path / "prepared"), str(answer)])
+        said: dict[str, list[str]] = json.loads(answer.read_text())
+        assert code == (2 if "faults" in said else 0)
+        return said.get("faults", [])
+
+    yield run
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({"lr_scheduler_type": "cosinus"}, "are refused by transformers: cosinus is not a valid SchedulerType"),
+        ({"deepspeed": "zero.json"}, "are refused by transformers: "),
+        ({"load_best_model_at_end": True}, "requires the save and eval strategy to match"),
+        ({"weight_decay": "a lot"}, "training_arguments: weight_decay must be a number, got 'a lot'"),
+        ({"logging_first_step": "yes"}, "training_arguments: logging_first_step must be true or false, got 'yes'"),
+    ],
+)
+def test_training_arguments_that_cannot_work_are_refused_before_the_job(
+    faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, arguments: dict[str, Any], fault: str
+) -> None:
+    (found,) = faults_of(model=str(tiny_model), dataset=str(reviews), training_arguments=json.dumps(arguments))
+
+    assert fault in found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"load_best_model_at_end": True, "eval_strategy": "epoch"},  # fits the job's own save_strategy
+        {"warmup_steps": 3, "weight_decay": 0, "max_grad_norm": 0.5, "optim": "adafactor"},
+    ],
+)
+def test_training_arguments_are_judged_with_the_defaults_of_the_job(
+    faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, arguments: dict[str, Any]
+) -> None:
+    assert not faults_of(model=str(tiny_model), dataset=str(reviews), training_arguments=json.dumps(arguments))
+
+
+def test_texts_without_a_single_token_are_refused(
+    faults_of: Callable[..., list[str]], tiny_causal_model: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_causal_model, tmp_path / "gpt2")
+    tokenizer = Tokenizer(WordLevel({"[PAD]": 0, "[UNK]": 1, "film": 2}, unk_token="[UNK]"))  # noqa: S106
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]").save_pretrained(folder)  # noqa: S106
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"text": "", "label": number % 2}) + "\n" for number in range(20)))
+
+    for task in ("classification", "causal-lm"):
+        (found,) = faults_of(model=str(folder), dataset=str(rows), task=task)
+        assert found == f"dataset {rows} has no tokens to train on: every text is empty"

@@ -1,0 +1,369 @@
+"""What a training tells, and how its speed is measured."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from transformers import TrainerControl, TrainerState
+
+from paretune.batch_size import BatchPlan
+from paretune.container import Event
+from paretune.training import recorder
+from paretune.training.batches import GlobalBatchSampler
+from paretune.training.recorder import EventWriter, Progress, Recorder, Stopwatch
+
+
+class HandTurned:
+    """A clock that a test turns by hand; stands in for the module `time`."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+    def time(self) -> float:
+        return 1_700_000_000.0 + self.seconds
+
+    def pass_(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
+    turned = HandTurned()
+    monkeypatch.setattr(recorder, "time", turned)
+    return turned
+
+
+def test_a_stopwatch_counts_from_start_to_stop(clock: HandTurned) -> None:
+    watch = Stopwatch()
+    assert watch.seconds() == 0
+    clock.pass_(5)
+    watch.start()
+    clock.pass_(3)
+    assert watch.seconds() == 3
+    watch.stop()
+    clock.pass_(7)
+
+    assert watch.seconds() == 3
+
+
+def test_a_stopwatch_goes_on_after_a_stop(clock: HandTurned) -> None:
+    watch = Stopwatch()
+    watch.start()
+    clock.pass_(3)
+    watch.stop()
+    watch.stop()
+    clock.pass_(10)
+    watch.start()
+    clock.pass_(2)
+
+    assert watch.seconds() == 5
+
+
+def test_paused_time_is_not_counted(clock: HandTurned) -> None:
+    watch = Stopwatch()
+    watch.start()
+    clock.pass_(1)
+    with watch.paused():
+        clock.pass_(60)
+        with watch.paused():  # a checkpoint inside an evaluation
+            clock.pass_(60)
+        clock.pass_(60)
+        assert watch.seconds() == 1
+    clock.pass_(2)
+
+    assert watch.seconds() == 3
+
+
+def test_a_pause_ends_when_what_it_holds_fails(clock: HandTurned) -> None:
+    watch = Stopwatch()
+    watch.start()
+
+    def save() -> None:
+        with watch.paused():
+            clock.pass_(60)
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        save()
+    clock.pass_(2)
+
+    assert watch.seconds() == 2
+
+
+def test_a_pause_does_not_start_a_watch_that_stood_still(clock: HandTurned) -> None:
+    watch = Stopwatch()
+    with watch.paused():
+        clock.pass_(1)
+    clock.pass_(1)
+
+    assert watch.seconds() == 0
+
+
+def plan_of(batch: int, devices: int = 1, accumulation: int = 1) -> BatchPlan:
+    return BatchPlan(
+        per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, devices=devices, learning_rate=1e-4
+    )
+
+
+@pytest.mark.parametrize("plan", [plan_of(8), plan_of(2, accumulation=4), plan_of(2, devices=2, accumulation=2)])
+@pytest.mark.parametrize("rows", [64, 61, 5])
+def test_progress_counts_the_rows_and_tokens_that_the_sampler_deals(plan: BatchPlan, rows: int) -> None:
+    lengths = np.random.default_rng(0).integers(3, 40, size=rows)
+    samplers = [GlobalBatchSampler(lengths, plan, rank=rank, seed=1) for rank in range(plan.devices)]
+    progress = Progress(GlobalBatchSampler(lengths, plan, rank=0, seed=1), lengths)
+
+    done = 0
+    for epoch in range(3):
+        progress.begin_epoch(epoch)
+        dealt = []
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+            dealt += [row for micro_batch in sampler for row in micro_batch]
+        before = progress.rows, progress.tokens
+        for _ in range(samplers[0].steps):
+            progress.step(done)
+            done += 1
+        # A row that fills a place of another device is dealt twice and counted once.
+        assert progress.rows - before[0] == len(set(dealt)) == rows
+        assert progress.tokens - before[1] == lengths[sorted(set(dealt))].sum()
+
+
+def test_progress_counts_each_step_as_large_as_it_is() -> None:
+    lengths = np.arange(3, 23)  # 20 rows in steps of 8, 8 and 4
+    plan = plan_of(8)
+    progress = Progress(GlobalBatchSampler(lengths, plan, rank=0, seed=1), lengths)
+    sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=1)
+    sampler.set_epoch(0)
+    progress.begin_epoch(0)
+
+    counted, dealt = [], []
+    for step, rows in enumerate(sampler):
+        progress.step(step)
+        counted.append((progress.rows, progress.tokens))
+        dealt.append((len(rows), int(lengths[rows].sum())))
+
+    assert [rows for rows, _ in counted] == [8, 16, 20]
+    assert np.diff([(0, 0), *counted], axis=0).tolist() == [list(pair) for pair in dealt]
+
+
+def test_progress_begins_in_the_middle_after_a_checkpoint() -> None:
+    lengths = np.arange(3, 23)
+    sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
+    progress = Progress(sampler, lengths)
+    progress.begin_epoch(1)
+    progress.step(4)  # the second step of the second epoch
+    progress.step(5)  # the last, with four rows
+
+    assert progress.rows == 12
+    assert progress.tokens == sum(int(lengths[rows].sum()) for rows in sampler.epoch_steps(1)[1:])
+
+
+def read(path: Path) -> list[Event]:
+    return [Event.from_line(line) for line in path.read_text().splitlines()]
+
+
+def test_an_event_is_a_line_in_the_file_and_on_standard_output(
+    tmp_path: Path, clock: HandTurned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "events.jsonl"
+    EventWriter(path).write(3, {"train/loss": 0.5}, total_steps=10, message="hello")
+
+    assert read(path) == [
+        Event(time=1_700_000_100.0, step=3, metrics={"train/loss": 0.5}, total_steps=10, message="hello")
+    ]
+    assert capsys.readouterr().out == path.read_text()
+
+
+def test_values_that_are_no_finite_numbers_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    EventWriter(path).write(
+        1,
+        {
+            "loss": np.float32(0.5),
+            "text": "0.25",
+            "nan": float("nan"),
+            "inf": float("inf"),
+            "minus": -np.inf,
+            "none": None,
+            "words": "fast",
+            "list": [1.0],
+        },
+    )
+
+    (event,) = read(path)
+    assert event.metrics == {"loss": 0.5, "text": 0.25}
+    assert "NaN" not in path.read_text()
+
+
+def test_an_event_without_anything_to_say_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    EventWriter(tmp_path / "events.jsonl").write(1, {"loss": float("nan")})
+
+    assert not (tmp_path / "events.jsonl").exists()
+    assert capsys.readouterr().out == ""
+
+
+def test_all_ranks_but_the_first_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    EventWriter(None).write(1, {"loss": 0.5})
+
+    assert capsys.readouterr().out == ""
+
+
+class Training:
+    """A training without a model: 8 rows of 10 tokens a step, a second each, the first ones slower."""
+
+    def __init__(self, clock: HandTurned, events: Path, steps: int, stop_after: int | None = None) -> None:
+        lengths = np.full(8 * steps, 10)
+        sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
+        self.done = 0
+        self.recorder = Recorder(
+            EventWriter(events), Progress(sampler, lengths), lambda: stop_after is not None and self.done >= stop_after
+        )
+        self.control = TrainerControl()
+        self._clock = clock
+        self._arguments = SimpleNamespace(output_dir=str(events.parent))
+        self._state = TrainerState(max_steps=steps, epoch=0)
+
+    def _call(self, event: str, **values: object) -> None:
+        getattr(self.recorder, f"on_{event}")(self._arguments, self._state, self.control, **values)
+
+    def begin(self) -> None:
+        self._call("train_begin")
+        self._call("epoch_begin")
+
+    def step(self, seconds: float) -> None:
+        self._clock.pass_(seconds)
+        self.done += 1
+        self._state.global_step = self.done
+        self._call("step_end")
+
+    def log(self, **values: float) -> None:
+        self._call("log", logs=values)
+
+    def evaluate(self, seconds: float, **values: float) -> None:
+        with self.recorder.stopwatch.paused():
+            self._clock.pass_(seconds)
+        self._call("evaluate", metrics=values)
+
+    def end_epoch(self) -> None:
+        self._call("epoch_end")
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    return tmp_path / "events.jsonl"
+
+
+def test_throughput_excludes_the_warm_up_and_evaluations(clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=40)  # warm-up: a tenth, 4 steps
+    training.begin()
+    for _ in range(4):
+        training.step(5.0)
+    for _ in range(18):
+        training.step(0.5)
+    training.evaluate(600.0, eval_loss=0.3)
+    for _ in range(18):
+        training.step(0.5)
+
+    # 36 steps of 8 rows in 18 seconds.
+    assert training.recorder.throughput() == pytest.approx((16.0, 160.0))
+    assert training.recorder.stopwatch.seconds() == pytest.approx(4 * 5 + 18)
+
+
+def test_the_warm_up_is_ten_steps_at_most(clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=1000)
+    training.begin()
+    for _ in range(10):
+        training.step(5.0)
+    training.step(0.5)
+
+    assert training.recorder.throughput() == pytest.approx((16.0, 160.0))
+
+
+@pytest.mark.parametrize("done", [0, 1, 4])
+def test_throughput_is_none_without_a_steady_state(done: int, clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=40)
+    training.begin()
+    for _ in range(done):
+        training.step(1.0)
+
+    assert training.recorder.throughput() is None
+
+
+def test_throughput_of_a_training_of_one_step_is_none(clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=1)
+    training.begin()
+    training.step(1.0)
+
+    assert training.recorder.throughput() is None
+
+
+def test_curves_have_loss_rate_and_the_speed_since_the_last_point(clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=40)
+    training.begin()
+    training.step(2.0)
+    training.log(loss=0.7, learning_rate=1e-4, grad_norm=1.5, epoch=0.1)
+    training.step(1.0)
+    training.step(1.0)
+    training.log(loss=0.6, learning_rate=9e-5, grad_norm=float("nan"), epoch=0.2)
+
+    first, second = read(events)
+    assert (first.step, first.total_steps) == (1, 40)
+    assert first.metrics["train/samples_per_second"] == pytest.approx(8 / 2)
+    assert first.metrics["train/grad_norm"] == 1.5
+    assert second.metrics["train/samples_per_second"] == pytest.approx(16 / 2)
+    assert (second.metrics["train/loss"], second.metrics["train/learning_rate"]) == (0.6, 9e-5)
+    assert "train/grad_norm" not in second.metrics
+    assert second.metrics["system/memory_gib"] > 0
+
+
+def test_the_trainer_s_last_summary_is_no_point_of_a_curve(clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=4)
+    training.begin()
+    training.step(1.0)
+    training.log(train_runtime=1.0, train_samples_per_second=8.0)
+
+    assert not events.exists()
+
+
+def test_an_evaluation_is_a_point_without_the_trainer_s_own_speeds(clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=4)
+    training.begin()
+    training.step(1.0)
+    training.evaluate(
+        1.0, eval_loss=0.3, eval_f1=0.9, eval_runtime=1.0, eval_samples_per_second=8.0, eval_steps_per_second=1.0
+    )
+
+    (event,) = read(events)
+    assert event.step == 1
+    assert event.metrics == {"eval/loss": 0.3, "eval/f1": 0.9}
+
+
+def test_a_training_that_is_asked_to_stop_saves_and_stops_after_the_step(clock: HandTurned, events: Path) -> None:
+    training = Training(clock, events, steps=40, stop_after=3)
+    training.begin()
+    training.step(1.0)
+    training.step(1.0)
+    assert not training.control.should_training_stop
+    training.step(1.0)
+
+    assert training.control.should_training_stop
+    assert training.control.should_save
+    assert training.recorder.stopped_at == 3
+
+
+@pytest.mark.parametrize(("done", "saves"), [(3, True), (4, False)])
+def test_no_checkpoint_is_written_where_the_model_is_about_to_be(
+    done: int, saves: bool, clock: HandTurned, events: Path
+) -> None:
+    training = Training(clock, events, steps=4)
+    training.begin()
+    for _ in range(done):
+        training.step(1.0)
+    training.control.should_save = True  # as save_strategy="epoch" sets it
+    training.end_epoch()
+
+    assert training.control.should_save is saves

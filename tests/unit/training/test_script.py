@@ -1,0 +1,307 @@
+"""A user's own script: its command line, what is read from its output, and one that runs for real."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.container import EventReader, JobDocument, JobFolder
+from paretune.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
+from paretune.spec import JobSpec
+from paretune.training.recorder import EventWriter
+from paretune.training.script import DictionaryReader, report_of, script_arguments
+
+SCRIPT = '''
+"""A script as people write them: nothing in it knows of paretune."""
+from dataclasses import dataclass, field
+
+import numpy as np
+from datasets import load_dataset
+from sklearn.metrics import f1_score
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+)
+
+
+@dataclass
+class ScriptArguments:
+    model_name_or_path: str = field()
+    train_file: str = field()
+    max_seq_length: int = field(default=128)
+    lowercase: bool = field(default=False)
+
+
+def main():
+    script, training = HfArgumentParser((ScriptArguments, TrainingArguments)).parse_args_into_dataclasses()
+    assert script.lowercase
+    tokenizer = AutoTokenizer.from_pretrained(script.model_name_or_path)
+    rows = load_dataset("csv", data_files=script.train_file, split="train").class_encode_column("label")
+    rows = rows.map(lambda row: tokenizer(row["text"], truncation=True, max_length=script.max_seq_length))
+    parts = rows.train_test_split(0.2, seed=0)
+    model = AutoModelForSequenceClassification.from_pretrained(script.model_name_or_path, num_labels=2)
+    trainer = Trainer(
+        model=model,
+        args=training,
+        train_dataset=parts["train"],
+        eval_dataset=parts["test"],
+        data_collator=DataCollatorWithPadding(tokenizer),
+        compute_metrics=lambda said: {
+            "f1": f1_score(said.label_ids, np.argmax(said.predictions, axis=-1), average="macro")
+        },
+    )
+    done = trainer.train()
+    trainer.save_model()
+    trainer.save_metrics("train", done.metrics)
+    trainer.save_metrics("eval", trainer.evaluate())
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def document(**values: Any) -> JobDocument:
+    spec = JobSpec(entry_script="mine.py", **values)
+    return JobDocument(job_name="job", spec=spec, plan=spec.plan(), attempt=2)
+
+
+def arguments(**values: Any) -> dict[str, str]:
+    """The script's command line as name to word."""
+    words = script_arguments(document(**values), JobFolder(Path("/opt/ml")))
+    assert all(name.startswith("--") for name in words[::2])
+    return dict(zip([name.removeprefix("--") for name in words[::2]], words[1::2], strict=True))
+
+
+# --- the command line
+
+
+def test_without_parameters_a_script_gets_only_what_paretune_decides() -> None:
+    assert arguments() == {
+        "output_dir": "/opt/ml/model",
+        "learning_rate": "5e-05",
+        "per_device_train_batch_size": "16",
+        "gradient_accumulation_steps": "1",
+        "num_train_epochs": "1.0",
+        "seed": "42",
+        "logging_steps": "10",
+        "disable_tqdm": "true",
+        "report_to": "none",
+    }
+
+
+def test_batch_and_rate_are_those_of_the_plan() -> None:
+    found = arguments(
+        global_batch_size=64, per_device_train_batch_size=8, learning_rate=1e-4, learning_rate_scaling="sqrt"
+    )
+
+    assert found["per_device_train_batch_size"] == "8"
+    assert found["gradient_accumulation_steps"] == "8"
+    assert float(found["learning_rate"]) == pytest.approx(2e-4)  # 64 is 4 x 16, and the root of 4 is 2
+
+
+def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.touch()
+
+    found = arguments(
+        model="bert-base-uncased",
+        dataset=str(rows),
+        validation_file="v.csv",
+        test_file="t.csv",
+        max_seq_length=64,
+        max_train_samples=100,
+        max_eval_samples=50,
+        precision="bf16",
+        compiler="inductor",
+    )
+
+    own = {name: word for name, word in found.items() if name not in arguments()}
+    assert own == {
+        "model_name_or_path": "bert-base-uncased",
+        "train_file": str(rows),
+        "validation_file": "v.csv",
+        "test_file": "t.csv",
+        "max_seq_length": "64",
+        "max_train_samples": "100",
+        "max_eval_samples": "50",
+        "bf16": "true",
+        "torch_compile": "true",
+    }
+
+
+def test_a_hub_data_set_is_passed_on_by_its_name() -> None:
+    found = arguments(dataset="nyu-mll/glue", dataset_config_name="sst2")
+
+    assert found["dataset_name"] == "nyu-mll/glue"
+    assert found["dataset_config_name"] == "sst2"
+    assert "train_file" not in found
+
+
+def test_training_arguments_come_last_and_may_hold_the_scripts_own() -> None:
+    found = arguments(
+        training_arguments={"logging_steps": 5, "lowercase": True, "mapping": {"a": 1}, "note": "two words"}
+    )
+
+    assert found["logging_steps"] == "5"
+    assert found["lowercase"] == "true"
+    assert json.loads(found["mapping"]) == {"a": 1}
+    assert found["note"] == "two words"
+
+
+# --- what it prints
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> tuple[DictionaryReader, io.StringIO, EventReader]:
+    """A reader over a stream of its own, the stream, and the events that were written."""
+    stream, path = io.StringIO(), tmp_path / "events.jsonl"
+    return DictionaryReader(stream, EventWriter(path)), stream, EventReader(path)
+
+
+def test_printed_dictionaries_of_texts_become_curves(
+    reader: tuple[DictionaryReader, io.StringIO, EventReader],
+) -> None:
+    output, _, events = reader
+
+    print({"loss": "0.6931", "grad_norm": "1.5", "learning_rate": "5e-05", "epoch": "0.5"}, file=output)
+    print({"eval_loss": "0.5", "eval_f1": "0.75", "epoch": "0.5"}, file=output)
+    print({"loss": 0.25, "epoch": 1.0}, file=output)
+
+    first, evaluation, second = events.new()
+    assert (first.step, first.metrics) == (
+        10,
+        {"train/loss": 0.6931, "train/grad_norm": 1.5, "train/learning_rate": 5e-05, "train/epoch": 0.5},
+    )
+    assert (evaluation.step, evaluation.metrics) == (10, {"eval/loss": 0.5, "eval/f1": 0.75, "eval/epoch": 0.5})
+    assert (second.step, second.metrics) == (20, {"train/loss": 0.25, "train/epoch": 1.0})
+
+
+def test_everything_printed_still_appears_in_its_order(
+    reader: tuple[DictionaryReader, io.StringIO, EventReader],
+) -> None:
+    output, stream, _ = reader
+
+    output.write("hel")
+    output.write("lo\n{'loss': ")
+    output.write("'0.5'}\nbye\n")
+
+    lines = [line for line in stream.getvalue().splitlines() if not line.startswith('{"time"')]  # the event's own line
+    assert lines == ["hello", "{'loss': '0.5'}", "bye"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{'train_runtime': '3.2', 'train_loss': '0.5'}",  # the summary, which is in train_results.json
+        "{'name': 'tiny', 'kind': 'bert'}",
+        "{'loss': ",
+        "{not python}",
+        "{1, 2}",
+        "[{'loss': 0.5}]",
+        "loss: {'loss': 0.5}",
+        "{'loss': 'nan'}",
+        "{}",
+        "",
+    ],
+)
+def test_other_lines_are_no_events(reader: tuple[DictionaryReader, io.StringIO, EventReader], line: str) -> None:
+    output, stream, events = reader
+
+    print(line, file=output)
+
+    assert list(events.new()) == []
+    assert stream.getvalue() == line + "\n"
+
+
+def test_steps_follow_the_logging_steps_that_the_script_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    output = DictionaryReader(io.StringIO(), EventWriter(path), logging_steps=3)
+
+    for loss in (0.9, 0.8):
+        print({"loss": loss}, file=output)
+
+    assert [event.step for event in EventReader(path).new()] == [3, 6]
+
+
+# --- what it leaves
+
+
+def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
+    (tmp_path / "train_results.json").write_text(
+        json.dumps({"train_runtime": 12.5, "train_samples_per_second": 80.0, "train_loss": 0.4, "note": "fine"})
+    )
+    (tmp_path / "all_results.json").write_text(
+        json.dumps({"eval_loss": 0.3, "eval_f1": 0.9, "eval_accuracy": 0.91, "perplexity": float("nan")})
+    )
+
+    report = report_of(tmp_path, document(global_batch_size=32))
+
+    assert report.metrics == {
+        TRAIN_SECONDS: 12.5,
+        THROUGHPUT_SAMPLES: 80.0,
+        "train_loss": 0.4,
+        EVAL_LOSS: 0.3,
+        F1: 0.9,
+        "eval_accuracy": 0.91,
+    }
+    assert PERPLEXITY not in report.metrics
+    assert report.facts["entry_script"] == "mine.py"
+    assert report.facts["global_batch_size"] == 32
+    assert report.facts["attempt"] == 2
+
+
+def test_a_script_that_leaves_no_results_has_an_empty_report(tmp_path: Path) -> None:
+    assert report_of(tmp_path, document()).metrics == {}
+
+
+# --- for real
+
+
+def run_main(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    start = "from paretune.cli import run; run()"
+    command = [sys.executable, "-c", start, "main", "--entry_script", str(script), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_an_unmodified_trainer_script_is_run_and_recorded(workplace: Path, tiny_model: Path, reviews: Path) -> None:
+    script = workplace / "mine.py"
+    script.write_text(SCRIPT)
+
+    done = run_main(
+        script,
+        *("--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32"),
+        *("--learning_rate", "1e-3", "--num_train_epochs", "2", "--per_device_train_batch_size", "8"),
+        *("--training_arguments", json.dumps({"lowercase": True, "logging_steps": 4, "eval_strategy": "epoch"})),
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = MlflowClient().search_runs(["0"])
+    assert run.info.status == "FINISHED"
+    assert {F1, EVAL_LOSS, TRAIN_SECONDS, THROUGHPUT_SAMPLES, "cost_usd", "job_seconds"} <= set(run.data.metrics)
+    assert 0 <= run.data.metrics[F1] <= 1
+    assert run.data.params["entry_script"] == str(script)
+    losses = MlflowClient().get_metric_history(run.info.run_id, "train/loss")
+    assert [point.step for point in losses] == [4, 8, 12, 16, 20, 24]  # 96 rows in batches of 8, twice
+    assert {point.step for point in MlflowClient().get_metric_history(run.info.run_id, "eval/f1")} == {12, 24}
+
+
+def test_a_script_that_fails_is_reported_with_its_last_words(workplace: Path) -> None:
+    script = workplace / "broken.py"
+    script.write_text('raise SystemExit("no such corpus")\n')
+
+    done = run_main(script)
+
+    assert done.returncode == 3
+    assert "RuntimeError: broken.py ended with no such corpus" in done.stderr
+    assert MlflowClient().search_runs(["0"])[0].info.status == "FAILED"

@@ -1,0 +1,281 @@
+"""The Trainer's arguments, its judge, and its evaluation."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, EvalPrediction, TrainingArguments
+
+from paretune.batch_size import BatchPlan
+from paretune.container import JobDocument, JobFolder
+from paretune.spec import JobSpec
+from paretune.training import data, device
+from paretune.training.batches import GlobalBatchSampler
+from paretune.training.data import Rows, TokenRows, as_batch
+from paretune.training.recorder import EventWriter, Progress, Recorder
+from paretune.training.trainer import Judge, LengthGroupedTrainer, open_split, training_arguments
+
+BASE = JobSpec(precision="fp32")  # the same on every machine
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    return JobFolder(tmp_path / "job")
+
+
+def document_of(spec: JobSpec) -> JobDocument:
+    return JobDocument(job_name="job", spec=spec, plan=spec.plan())
+
+
+def arguments_of(spec: JobSpec, folder: JobFolder, steps_per_epoch: int = 100) -> TrainingArguments:
+    return training_arguments(document_of(spec), folder, steps_per_epoch=steps_per_epoch)
+
+
+def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
+    spec = replace(
+        BASE,
+        learning_rate=1e-4,
+        learning_rate_scaling="linear",
+        global_batch_size=64,
+        per_device_train_batch_size=8,
+        num_train_epochs=2.5,
+        seed=7,
+    )
+    made = arguments_of(spec, folder)
+
+    assert made.learning_rate == pytest.approx(4e-4)  # 64 rows, four times the reference
+    assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 8)
+    assert (made.num_train_epochs, made.seed) == (2.5, 7)
+    assert made.output_dir == str(folder.checkpoints)
+    assert (made.bf16, made.fp16, made.torch_compile) == (False, False, False)
+
+
+def test_a_smaller_plan_after_a_lack_of_memory_wins_over_the_specification(folder: JobFolder) -> None:
+    smaller = BASE.plan().with_less_memory()
+    assert smaller is not None
+    document = JobDocument(job_name="job", spec=BASE, plan=smaller, attempt=2)
+    made = training_arguments(document, folder, steps_per_epoch=100)
+
+    assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 2)
+
+
+def test_the_trainer_reports_to_nobody_and_draws_no_bar(folder: JobFolder) -> None:
+    made = arguments_of(BASE, folder)
+
+    assert made.report_to == []
+    assert made.disable_tqdm
+    assert made.save_total_limit == 1
+    assert made.use_cpu is not device.has_gpu()
+
+
+@pytest.mark.parametrize(("steps", "points"), [(100, 4), (7, 4), (2, 2), (1, 1)])
+def test_a_short_training_is_evaluated_four_times_at_most_and_at_its_end(
+    steps: int, points: int, folder: JobFolder
+) -> None:
+    made = arguments_of(BASE, folder, steps_per_epoch=steps)
+
+    assert made.eval_strategy == "steps"
+    evaluated = [step for step in range(1, steps + 1) if step % made.eval_steps == 0]
+    assert len(evaluated) <= points
+    assert steps - (evaluated[-1] if evaluated else 0) < made.eval_steps  # the rest is measured after the training
+
+
+@pytest.mark.parametrize(("steps", "every"), [(10, 1), (100, 2), (2500, 50), (100_000, 50)])
+def test_a_curve_has_fifty_points_where_there_are_steps_for_them(steps: int, every: int, folder: JobFolder) -> None:
+    assert arguments_of(BASE, folder, steps_per_epoch=steps).logging_steps == every
+
+
+def test_a_training_of_many_epochs_is_evaluated_after_each(folder: JobFolder) -> None:
+    assert arguments_of(replace(BASE, num_train_epochs=4.0), folder).eval_strategy == "epoch"
+
+
+def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
+    own = {
+        "logging_steps": 3,
+        "save_strategy": "no",
+        "per_device_eval_batch_size": 5,
+        "eval_strategy": "no",
+        "weight_decay": 0.1,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 20,
+    }
+    made = arguments_of(replace(BASE, training_arguments=own), folder)
+
+    assert {name: getattr(made, name) for name in own} == own
+
+
+def test_steps_of_the_user_s_own_decide_when_to_log_and_evaluate(folder: JobFolder) -> None:
+    made = arguments_of(replace(BASE, num_train_epochs=50.0, training_arguments={"max_steps": 200}), folder)
+
+    assert made.max_steps == 200
+    assert (made.logging_steps, made.eval_strategy, made.eval_steps) == (4, "steps", 50)
+
+
+def test_max_steps_that_are_off_leave_everything_as_it_is(folder: JobFolder) -> None:
+    made = arguments_of(replace(BASE, training_arguments={"max_steps": -1}), folder)  # -1 is transformers' "off"
+    standard = arguments_of(BASE, folder)
+
+    assert (made.eval_steps, made.logging_steps) == (standard.eval_steps, standard.logging_steps)
+
+
+def test_a_language_model_is_judged_by_its_loss_alone(folder: JobFolder) -> None:
+    assert arguments_of(replace(BASE, task="causal-lm"), folder).prediction_loss_only
+    assert not arguments_of(BASE, folder).prediction_loss_only
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_a_judge_agrees_with_scikit_learn(classes: int) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(200, classes)).astype(np.float32)
+    truth = random.integers(0, classes, size=200)
+    judge = Judge(classes)
+    found = judge(EvalPrediction(predictions=logits, label_ids=truth))
+
+    answers = logits.argmax(axis=1)
+    assert found["f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
+    assert found["accuracy"] == pytest.approx(accuracy_score(truth, answers))
+    assert judge.confusion is not None
+    assert judge.confusion.tolist() == confusion_matrix(truth, answers).tolist()
+
+
+def test_a_judge_s_f1_is_the_sum_by_hand() -> None:
+    # truth 0 0 0 1, answers 0 0 1 1: F1 of 0 is 2*2/(2*2+0+1) = 0.8, of 1 it is 2*1/(2*1+1+0) = 2/3.
+    logits = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
+    found = Judge(2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
+
+    assert found == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
+
+
+def test_a_judge_keeps_a_row_and_a_column_for_a_class_without_rows() -> None:
+    judge = Judge(3)
+    judge(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
+
+    assert judge.confusion is not None
+    assert judge.confusion.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_a_judge_takes_the_logits_of_a_model_that_returns_more() -> None:
+    logits = np.eye(2, dtype=np.float32)
+    judge = Judge(2)
+    found = judge(EvalPrediction(predictions=(logits, np.zeros((2, 9))), label_ids=np.array([0, 1])))
+
+    assert found["accuracy"] == 1.0
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a prepared data set: 40 rows to train on, 50 to validate, of many lengths."""
+    random = np.random.default_rng(0)
+    words = ["great", "warm", "dull", "cold", "the", "film", "story", "rather", "very"]
+
+    def rows(count: int) -> Rows:
+        texts = [" ".join(random.choice(words, size=random.integers(1, 30))) for _ in range(count)]
+        return Rows(texts=texts, labels=random.integers(0, 3, size=count))
+
+    made = data.prepare(
+        JobSpec(max_seq_length=32),
+        {"train": rows(40), "validation": rows(50)},
+        ("a", "b", "c"),
+        AutoTokenizer.from_pretrained(tiny_model),
+        tmp_path_factory.mktemp("prepared"),
+        lambda *_: {},
+    )
+    return made.folder
+
+
+def evaluation_of(
+    rows: TokenRows, tiny_model: Path, folder: JobFolder
+) -> tuple[dict[str, float], np.ndarray | None, Recorder]:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
+    lengths = np.full(16, 5)
+    plan = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
+    sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=0)
+    recorder = Recorder(EventWriter(None), Progress(sampler, lengths), lambda: False)
+    judge = Judge(3)
+    trainer = LengthGroupedTrainer(
+        model=model,
+        args=arguments_of(replace(BASE, training_arguments={"per_device_eval_batch_size": 8}), folder),
+        train_dataset=rows,
+        eval_dataset=rows,
+        data_collator=as_batch,
+        compute_metrics=judge,
+        sampler=sampler,
+        recorder=recorder,
+    )
+    recorder.stopwatch.start()
+    found = trainer.evaluate()
+    recorder.stopwatch.stop()
+    return found, judge.confusion, recorder
+
+
+def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
+    prepared: Path, tiny_model: Path, folder: JobFolder
+) -> None:
+    path = prepared / "validation.arrow"
+    as_they_come = TokenRows(path, pad_id=0)
+    longest_first = TokenRows(path, pad_id=0, longest_first=True)
+    padding = [
+        sum(
+            int((rows.__getitems__(range(start, min(start + 8, 50)))["attention_mask"] == 0).sum())
+            for start in range(0, 50, 8)
+        )
+        for rows in (as_they_come, longest_first)
+    ]
+    one, one_confusion, _ = evaluation_of(as_they_come, tiny_model, folder)
+    other, other_confusion, _ = evaluation_of(longest_first, tiny_model, folder)
+
+    assert padding[1] < padding[0] / 2  # the order is another one, and this is what it is for
+    assert (one["eval_f1"], one["eval_accuracy"]) == (other["eval_f1"], other["eval_accuracy"])
+    assert one["eval_loss"] == pytest.approx(other["eval_loss"], rel=1e-5)
+    assert one_confusion is not None
+    assert other_confusion is not None
+    assert one_confusion.tolist() == other_confusion.tolist()
+    assert one_confusion.sum() == 50
+
+
+def test_an_evaluation_is_not_on_the_clock(
+    prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paretune.training import recorder as room
+
+    class Counting:
+        """A clock that goes on by a second each time a batch is read."""
+
+        seconds = 0.0
+
+        def perf_counter(self) -> float:
+            return self.seconds
+
+    clock = Counting()
+
+    class SlowRows(TokenRows):
+        def __getitems__(self, index: Any) -> dict[str, torch.Tensor]:
+            clock.seconds += 1.0
+            return super().__getitems__(index)
+
+    monkeypatch.setattr(room, "time", clock)
+    _, _, recorder = evaluation_of(SlowRows(prepared / "validation.arrow", pad_id=0), tiny_model, folder)
+
+    assert clock.seconds == 7.0  # 50 rows in batches of 8
+    assert recorder.stopwatch.seconds() == 0.0
+
+
+def test_the_training_split_keeps_its_order_and_the_others_come_longest_first(
+    prepared: Path, folder: JobFolder
+) -> None:
+    folder.dataset.parent.mkdir(parents=True)
+    folder.dataset.symlink_to(prepared)
+    train, validation = open_split(folder, "train", 0), open_split(folder, "validation", 0)
+
+    assert train is not None
+    assert validation is not None
+    assert open_split(folder, "test", 0) is None
+    widths = [int(train[row]["attention_mask"].sum()) for row in range(len(train))]
+    assert widths == train.lengths.tolist()
+    widths = [int(validation[row]["attention_mask"].sum()) for row in range(len(validation))]
+    assert widths == sorted(validation.lengths.tolist(), reverse=True)
