@@ -1,6 +1,7 @@
 """`paretune NAME --key value`: what the MLproject entry points call, and the same commands by hand."""
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -9,7 +10,7 @@ from dataclasses import asdict, replace
 
 from paretune import __version__
 from paretune.clock import SystemClock
-from paretune.errors import BadInput, ParetuneError
+from paretune.errors import BadInput, JobFailed, ParetuneError
 from paretune.preparation import missing_files
 from paretune.spec import JobSpec, parameter_help
 
@@ -29,6 +30,11 @@ def main(arguments: Sequence[str]) -> int:
     except ParetuneError as error:
         print(f"paretune: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"paretune: the disk is full ({error}): make room, or set PARETUNE_HOME", file=sys.stderr)
+        return JobFailed.exit_code
 
 
 def run_job(spec: JobSpec) -> int:

@@ -159,7 +159,7 @@ class Run:
     def log_events(self, events: Iterable[Event]) -> None:
         """Add the events' metrics to the curves; a step that a curve has already passed is not written twice."""
         for event in events:
-            for name, value in event.metrics.items():
+            for name, value in _named_for_mlflow(event.metrics).items():
                 if event.step > self._last(name):
                     self._last_step[name] = event.step
                     self._waiting.append(Metric(name, value, int(event.time * 1000), event.step))
@@ -168,7 +168,8 @@ class Run:
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record headline values, at step 0; one that this object has recorded already is not written twice."""
         now = int(self._clock.now() * 1000)
-        fresh = {name: float(value) for name, value in metrics.items() if self._headlines.get(name) != float(value)}
+        named = _named_for_mlflow(metrics)
+        fresh = {name: float(value) for name, value in named.items() if self._headlines.get(name) != float(value)}
         self._headlines |= fresh
         self._waiting += [Metric(name, value, now, 0) for name, value in fresh.items()]
         self._flush()
@@ -230,3 +231,8 @@ class Run:
 def without_password(text: str) -> str:
     """`text` with the user and password taken out of every address in it."""
     return re.sub(r"//[^/@\s]*:[^/@\s]*@", "//", text)
+
+
+def _named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:
+    """A user's script may name a metric `acc@1`; MLflow refuses such a name, and with it all that is sent along."""
+    return {re.sub(r"[^\w\-. :/]", "_", name): value for name, value in metrics.items()}

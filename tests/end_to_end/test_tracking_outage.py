@@ -108,6 +108,17 @@ def test_nothing_is_launched_when_the_server_listens_but_does_not_answer(
     _check_nothing_was_launched(workplace)
 
 
+def test_a_metric_with_a_name_that_mlflow_refuses_keeps_no_other_one_from_being_recorded(workplace: Path) -> None:
+    run = Tracking(os.environ, SystemClock()).begin("a run")
+
+    run.log_events([Event(time=1.0, step=1, metrics={"eval/acc@1": 0.5, "train/loss": 0.25})])
+    run.log_metrics({"hits@10": 0.75, "f1": 1.0})
+
+    (found,) = MlflowClient().search_runs(["0"])
+    assert found.data.metrics == {"eval/acc_1": 0.5, "train/loss": 0.25, "hits_10": 0.75, "f1": 1.0}
+    assert not run.has_gap
+
+
 @pytest.mark.slow
 def test_what_is_recorded_while_the_server_is_away_is_there_once_it_is_back(
     workplace: Path, port: int, monkeypatch: pytest.MonkeyPatch

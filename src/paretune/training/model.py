@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
-from huggingface_hub.errors import CachedRepoTreeNotFoundError
+from huggingface_hub import HfApi, snapshot_download
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -71,6 +70,10 @@ def find_model(name: str) -> Path:
 def _weights_of(name: str) -> list[str]:
     """Safetensors where the repository has them; never the same weights twice, nor other ones when offline."""
     if hub.is_offline():
+        # Imported here: the versions of huggingface_hub in older training images lack them, and jobs there ask no hub.
+        from huggingface_hub import get_cached_repo_tree
+        from huggingface_hub.errors import CachedRepoTreeNotFoundError
+
         try:
             files = [file.path for file in get_cached_repo_tree(name)]
         except CachedRepoTreeNotFoundError:  # never fetched, or by a program that left no list: take what is there

@@ -57,7 +57,7 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
         for split, (origin, index) in picked.items()
     }
     origin, index = picked["train"]
-    missing = sorted(set(range(len(names))) - set(ids[origin][index].tolist()))
+    missing = sorted(set(ids[origin].tolist()) - set(ids[origin][index].tolist()))
     if missing:
         short = ", ".join(names[label] for label in missing[:5])
         raise BadInput(
