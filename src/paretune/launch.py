@@ -51,14 +51,15 @@ def launch(
     try:
         recording.begin(inputs)
         _tell(on_events, clock, _announcement(spec, inputs, recording.run.run_id))
-        document: JobDocument | None = _first(spec, recording.run.run_id)
-        while document is not None:
-            job = launcher.submit(document, inputs)
+        document = JobDocument(job_name=job_name(recording.run.run_id, 1), spec=spec, plan=spec.plan())
+        while True:
+            job = recording.job = launcher.submit(document, inputs)
             state = _see_through(job, recording, clock, interruption, on_events)
-            document = _again_with_less_memory(document, job, state, recording)
-            if document is not None:
-                _tell(on_events, clock, recording.retry(document))
-        return recording.finish(job, state, clock)
+            again = _again_with_less_memory(document, job, state, recording)
+            if again is None:
+                return recording.finish(job, state, clock)
+            document = again
+            _tell(on_events, clock, recording.retry(document))
     except BaseException as error:
         recording.give_up(error)
         raise
@@ -153,10 +154,6 @@ def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
         f"learning rate {plan.learning_rate:g}"
     )
-
-
-def _first(spec: JobSpec, run_id: str) -> JobDocument:
-    return JobDocument(job_name=job_name(run_id, 1), spec=spec, plan=spec.plan())
 
 
 def home_folder(environment: Mapping[str, str]) -> Path:

@@ -42,7 +42,7 @@ def prepare(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**environment, "TOKENIZERS_PARALLELISM": "true"},
+                env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
             )
         try:
             while child.poll() is None:

@@ -47,6 +47,7 @@ class Recording:
 
     def __init__(self, spec: JobSpec, launcher: Launcher, tracking: Tracking) -> None:
         self.run = tracking.begin(_run_name(spec))
+        self.job: Job | None = None
         self.job_seconds = 0.0
         self._closed = False
         self._spec = spec
@@ -139,8 +140,12 @@ class Recording:
         )
 
     def give_up(self, error: BaseException) -> None:
-        """Close the run of a job that did not come to its own end; what it has cost is booked."""
-        if not self._closed:
+        """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
+        if self._closed:
+            return
+        if self.job is not None and self.job.state() is JobState.COMPLETED:
+            self._write(self.job.report(), JobState.COMPLETED, "")
+        else:
             self._write(None, JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED, str(error))
 
     def _write(self, report: JobReport | None, state: JobState, reason: str) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TextIO
 
 from tqdm import tqdm
@@ -74,7 +75,7 @@ def summary(outcome: Outcome) -> str:
         ("whole job", _number(found, metrics.JOB_SECONDS, ",.1f", " s")),
         ("cost", _cost(outcome)),
         ("truncated texts", _number(found, metrics.TRUNCATED_SHARE, ".1%")),
-        ("model", outcome.model),
+        ("model", outcome.model.removeprefix(f"{Path.cwd()}/")),
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value}" for name, value in rows if value]

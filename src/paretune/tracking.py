@@ -10,6 +10,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -56,6 +57,7 @@ class Tracking:
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
         # MLflow retries a dead server for minutes; a job that runs meanwhile wants to be watched.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self.uri = mlflow.get_tracking_uri()
         self._environment = environment
@@ -92,7 +94,9 @@ class Tracking:
         place = f"#/experiments/{self._experiment}/runs/{run_id}"
         if self.uri.startswith("http"):
             return f"{without_password(self.uri)}/{place}"
-        return f"mlflow ui --backend-store-uri {without_password(self.uri)}    then open http://127.0.0.1:5000/{place}"
+        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+        store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
+        return f"mlflow ui{store}    then open http://127.0.0.1:5000/{place}"
 
     def _experiment_id(self) -> str:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:
@@ -125,8 +129,8 @@ class Tracking:
 class Run:
     """One MLflow run. Writing never raises because the server is away: `has_gap` tells that something is missing.
 
-    Params, tags and metrics that could not be written are kept and written with the next ones; artifacts and the end
-    must be written again.
+    Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
+    the end must be written again.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock) -> None:
@@ -134,7 +138,8 @@ class Run:
         self._client = client
         self._clock = clock
         self._waiting: list[Metric] = []
-        self._params: dict[str, str] = {}  # waiting, as are the tags
+        self._datasets: list[DatasetInput] = []  # waiting, as are params and tags
+        self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
         self._headlines: dict[str, float] = {}
         self._last_step: dict[str, int] = {}
@@ -148,8 +153,8 @@ class Run:
     def log_dataset(self, name: str, digest: str, source: str) -> None:
         """Name the data the run was trained on; the UI shows it beside the metrics."""
         dataset = Dataset(name=name, digest=digest, source_type="paretune", source=source)
-        tags = [InputTag(MLFLOW_DATASET_CONTEXT, "train")]
-        self._try(lambda: self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset, tags)]))
+        self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, "train")]))
+        self._flush()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
@@ -202,6 +207,9 @@ class Run:
         return self._last_step[name]
 
     def _flush(self) -> None:
+        if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
+            return
+        self._datasets = []
         if self._params and not self._try(lambda: self._log_new_params(self._params)):
             return
         self._params = {}

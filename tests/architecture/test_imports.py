@@ -26,6 +26,7 @@ FLOORS = {
     "paretune.launchers": 4,
     "paretune.launchers.base": 4,
     "paretune.launchers.local": 4,
+    "paretune.launchers.processes": 4,
     "paretune.training": 4,
     "paretune.training.__main__": 4,
     "paretune.training.baselines": 4,

@@ -162,6 +162,14 @@ def test_the_open_command_names_the_store_and_the_run(store: MlflowClient, datab
     assert shown.endswith("/#/experiments/0/runs/abc")
 
 
+def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(
+    store: MlflowClient, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(database.parent)
+
+    assert tracking().open_command("abc").startswith("mlflow ui    then open http://127.0.0.1:5000/")
+
+
 @contextmanager
 def without_metrics(database: Path) -> Iterator[None]:
     """The store refuses metrics while the block runs."""

@@ -17,12 +17,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
-
-import psutil
 
 from paretune.catalog import Price, local_price
 from paretune.clock import Clock
@@ -38,34 +34,13 @@ from paretune.container import (
     write_json,
 )
 from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.processes import Process, cores, out_of_memory_kills
 from paretune.spec import JobSpec
 
 STOP_GRACE_S = 70.0
 """Seconds a job may take to checkpoint after `stop`; then it is killed. A training process gives itself 60."""
 _STARTER_GRACE_S = 2.0
 """Seconds the process that started a job may take to record its end; then whoever looks at the job does."""
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process of this machine, safe against reused process ids."""
-
-    pid: int
-    created: float
-
-    @classmethod
-    def of(cls, pid: int) -> "Process":
-        """The living process `pid`."""
-        return cls(pid, psutil.Process(pid).create_time())
-
-    def living(self) -> psutil.Process | None:
-        """The process, or None when it has ended (a zombie has)."""
-        try:
-            process = psutil.Process(self.pid)
-            same = process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
-            return process if same else None
-        except psutil.NoSuchProcess:
-            return None
 
 
 class LocalJob(Job):
@@ -116,7 +91,7 @@ class LocalJob(Job):
         if not self._stop.exists():
             return JobState.RUNNING
         if self._clock.now() - json.loads(self._stop.read_text())["time"] > STOP_GRACE_S:
-            self._kill()
+            self._process.kill_all()
         return JobState.STOPPING
 
     def events(self) -> list[Event]:
@@ -166,12 +141,12 @@ class LocalJob(Job):
         if self._child is not None:
             code = self._child.poll()
             return code is not None, code
-        if self._process.living() is not None:
+        if self._process.is_living():
             return False, None
         # Seen from elsewhere: the starter, which knows the exit code, comes first; but it may have ended or forgotten.
         if self._gone_since is None:
             self._gone_since = self._clock.now()
-        patience = self._starter.living() is not None and self._clock.now() - self._gone_since < _STARTER_GRACE_S
+        patience = self._starter.is_living() and self._clock.now() - self._gone_since < _STARTER_GRACE_S
         return not patience, None
 
     def _record_end(self, code: int | None) -> JobState:
@@ -204,10 +179,10 @@ class LocalJob(Job):
             self._lock.close()
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
-        before, now = self._oom_kills, _oom_kills()
+        before, now = self._oom_kills, out_of_memory_kills()
         if before is not None and now is not None and now > before:
             return FailureKind.OUT_OF_MEMORY, "the system ended it because the machine's memory was used up"
-        if code is None and self._starter.living() is None:
+        if code is None and not self._starter.is_living():
             return FailureKind.ERROR, "the process that started it has ended, and the job with it"
         if code is None:
             return FailureKind.ERROR, "its process has ended and left no report"
@@ -219,16 +194,7 @@ class LocalJob(Job):
         if self._stop.exists():  # asked again, torchrun would leave its workers, and the patience would begin again
             return
         write_json(self._stop, {"time": self._clock.now(), "reason": reason})
-        process = self._process.living()
-        if process is not None:
-            process.terminate()
-
-    def _kill(self) -> None:
-        process = self._process.living()
-        if process is not None:
-            for member in [*process.children(recursive=True), process]:
-                with suppress(psutil.NoSuchProcess):
-                    member.kill()
+        self._process.terminate()
 
 
 class LocalLauncher(Launcher):
@@ -274,7 +240,7 @@ class LocalLauncher(Launcher):
         started: dict[str, Any] = {
             "started": self._clock.now(),
             "max_seconds": document.max_seconds,
-            "oom_kills": _oom_kills(),
+            "oom_kills": out_of_memory_kills(),
             "process": [child.pid, Process.of(child.pid).created],
             "starter": [os.getpid(), Process.of(os.getpid()).created],
         }
@@ -310,10 +276,12 @@ class LocalLauncher(Launcher):
     def _job_environment(self, processes: int) -> dict[str, str]:
         environment = dict(self._environment)
         # Torch processes that together have more threads than there are cores spin on each other's locks.
-        environment["OMP_NUM_THREADS"] = str(max(1, _cores() // processes))
+        environment["OMP_NUM_THREADS"] = str(max(1, cores() // processes))
         environment["TOKENIZERS_PARALLELISM"] = "false"
         environment["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         environment["PYTHONUNBUFFERED"] = "1"
+        environment["PYTHONSAFEPATH"] = "1"  # or a datasets.py in the user's folder would stand for the library
+        environment["PARETUNE_STARTER"] = str(os.getpid())
         if platform.system() == "Linux":  # gloo otherwise resolves the host name, which not every machine can
             environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return environment
@@ -322,16 +290,3 @@ class LocalLauncher(Launcher):
 def _link(link: Path, target: Path) -> None:
     link.unlink(missing_ok=True)
     link.symlink_to(target)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _oom_kills() -> int | None:
-    """Processes the kernel has killed for lack of memory since it started; None where it does not tell."""
-    path = Path("/proc/vmstat")
-    if not path.exists():
-        return None
-    counters = dict(line.split() for line in path.read_text().splitlines())
-    return int(counters["oom_kill"]) if "oom_kill" in counters else None

@@ -21,10 +21,10 @@ def main(folder: JobFolder) -> int:
     """Run this process's share of the job in `folder`; 0 when it finished or stopped as asked, 1 when it failed."""
     lifeline = Lifeline()
     lifeline.watch_parent()
-    document = JobDocument.read(folder.document)
-    if document.plan.devices > 1 and "LOCAL_RANK" not in os.environ:
-        return _become_torchrun(document.plan.devices, folder)
     try:
+        document = JobDocument.read(folder.document)
+        if document.plan.devices > 1 and "LOCAL_RANK" not in os.environ:
+            return _become_torchrun(document.plan.devices, folder)
         if document.spec.entry_script is not None:
             from paretune.training.script import run_script
 

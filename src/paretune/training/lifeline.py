@@ -14,12 +14,14 @@ class Lifeline:
     """Ends this process when its parent does, and remembers that it was asked to stop.
 
     The parent is watched once a second by a thread: that works on every system and whatever killed the parent. A parent
-    that is gone counts as SIGTERM.
+    that is gone counts as SIGTERM. PARETUNE_STARTER names the parent, which may be gone before this process can look;
+    torchrun's workers have another one.
     """
 
     def __init__(self) -> None:
         self.stop_requested = False
-        self._parent = os.getppid()
+        named = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
+        self._parent = int(named) if named else os.getppid()
 
     def watch_parent(self) -> None:
         """Start watching the parent; SIGTERM keeps the meaning it has."""

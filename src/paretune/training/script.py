@@ -73,7 +73,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> bool:
     script = Path(document.spec.entry_script or "").expanduser().resolve()
     rank = int(os.environ.get("RANK", "0"))
     sys.argv = [str(script), *script_arguments(document, folder)]
-    sys.path[0] = str(script.parent)
+    sys.path.insert(0, str(script.parent))
+    os.environ.pop("PYTHONSAFEPATH", None)  # it was for this process's own imports
     stdout = sys.stdout
     if rank == 0:
         every = int(document.spec.training_arguments.get("logging_steps", _LOGGING_STEPS))

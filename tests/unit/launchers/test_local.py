@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 
 from paretune.catalog import ML_M5_LARGE
 from paretune.clock import SystemClock
 from paretune.container import FailureKind, JobDocument, JobFolder, JobInputs, JobReport, write_json
 from paretune.launchers.base import Job, JobState
-from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher, Process
+from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
+from paretune.launchers.processes import Process
 from paretune.spec import JobSpec
 from tests.launcher_contract import LauncherContract, Order, Place
 from tests.processes import command, wait_until, working_in
@@ -163,14 +163,14 @@ def _forge(job: Job, process: Process) -> None:
 def test_a_process_is_not_mistaken_for_a_later_one_with_the_same_number() -> None:
     me = Process.of(os.getpid())
 
-    assert me.living() == psutil.Process()
-    assert Process(me.pid, me.created - 100).living() is None
+    assert me.is_living()
+    assert not Process(me.pid, me.created - 100).is_living()
 
 
 def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
     with subprocess.Popen(["sleep", "60"]) as sleeper:
         process = Process.of(sleeper.pid)
-        assert process.living() is not None
+        assert process.is_living()
         sleeper.kill()
         wait_until(lambda: process.living() is None, within_s=WITHIN_S, what="the zombie counts as ended")
 
@@ -281,7 +281,7 @@ def test_a_job_whose_process_was_killed_has_failed_by_that_signal(place: Place, 
 def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paretune.launchers.local._oom_kills", itertools.count().__next__)
+    monkeypatch.setattr("paretune.launchers.local.out_of_memory_kills", itertools.count().__next__)
     job = place.submit("long")
     place.first_event(job)
 
@@ -320,7 +320,7 @@ def test_a_job_that_does_not_stop_is_killed_when_patience_ends_however_often_it_
     workshop.clock.ahead = STOP_GRACE_S + 1
 
     assert place.end(job) is JobState.STOPPED
-    assert _process(job).living() is None
+    assert not _process(job).is_living()
 
 
 def test_the_log_tail_leaves_events_out_and_is_empty_before_the_first_line(place: Place, tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_a_job_ends_when_its_launcher_is_killed(tmp_path: Path, processes: int) 
         launching.process.kill()
 
         wait_until(lambda: not working_in(home), within_s=20, what="no process of the job is left")
-        assert [process.living() for process in trained] == [None] * processes
+        assert [process.is_living() for process in trained] == [False] * processes
         assert time.monotonic() - killed < 20
     seen = LocalLauncher(home, SystemClock(), {}).attach("paretune-test-1")
     assert seen is not None
