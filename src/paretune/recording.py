@@ -193,4 +193,5 @@ def ran_out_of_memory(job: Job) -> bool:
 
 def _run_name(spec: JobSpec) -> str:
     what = spec.entry_script or spec.model
-    return f"{Path(what).name.removeprefix('embedded:')} b{spec.plan().global_batch_size} lr{spec.learning_rate:g}"
+    plan = spec.plan()
+    return f"{Path(what).name.removeprefix('embedded:')} b{plan.global_batch_size} lr{plan.learning_rate:g}"

@@ -155,6 +155,16 @@ def test_without_a_name_the_experiment_is_the_default_one(store: MlflowClient) -
     assert store.get_run(run.run_id).info.experiment_id == "0"
 
 
+def test_the_ui_opens_the_experiment_as_model_training_unless_the_user_has_said_otherwise(store: MlflowClient) -> None:
+    name = "kept as it is"
+    kept = store.create_experiment(name, tags={"mlflow.experimentKind": "genai_development"})
+    fresh = store.get_run(tracking(MLFLOW_EXPERIMENT_NAME="fresh").begin("one").run_id).info.experiment_id
+    tracking(MLFLOW_EXPERIMENT_NAME=name).begin("two")
+
+    kinds = [store.get_experiment(one).tags["mlflow.experimentKind"] for one in (fresh, kept)]
+    assert kinds == ["custom_model_development", "genai_development"]
+
+
 def test_the_open_command_names_the_store_and_the_run(store: MlflowClient, database: Path) -> None:
     shown = tracking().open_command("abc")
 
