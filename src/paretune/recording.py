@@ -194,4 +194,4 @@ def ran_out_of_memory(job: Job) -> bool:
 def _run_name(spec: JobSpec) -> str:
     what = spec.entry_script or spec.model
     plan = spec.plan()
-    return f"{Path(what).name.removeprefix('embedded:')} b{plan.global_batch_size} lr{plan.learning_rate:g}"
+    return f"b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}"

@@ -29,7 +29,6 @@ _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
 _BATCH = 500  # metrics per request; MLflow takes 1000
 _PROBE_TIMEOUT_S = 5.0
-_EXPERIMENT_KIND = "mlflow.experimentKind"
 
 
 # What MLflow raises when a store is away, unknown, damaged or lacks its driver.
@@ -74,7 +73,6 @@ class Tracking:
         """The run that `mlflow run` has opened for this command, or a new one called `name`."""
         run_id = self.opened_run_id()
         try:
-            self._show_as_training()
             if run_id is None:
                 run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
             else:
@@ -93,7 +91,8 @@ class Tracking:
 
     def open_command(self, run_id: str) -> str:
         """What to type or open to look at a run."""
-        place = f"#/experiments/{self._experiment}/runs/{run_id}"
+        # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
+        place = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
         if self.uri.startswith("http"):
             return f"{without_password(self.uri)}/{place}"
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}"
@@ -106,11 +105,6 @@ class Tracking:
         name = self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default")
         found = self._client.get_experiment_by_name(name)
         return str(found.experiment_id if found is not None else self._client.create_experiment(name))
-
-    def _show_as_training(self) -> None:
-        """Have the UI open the experiment as model training: new ones open as generative AI (MLflow 3.17)."""
-        if _EXPERIMENT_KIND not in self._client.get_experiment(self._experiment).tags:
-            self._client.set_experiment_tag(self._experiment, _EXPERIMENT_KIND, "custom_model_development")
 
     def _probe(self) -> None:
         address = urlsplit(self.uri)

@@ -155,21 +155,11 @@ def test_without_a_name_the_experiment_is_the_default_one(store: MlflowClient) -
     assert store.get_run(run.run_id).info.experiment_id == "0"
 
 
-def test_the_ui_opens_the_experiment_as_model_training_unless_the_user_has_said_otherwise(store: MlflowClient) -> None:
-    name = "kept as it is"
-    kept = store.create_experiment(name, tags={"mlflow.experimentKind": "genai_development"})
-    fresh = store.get_run(tracking(MLFLOW_EXPERIMENT_NAME="fresh").begin("one").run_id).info.experiment_id
-    tracking(MLFLOW_EXPERIMENT_NAME=name).begin("two")
-
-    kinds = [store.get_experiment(one).tags["mlflow.experimentKind"] for one in (fresh, kept)]
-    assert kinds == ["custom_model_development", "genai_development"]
-
-
 def test_the_open_command_names_the_store_and_the_run(store: MlflowClient, database: Path) -> None:
     shown = tracking().open_command("abc")
 
     assert f"mlflow ui --backend-store-uri sqlite:///{database} " in shown
-    assert shown.endswith("/#/experiments/0/runs/abc")
+    assert shown.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
 
 
 def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(
@@ -275,7 +265,7 @@ def test_a_server_that_is_there_is_opened_in_the_browser(store: MlflowClient, mo
     with server({"experiments/get-by-name": EXPERIMENT}) as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{address}")
 
-        assert tracking().open_command("abc") == f"http://{address}/#/experiments/7/runs/abc"
+        assert tracking().open_command("abc") == f"http://{address}/#/experiments/7/runs/abc?workflowType=machine_learning"
 
 
 def test_no_message_shows_the_password_of_a_server_that_is_not_there(
