@@ -25,18 +25,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from paretune.container import JobDocument, JobFolder, JobReport, PreparedDataset, write_json
-from paretune.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
+from paretune.container import PreparedDataset, write_json
 from paretune.spec import JobSpec
 
-WARM_UP = 5  # steps that are not timed in (a), (b) and (d)
-RECIPE_SHARE = 4  # (a) does a fourth of the steps: all its batches are 512 tokens long, more of them tell nothing new
-NO_WEIGHT_DECAY_TO_SPEAK_OF = 1e-30  # keeps every row of the embedding table in the optimiser and changes no weight
 VARIANTS = ("recipe", "trainer", "paretune", "loop", "full-table", "compiled")
 
 
@@ -116,191 +109,15 @@ def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = F
 
 
 def _run_variant(options: argparse.Namespace) -> dict[str, float]:
+    # Imported here: the parent process needs no torch, and would take its memory and threads from its children.
+    from throughput_variants import bare_loop, paretune_job, trainer_defaults
+
     prepared = PreparedDataset.read(Path(options.prepared))
     if options.variant in {"recipe", "trainer"}:
-        return _trainer_defaults(options, prepared)
+        return trainer_defaults(options, prepared)
     if options.variant == "loop":
-        return _bare_loop(options, prepared)
-    return _paretune_job(options, prepared)
-
-
-def _paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """(c): the training process of a paretune job, in a job folder of its own."""
-    extra: dict[str, Any] = {} if options.whole else {"max_steps": options.steps, "eval_strategy": "no"}
-    if options.variant == "full-table":
-        extra["weight_decay"] = NO_WEIGHT_DECAY_TO_SPEAK_OF
-    spec = JobSpec(
-        learning_rate=options.learning_rate,
-        per_device_train_batch_size=options.batch,
-        seed=options.seed,
-        max_seq_length=options.max_seq_length,
-        training_arguments=extra,
-        compiler="inductor" if options.variant == "compiled" else "none",
-    )
-    with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
-        folder = JobFolder(Path(root))
-        folder.make()
-        JobDocument(job_name="throughput", spec=spec, plan=spec.plan()).write(folder.document)
-        folder.dataset.symlink_to(prepared.folder.resolve())
-        folder.model_source.symlink_to(Path(options.model).resolve())
-        result = subprocess.run(
-            [sys.executable, "-m", "paretune.training", root], check=False, capture_output=True, text=True
-        )
-        if result.returncode:
-            raise SystemExit(result.stderr)
-        report = JobReport.read(folder.report)
-    found = {"samples_per_second": report.metrics[THROUGHPUT_SAMPLES]}
-    if MFU in report.metrics:
-        found["mfu"] = report.metrics[MFU]
-    return found | {"f1": report.metrics[F1]}
-
-
-def _trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """(a) and (b): the Trainer as its documentation uses it."""
-    import numpy as np
-    import torch
-    from sklearn.metrics import f1_score
-    from transformers import (
-        AutoModelForSequenceClassification,
-        Trainer,
-        TrainerCallback,
-        TrainingArguments,
-        set_seed,
-    )
-
-    from paretune.training.data import TokenRows
-
-    set_seed(options.seed)
-    recipe = options.variant == "recipe"
-    steps = max(WARM_UP + 3, options.steps // RECIPE_SHARE) if recipe else options.steps
-    rows = TokenRows(prepared.folder / "train.arrow", pad_id=0)
-
-    class Examples(torch.utils.data.Dataset[dict[str, Any]]):
-        def __init__(self, source: TokenRows) -> None:
-            self.source = source
-
-        def __len__(self) -> int:
-            return len(self.source)
-
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            return {name: value[0] for name, value in self.source[index].items()}
-
-    def collate(examples: list[dict[str, Any]]) -> dict[str, Any]:
-        width = 512 if recipe else max(len(example["input_ids"]) for example in examples)
-        batch = {
-            name: torch.stack(
-                [torch.nn.functional.pad(example[name], (0, width - len(example[name]))) for example in examples]
-            )
-            for name in ("input_ids", "attention_mask")
-        }
-        return batch | {"labels": torch.stack([example["labels"] for example in examples])}
-
-    class Timer(TrainerCallback):  # type: ignore[misc]
-        started = seconds = 0.0
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step == WARM_UP:
-                _synchronize()
-                self.started = time.perf_counter()
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            _synchronize()
-            self.seconds = time.perf_counter() - self.started
-            self.steps = state.global_step - WARM_UP
-
-    timer = Timer()
-    with tempfile.TemporaryDirectory(prefix="throughput-trainer-") as output:
-        arguments = TrainingArguments(
-            output_dir=output,
-            learning_rate=options.learning_rate,
-            per_device_train_batch_size=options.batch,
-            per_device_eval_batch_size=64,
-            num_train_epochs=1,
-            max_steps=-1 if options.whole else steps,
-            save_strategy="no",
-            report_to="none",
-            seed=options.seed,
-            disable_tqdm=True,
-        )
-        trainer = Trainer(
-            model=AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)),
-            args=arguments,
-            train_dataset=Examples(rows),
-            eval_dataset=Examples(TokenRows(prepared.folder / "validation.arrow", pad_id=0)),
-            data_collator=collate,
-            compute_metrics=lambda found: {
-                "f1": f1_score(found.label_ids, np.argmax(found.predictions, -1), average="macro")
-            },
-            callbacks=[timer],
-        )
-        trainer.train()
-        rate = timer.steps * options.batch / timer.seconds
-        return {"samples_per_second": rate} | ({"f1": trainer.evaluate()["eval_f1"]} if options.whole else {})
-
-
-def _bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """(d): forward, backward, clip, step, and nothing else."""
-    import torch
-    from transformers import AutoModelForSequenceClassification, get_linear_schedule_with_warmup, set_seed
-
-    from paretune.training import device
-    from paretune.training.batches import GlobalBatchSampler
-    from paretune.training.data import TokenRows, as_batch
-    from paretune.training.model import matrix_parameters
-
-    set_seed(options.seed)
-    place = "cuda" if device.has_gpu() else "cpu"
-    rows = TokenRows(prepared.folder / "train.arrow", pad_id=0, pad_multiple=8 if device.has_gpu() else 1)
-    plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch)
-    sampler = GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)
-    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)).to(place)
-    matrices, _ = matrix_parameters(model)
-    model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, 0, options.steps)
-    loader = torch.utils.data.DataLoader(rows, batch_sampler=sampler, collate_fn=as_batch, pin_memory=place == "cuda")
-    samples = tokens = step = 0
-    started = time.perf_counter()
-    while step < options.steps:
-        sampler.set_epoch(step // sampler.steps)
-        for batch in loader:
-            count, length = len(batch["labels"]), int(batch["attention_mask"].sum())
-            batch = {name: value.to(place, non_blocking=True) for name, value in batch.items()}
-            with torch.autocast(place, torch.bfloat16, enabled=device.has_bf16()):
-                loss = model(**batch).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            step += 1
-            samples, tokens = samples + count, tokens + length
-            if step == WARM_UP:
-                _synchronize()
-                samples, tokens, started = 0, 0, time.perf_counter()
-            if step == options.steps:
-                break
-    _synchronize()
-    seconds = time.perf_counter() - started
-    found = {"samples_per_second": samples / seconds}
-    peak = device.peak_flops("bf16")
-    if peak is not None:
-        flops = training_flops(
-            parameters=matrices,
-            trained_share=1.0,
-            tokens=tokens,
-            layers=model.config.num_hidden_layers,
-            hidden_size=model.config.hidden_size,
-            mean_length=tokens / samples,
-        )
-        found["mfu"] = flops / seconds / peak
-    return found
-
-
-def _synchronize() -> None:
-    from paretune.training import device
-
-    device.synchronize()
+        return bare_loop(options, prepared)
+    return paretune_job(options, prepared)
 
 
 def _print_conditions(options: argparse.Namespace) -> None:

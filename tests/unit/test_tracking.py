@@ -265,7 +265,9 @@ def test_a_server_that_is_there_is_opened_in_the_browser(store: MlflowClient, mo
     with server({"experiments/get-by-name": EXPERIMENT}) as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{address}")
 
-        assert tracking().open_command("abc") == f"http://{address}/#/experiments/7/runs/abc?workflowType=machine_learning"
+        assert (
+            tracking().open_command("abc") == f"http://{address}/#/experiments/7/runs/abc?workflowType=machine_learning"
+        )
 
 
 def test_no_message_shows_the_password_of_a_server_that_is_not_there(

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from paretune.catalog import Price, local_price
 from paretune.clock import Clock
@@ -51,7 +51,6 @@ class LocalJob(Job):
         root: the job's folder.
         clock: for time stamps and limits.
         child: the process, when this object started it.
-        lock: open file whose lock says that the checkpoints are in use.
     """
 
     def __init__(
@@ -60,13 +59,11 @@ class LocalJob(Job):
         root: Path,
         clock: Clock,
         child: "subprocess.Popen[bytes] | None" = None,
-        lock: TextIO | None = None,
     ) -> None:
         self.name = name
         self.folder = JobFolder(root)
         self._clock = clock
         self._child = child
-        self._lock = lock
         self._reader = EventReader(self.folder.events)
         self._end = root / "end.json"
         self._stop = root / "stop"
@@ -81,7 +78,7 @@ class LocalJob(Job):
     def state(self) -> JobState:
         """The state now; also enforces the maximum runtime and the patience after `stop`."""
         if self._end.exists():
-            self._let_go()
+            self._reap()
             return JobState(json.loads(self._end.read_text())["state"])
         ended, code = self._has_ended()
         if ended:
@@ -168,15 +165,11 @@ class LocalJob(Job):
             pass
         finally:
             draft.unlink()
-        self._let_go()
         return JobState(json.loads(self._end.read_text())["state"])
 
-    def _let_go(self) -> None:
-        """Reap the process and free the checkpoints, whoever saw the end first."""
+    def _reap(self) -> None:
         if self._child is not None:
             self._child.poll()
-        if self._lock is not None:
-            self._lock.close()
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         before, now = self._oom_kills, out_of_memory_kills()
@@ -227,16 +220,11 @@ class LocalLauncher(Launcher):
         if inputs.model is not None:
             _link(folder.model_source, inputs.model.resolve())
         lock = self._claim_checkpoints(folder, document, inputs.dataset)
-        with folder.log.open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "paretune.training", str(folder.root)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._job_environment(document.plan.devices),
-                start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
-                pass_fds=[lock.fileno()] if lock else [],  # the lock holds until the job has ended too
-            )
+        try:
+            child = self._start(folder, document, [] if lock is None else [lock])
+        finally:
+            if lock is not None:
+                os.close(lock)  # the job holds it now, as long as it lives
         started: dict[str, Any] = {
             "started": self._clock.now(),
             "max_seconds": document.max_seconds,
@@ -245,7 +233,7 @@ class LocalLauncher(Launcher):
             "starter": [os.getpid(), Process.of(os.getpid()).created],
         }
         write_json(folder.root / "process.json", started)
-        return LocalJob(document.job_name, folder.root, self._clock, child, lock)
+        return LocalJob(document.job_name, folder.root, self._clock, child)
 
     def attach(self, job_name: str) -> LocalJob | None:
         """The job of that name, running or ended."""
@@ -256,18 +244,33 @@ class LocalLauncher(Launcher):
         """The notional price of a local instance."""
         return local_price(spec.local_price_usd_per_hour)
 
+    def _start(self, folder: JobFolder, document: JobDocument, locks: list[int]) -> "subprocess.Popen[bytes]":
+        with folder.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "paretune.training", str(folder.root)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._job_environment(document.plan.devices),
+                start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
+                pass_fds=locks,
+            )
+
     def _claim_checkpoints(
         self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
-    ) -> TextIO | None:
-        """Link the checkpoints of this specification into the job, unless a job that runs now is using them."""
+    ) -> int | None:
+        """Link the checkpoints of this specification into the job, unless a job that runs now is using them.
+
+        The number of the open, locked file that says so; None when another job has it.
+        """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
         shared.mkdir(parents=True, exist_ok=True)
-        lock = (self._home / "checkpoints" / f"{name}.lock").open("w")
+        lock = os.open(self._home / "checkpoints" / f"{name}.lock", os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.close()
+            os.close(lock)
             folder.checkpoints.mkdir(exist_ok=True)
             return None
         _link(folder.checkpoints, shared)

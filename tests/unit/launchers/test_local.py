@@ -94,7 +94,7 @@ class Workshop:
     def end_all(self) -> None:
         for job in self.started:
             if not job.state().is_terminal:
-                job._kill()
+                job._process.kill_all()
                 wait_until(lambda job=job: job.state().is_terminal, within_s=WITHIN_S, what=f"{job.name} is gone")
 
 
@@ -172,7 +172,7 @@ def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
         process = Process.of(sleeper.pid)
         assert process.is_living()
         sleeper.kill()
-        wait_until(lambda: process.living() is None, within_s=WITHIN_S, what="the zombie counts as ended")
+        wait_until(lambda: not process.is_living(), within_s=WITHIN_S, what="the zombie counts as ended")
 
 
 def test_stop_spares_a_stranger_that_got_the_number_of_the_job_s_process(place: Place) -> None:
@@ -253,18 +253,6 @@ def test_of_two_jobs_of_equal_specification_at_once_the_second_uses_a_folder_of_
     first.stop()
     place.end(first)
     assert _folder(place.submit("long")).checkpoints.resolve() == _folder(first).checkpoints.resolve()
-
-
-def test_the_checkpoints_stay_locked_while_the_training_lives_even_if_its_launcher_has_let_go(
-    place: Place, workshop: Workshop
-) -> None:
-    first = workshop.launcher().submit(*place.order("long"))
-    assert first._lock is not None
-    first._lock.close()
-
-    second = place.submit("long")
-
-    assert not _folder(second).checkpoints.is_symlink()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
