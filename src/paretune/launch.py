@@ -41,8 +41,8 @@ def launch(
         JobFailed, OutOfMemory: the job failed; its run says why.
         Interrupted: the job was stopped first, and its run says so.
     """
-    admit(spec, launcher.price(spec))
     try:
+        admit(spec, launcher.price(spec))
         inputs = prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
     except ParetuneError as error:
         _give_up_opened_run(tracking, error)
