@@ -8,13 +8,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from paretune import __version__
+import paretune
 from paretune.clock import SystemClock
-from paretune.errors import BadInput, JobFailed, ParetuneError
+from paretune.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.preparation import missing_files
 from paretune.spec import JobSpec, parameter_help
-
-_COMMANDS = {"main": "one job: train, measure, price, record"}
 
 
 def run() -> None:
@@ -26,10 +24,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; the exit code says how it ended (see `errors`)."""
     try:
         command, spec = _parse(arguments)
-        return _COMMANDS_TO_RUN[command](spec)
+        _, carry_out = _COMMANDS[command]
+        return carry_out(spec)
     except ParetuneError as error:
         print(f"paretune: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # before the command listens for it: nothing has been started yet
+        print("paretune: interrupted", file=sys.stderr)
+        return Interrupted.exit_code
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -122,14 +124,14 @@ def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="paretune", description=__import__("paretune").__doc__, allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=__version__)
+    parser = argparse.ArgumentParser(prog="paretune", description=paretune.__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=paretune.__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, about in _COMMANDS.items():
+    for name, (about, _) in _COMMANDS.items():
         command = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
         for parameter, text in parameter_help().items():
             command.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
     return parser
 
 
-_COMMANDS_TO_RUN = {"main": run_job}
+_COMMANDS = {"main": ("one job: train, measure, price, record", run_job)}

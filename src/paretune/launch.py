@@ -4,7 +4,6 @@ Order matters: everything that can be refused is refused before a run is opened,
 starts, so that a job is never without a record.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from paretune import metrics
 from paretune.catalog import Price
 from paretune.clock import Clock
 from paretune.container import Event, JobDocument, JobInputs
-from paretune.errors import BudgetRefused, Interrupted, ParetuneError
+from paretune.errors import BadInput, BudgetRefused, Interrupted, ParetuneError
 from paretune.interruption import Interruption
 from paretune.launchers.base import Job, JobState, Launcher, watch
 from paretune.preparation import prepare
@@ -157,5 +156,14 @@ def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
 
 
 def home_folder(environment: Mapping[str, str]) -> Path:
-    """Where jobs, checkpoints and prepared data lie: PARETUNE_HOME, or .paretune in the current folder."""
-    return Path(environment.get("PARETUNE_HOME") or os.path.join(os.getcwd(), ".paretune"))
+    """Where jobs, checkpoints and prepared data lie: PARETUNE_HOME, or .paretune in the current folder; made if absent.
+
+    Raises:
+        BadInput: it cannot be a folder.
+    """
+    home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
+    return home

@@ -29,7 +29,6 @@ class Outcome:
     run_id: str
     job_name: str
     metrics: Mapping[str, float]
-    facts: Mapping[str, str | int | float | bool]
     price: Price | None
     open_command: str
     model: str
@@ -132,7 +131,6 @@ class Recording:
             run_id=self.run.run_id,
             job_name=job.name,
             metrics=measured | dict(self._facts),
-            facts=report.facts if report is not None else {},
             price=self._price,
             open_command=self._tracking.open_command(self.run.run_id),
             model=job.model_location(),

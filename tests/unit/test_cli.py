@@ -144,6 +144,16 @@ def test_an_entry_script_that_is_missing_ends_with_2(run: Run, workplace: Path, 
     assert nothing_was_started(workplace)
 
 
+def test_a_home_that_is_no_folder_ends_with_2(run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workplace / "file").write_text("")
+    monkeypatch.setenv("PARETUNE_HOME", str(workplace / "file" / "home"))
+
+    code, _, message = run()
+
+    assert code == 2
+    assert message.startswith("paretune: PARETUNE_HOME must be a folder")
+
+
 def test_a_model_and_rows_that_are_missing_stand_in_one_message(run: Run, workplace: Path, store: Path) -> None:
     code, _, err = run("--model", "./no_model", "--dataset", "no_rows.csv")
 

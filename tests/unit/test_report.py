@@ -28,7 +28,6 @@ def outcome(**changes: Any) -> Outcome:
         "run_id": "abc",
         "job_name": "paretune-abc-1",
         "metrics": MEASURED,
-        "facts": {},
         "price": local_price(0.115),
         "open_command": "mlflow ui",
         "model": "jobs/paretune-abc-1/model",
