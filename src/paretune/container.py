@@ -1,6 +1,6 @@
 """What the launching wing and the training wing say to each other: an /opt/ml-shaped folder and three JSON formats.
 
-    ROOT/input/config/job.json        one JSON document: what to train            (JobDocument)
+    ROOT/input/data/job/job.json      one JSON document: what to train            (JobDocument)
     ROOT/input/data/dataset/          the prepared data set
     ROOT/input/data/model/            the model to start from
     ROOT/checkpoints/                 survives a stopped job; where the next one with the same specification continues
@@ -33,6 +33,8 @@ class FailureKind(Enum):
     """Nothing helps but another request."""
     DISK_FULL = "disk_full"
     """Make room, or ask for a larger volume."""
+    CAPACITY = "capacity"
+    """There was no instance to run on: try again later, or with another instance type."""
     ERROR = "error"
     """Anything else; the log tells."""
 
@@ -46,7 +48,12 @@ class JobFolder:
     @property
     def document(self) -> Path:
         """The job document."""
-        return self.root / "input" / "config" / "job.json"
+        return self.root / "input" / "data" / "job" / "job.json"
+
+    @property
+    def resource_config(self) -> Path:
+        """The instances of the cluster, as SageMaker tells each of them; not there on a laptop."""
+        return self.root / "input" / "config" / "resourceconfig.json"
 
     @property
     def dataset(self) -> Path:
@@ -117,6 +124,33 @@ class JobFolder:
         if kind in {member.value for member in FailureKind}:
             return FailureKind(kind), sentence
         return FailureKind.ERROR, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """The instances of a SageMaker cluster, seen from one of them.
+
+    `names` are sorted, so that all instances agree on the order; `names[0]` is where the processes meet.
+    """
+
+    names: tuple[str, ...]
+    current: str
+    network_interface: str
+
+    @property
+    def rank(self) -> int:
+        """Number of this instance, from 0."""
+        return self.names.index(self.current)
+
+    @classmethod
+    def read(cls, path: Path) -> "Hosts | None":
+        """The hosts that SageMaker's resourceconfig.json names; None where there is no such file."""
+        if not path.exists():
+            return None
+        raw = json.loads(path.read_text())
+        # algo-2 comes before algo-10
+        names = tuple(sorted(raw["hosts"], key=lambda name: (len(name), name)))
+        return cls(names=names, current=raw["current_host"], network_interface=raw["network_interface_name"])
 
 
 @dataclass(frozen=True, kw_only=True)

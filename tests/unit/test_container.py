@@ -222,7 +222,7 @@ def test_a_job_folder_has_the_layout_of_a_sagemaker_container() -> None:
     assert str(folder.failure) == "/opt/ml/output/failure"
     assert {folder.report.parent, folder.events.parent} == {Path("/opt/ml/output/data")}  # SM_OUTPUT_DATA_DIR
     assert str(folder.dataset).startswith("/opt/ml/input/data/")
-    assert str(folder.document).startswith("/opt/ml/input/config/")
+    assert str(folder.document) == "/opt/ml/input/data/job/job.json"  # SM_CHANNEL_JOB
 
 
 def test_every_path_of_the_picture_in_the_docstring_is_a_path_of_the_folder() -> None:

@@ -262,7 +262,7 @@ def test_all_faults_are_named_at_once() -> None:
         learning_rate="-1",
         task="translation",
         training_arguments='{"seed": 1, "fp16": true}',
-        instance_type="ml.g5.xlarge",
+        instance_type="g5.xlarge",
         validation_file="rows.csv",
     )
 
@@ -324,13 +324,43 @@ CHANGES: dict[str, Any] = {
     "entry_script": "train.py",
     "instance_count": 2,
 }
-NO_OTHER_VALUE = {"strategy", "instance_type"}  # this version knows one
+CHANGES_OF_A_CLUSTER: dict[str, Any] = {
+    "strategy": "fsdp",
+    "tensor_parallel_degree": 2,
+    "context_parallel_degree": 4,
+    "expert_parallel_degree": 2,
+    "hybrid_shard_degree": 4,
+    "activation_offloading": True,
+    "instance_type": "ml.p4d.24xlarge",
+    "processes_per_instance": 4,
+    "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
+}
 SAME_RESULT = {"dry_run": True, "max_runtime_minutes": 5.0, "max_cost_usd": 1.0, "local_price_usd_per_hour": 2.0}
+SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
+    "spot": True,
+    "fallback_instance_types": "ml.p4d.24xlarge",
+    "capacity_wait_minutes": 5.0,
+    "region": "eu-west-1",
+    "role": "training",
+    "bucket": "mine",
+    "volume_gib": 100,
+    "keep_alive_minutes": 10.0,
+    "kms_key": "alias/mine",
+    "tags": {"team": "search"},
+    "on_interrupt": "detach",
+}
+TOGETHER = {  # neither can be changed alone
+    "max_wait_minutes": {"spot": True, "max_wait_minutes": 90.0},
+    "subnets": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
+    "security_group_ids": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
+}
 BASE = JobSpec(dataset="rows.csv")
+CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy="smp")
 
 
 def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
-    judged = set(CHANGES) | set(SAME_RESULT) | NO_OTHER_VALUE | {"launcher"}
+    judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
+    judged |= set(TOGETHER) | {"launcher"}
 
     assert judged == {item.name for item in fields(JobSpec)}
 
@@ -338,6 +368,23 @@ def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
 @pytest.mark.parametrize("name", sorted(CHANGES))
 def test_the_hash_changes_with_whatever_changes_the_result(name: str) -> None:
     assert replace(BASE, **{name: CHANGES[name]}).spec_hash() != BASE.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES_OF_A_CLUSTER))
+def test_the_hash_changes_with_the_cluster(name: str) -> None:
+    assert replace(CLUSTER, **{name: CHANGES_OF_A_CLUSTER[name]}).spec_hash() != CLUSTER.spec_hash()
+
+
+@pytest.mark.parametrize(
+    "changes", [{name: SAME_RESULT_OF_A_CLUSTER[name]} for name in sorted(SAME_RESULT_OF_A_CLUSTER)]
+)
+def test_the_hash_ignores_account_and_money(changes: dict[str, Any]) -> None:
+    assert replace(CLUSTER, **changes).spec_hash() == CLUSTER.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(TOGETHER))
+def test_the_hash_ignores_waiting_and_networks(name: str) -> None:
+    assert replace(CLUSTER, **TOGETHER[name]).spec_hash() == CLUSTER.spec_hash()
 
 
 def test_no_two_changes_share_a_hash() -> None:
