@@ -1,0 +1,1 @@
+"""Services that tests talk to in place of the real ones."""

@@ -1,0 +1,166 @@
+"""Quotas, prices and permissions of the account."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterable
+from typing import Any
+from xml.sax.saxutils import escape
+
+from tests.stand_ins.sagemaker.jobs import Job
+from tests.stand_ins.sagemaker.settings import ACCOUNT, Settings
+from tests.stand_ins.sagemaker.validation import Refusal, instance_types
+from tests.stand_ins.sagemaker.warm_pools import WarmPools
+
+TRAINING = "training job usage"
+SPOT = "spot training job usage"
+WARM = "training warm pool usage"
+
+
+def page(items: list[Any], request: dict[str, Any], *, usual: int, most: int) -> tuple[list[Any], dict[str, str]]:
+    """The part of a list that a request asks for, and the fields that lead to the next one."""
+    size = request.get("MaxResults") or usual
+    if not 1 <= size <= most:
+        raise Refusal("ValidationException", f"MaxResults must be between 1 and {most}")
+    token = request.get("NextToken") or "0"
+    if not token.isdigit():
+        raise Refusal("ValidationException", "The provided NextToken is invalid")
+    start = int(token)
+    more = {"NextToken": str(start + size)} if start + size < len(items) else {}
+    return items[start : start + size], more
+
+
+class Account:
+    """What the account may use, what that costs, and what its role may do."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._quotas = dict(settings.quotas)
+        self._denied: set[str] = set()
+        self._lock = threading.Lock()
+
+    def quota(self, kind: str, usage: str) -> float:
+        """Instances of a type that may be used in one way at the same time."""
+        with self._lock:
+            named = self._quotas.get(f"{kind} for {usage}")
+            if named is None and usage == TRAINING:
+                named = self._quotas.get(kind)
+        return self._settings.default_quota if named is None else named
+
+    def set_quota(self, name: str, value: float) -> None:
+        """Change a quota; `name` is an instance type (training jobs on demand) or the whole name of the quota."""
+        with self._lock:
+            self._quotas[name] = value
+
+    def admit(self, job: Job, jobs: Iterable[Job], pools: WarmPools) -> None:
+        """Raise ResourceLimitExceeded if a job would use more than its quota."""
+        running = [other for other in jobs if not other.is_over and other.is_spot == job.is_spot]
+        usage = SPOT if job.is_spot else TRAINING
+        asked: dict[str, int] = {}
+        for _, kind, count in job.groups:
+            asked[kind] = asked.get(kind, 0) + count
+        for kind, count in asked.items():
+            used = sum(number for other in running for _, name, number in other.groups if name == kind)
+            self._compare(kind, usage, used, count)
+            if job.resources.get("KeepAlivePeriodInSeconds") and not pools.fits(job):
+                self._compare(kind, WARM, pools.held(jobs, kind), count)
+
+    def _compare(self, kind: str, usage: str, used: int, count: int) -> None:
+        limit = self.quota(kind, usage)
+        if used + count > limit:
+            raise Refusal(
+                "ResourceLimitExceeded",
+                f"The account-level service limit '{kind} for {usage}' is {limit:g} Instances, with current utilization"
+                f" of {used} Instances and a request delta of {count} Instances. Please use AWS Service Quotas to"
+                " request an increase for this quota. If AWS Service Quotas is not available, contact AWS support to"
+                " request an increase for this quota.",
+            )
+
+    def list_quotas(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer ListServiceQuotas."""
+        _only_sagemaker(request)
+        names = [f"{kind} for {usage}" for kind in instance_types() for usage in (TRAINING, SPOT, WARM)]
+        found, more = page(names, request, usual=100, most=100)
+        return {"Quotas": [self._quota(name) for name in found]} | more
+
+    def get_quota(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer GetServiceQuota."""
+        _only_sagemaker(request)
+        for kind in instance_types():
+            for usage in (TRAINING, SPOT, WARM):
+                if _code(f"{kind} for {usage}") == request.get("QuotaCode"):
+                    return {"Quota": self._quota(f"{kind} for {usage}")}
+        raise Refusal("NoSuchResourceException", "The request failed because the specified quota doesn't exist.")
+
+    def _quota(self, name: str) -> dict[str, Any]:
+        kind, _, usage = name.partition(" for ")
+        code = _code(name)
+        return {
+            "ServiceCode": "sagemaker",
+            "ServiceName": "Amazon SageMaker",
+            "QuotaArn": f"arn:aws:servicequotas:{self._settings.region}:{ACCOUNT}:sagemaker/{code}",
+            "QuotaCode": code,
+            "QuotaName": name,
+            "Value": float(self.quota(kind, usage)),
+            "Unit": "None",
+            "Adjustable": True,
+            "GlobalQuota": False,
+        }
+
+    def products(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer GetProducts."""
+        wanted = [(one["Field"], one["Value"]) for one in request.get("Filters", [])]
+        fitting = [
+            json.dumps(product)
+            for product in self._settings.prices
+            if product.get("serviceCode", request.get("ServiceCode")) == request.get("ServiceCode")
+            and all(product["product"]["attributes"].get(name) == value for name, value in wanted)
+        ]
+        found, more = page(fitting, request, usual=100, most=100)
+        return {"FormatVersion": "aws_v1", "PriceList": found} | more
+
+    def deny(self, action: str) -> None:
+        """Take a permission away from the role."""
+        with self._lock:
+            self._denied.add(action.lower())
+
+    def allow(self, action: str) -> None:
+        """Give a permission back."""
+        with self._lock:
+            self._denied.discard(action.lower())
+
+    def require(self, action: str, resource: str) -> None:
+        """Raise AccessDeniedException if the permission was taken away."""
+        with self._lock:
+            if action.lower() in self._denied:
+                user = f"arn:aws:iam::{ACCOUNT}:user/testing"
+                text = f"User: {user} is not authorized to perform: {action} on resource: {resource}"
+                raise Refusal("AccessDeniedException", text)
+
+    def simulate(self, form: dict[str, list[str]]) -> str:
+        """Answer SimulatePrincipalPolicy, in XML."""
+        actions = [values[0] for name, values in sorted(form.items()) if name.startswith("ActionNames.member.")]
+        resources = [values[0] for name, values in sorted(form.items()) if name.startswith("ResourceArns.member.")]
+        members = "".join(
+            f"<member><EvalActionName>{escape(action)}</EvalActionName>"
+            f"<EvalResourceName>{escape(resource)}</EvalResourceName>"
+            f"<EvalDecision>{'implicitDeny' if action.lower() in self._denied else 'allowed'}</EvalDecision>"
+            "<MatchedStatements/><MissingContextValues/></member>"
+            for action in actions
+            for resource in resources or ["*"]
+        )
+        return (
+            '<SimulatePrincipalPolicyResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/">'
+            "<SimulatePrincipalPolicyResult><IsTruncated>false</IsTruncated>"
+            f"<EvaluationResults>{members}</EvaluationResults></SimulatePrincipalPolicyResult>"
+            "<ResponseMetadata><RequestId>1</RequestId></ResponseMetadata></SimulatePrincipalPolicyResponse>"
+        )
+
+
+def _only_sagemaker(request: dict[str, Any]) -> None:
+    if request.get("ServiceCode") != "sagemaker":
+        raise Refusal("NoSuchResourceException", "The request failed because the specified service doesn't exist.")
+
+
+def _code(name: str) -> str:
+    return f"L-{hashlib.sha256(name.encode()).hexdigest()[:8].upper()}"

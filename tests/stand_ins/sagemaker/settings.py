@@ -1,0 +1,85 @@
+"""What an emulator is started with."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ACCOUNT = "123456789012"
+ROLE_NAME = "SageMakerRole"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything the service has to know.
+
+    Attributes:
+        root: folder for logs and for the files of the jobs.
+        images: pattern of an image URI to the virtual environment that plays the image; the first match counts.
+        forward: ports of this machine that instances reach at the same address, `127.0.0.1:PORT`.
+        hide: folders that are empty inside the instances.
+        quotas: instance type, or the whole name of a quota, to a number of instances.
+        default_quota: instances of every quota that is not named.
+        prices: products as the price list has them.
+        port: 0 takes any free one.
+        start_delay_s: until instances are there.
+        download_delay_s: what the image and the data take beyond the download itself.
+        grace_s: between SIGTERM and SIGKILL of a job that is stopped; 120 at AWS.
+        interrupt_grace_s: between SIGTERM and SIGKILL of a spot instance that is taken away; 120 at AWS.
+        failure_grace_s: how long the other instances go on after one has failed.
+        spot_billable_share: billable time as a share of training time on spot.
+        calls_per_second: of one operation, before it is throttled; None for any number.
+    """
+
+    root: Path
+    images: dict[str, Path]
+    forward: tuple[int, ...] = ()
+    hide: tuple[Path, ...] = ()
+    region: str = "us-east-1"
+    quotas: dict[str, float] = field(default_factory=dict)
+    default_quota: float = 20
+    prices: tuple[dict[str, Any], ...] = ()
+    port: int = 0
+    start_delay_s: float = 0.3
+    download_delay_s: float = 0.0
+    grace_s: float = 120.0
+    interrupt_grace_s: float = 120.0
+    failure_grace_s: float = 2.0
+    spot_billable_share: float = 0.4
+    calls_per_second: float | None = None
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that exists from the start."""
+        return f"sagemaker-{self.region}-{ACCOUNT}"
+
+    @property
+    def role(self) -> str:
+        """The role that exists from the start."""
+        return f"arn:aws:iam::{ACCOUNT}:role/{ROLE_NAME}"
+
+    def environment(self, url: str) -> dict[str, str]:
+        """What sends an AWS client to `url`."""
+        return {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_REGION": self.region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def write(self, path: Path) -> None:
+        """Keep them in a file for `read`."""
+        path.write_text(json.dumps(asdict(self), default=str, indent=1))
+
+    @classmethod
+    def read(cls, path: Path) -> "Settings":
+        """What `write` wrote."""
+        values = json.loads(path.read_text())
+        values["root"] = Path(values["root"])
+        values["images"] = {pattern: Path(venv) for pattern, venv in values["images"].items()}
+        values["hide"] = tuple(Path(folder) for folder in values["hide"])
+        values["forward"] = tuple(values["forward"])
+        values["prices"] = tuple(values["prices"])
+        return cls(**values)
