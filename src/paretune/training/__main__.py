@@ -1,7 +1,7 @@
 """One process of a job: `python -m paretune.training FOLDER`.
 
-Started by a launcher, once per instance. With more than one device it becomes torchrun and starts itself once per
-device.
+Started by a launcher, once per instance. With more than one process in the job it becomes torchrun and starts itself
+once per process (see rendezvous.py).
 """
 
 import gc
@@ -10,21 +10,38 @@ import sys
 import traceback
 from pathlib import Path
 
-from paretune.container import FailureKind, JobDocument, JobFolder
+from paretune.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.errors import BadInput
-from paretune.training.lifeline import GRACE_S, Lifeline
+from paretune.training.lifeline import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
 
 _NO_SPACE = 28  # errno.ENOSPC
+_LOST = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "remote process exited",
+    "socket closed",
+)
+"""What gloo and NCCL say, in lower case, when another process has gone. What ended that one is the cause."""
 
 
 def main(folder: JobFolder) -> int:
     """Run this process's share of the job in `folder`; 0 when it finished or stopped as asked, 1 when it failed."""
-    lifeline = Lifeline()
+    hosts = Hosts.read(folder.resource_config)
+    lifeline = Lifeline(grace_s=GRACE_S if hosts is None else SAGEMAKER_GRACE_S)
     lifeline.watch_parent()
     try:
         document = JobDocument.read(folder.document)
-        if document.plan.devices > 1 and "LOCAL_RANK" not in os.environ:
-            return _become_torchrun(document.plan.devices, folder)
+        if "LOCAL_RANK" not in os.environ:
+            from paretune.training import rendezvous
+
+            if hosts is not None:
+                _check_machine(document)
+                os.environ.update(rendezvous.network_environment(hosts, os.environ))
+            if rendezvous.world_size(document.spec, hosts) > 1:
+                words = rendezvous.torchrun_words(document.spec, hosts, folder.root, grace_s=lifeline.grace_s)
+                rendezvous.run_torchrun(words, folder.stopped)
+                return 0
         if document.spec.entry_script is not None:
             from paretune.training.script import run_script
 
@@ -44,24 +61,32 @@ def main(folder: JobFolder) -> int:
         return 1
 
 
-def _become_torchrun(devices: int, folder: JobFolder) -> int:
-    from torch.distributed import run
+def _check_machine(document: JobDocument) -> None:
+    from paretune.training import device
 
-    grace = f"--shutdown-timeout={GRACE_S:.0f}"  # torchrun would kill its workers after 30 seconds
-    run.main(["--standalone", f"--nproc-per-node={devices}", grace, "-m", "paretune.training", str(folder.root)])
-    return 0
+    faults = device.machine_faults(document.spec)
+    if faults:
+        raise BadInput(faults)
 
 
 def _classify(error: Exception) -> tuple[FailureKind, str]:
-    from paretune.training.device import is_out_of_memory
-
     sentence = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
     if isinstance(error, BadInput):
         return FailureKind.BAD_INPUT, str(error)
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or sentence).partition(".")[0]
+        return FailureKind.BAD_INPUT, (
+            f"package {package} is missing where the job runs: list it in the job's requirements, "
+            "or set image_uri to an image that has it"
+        )
+    from paretune.training.device import is_out_of_memory
+
     if is_out_of_memory(error):
         return FailureKind.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == _NO_SPACE) or "No space left on device" in str(error):
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
+    if any(words in str(error).lower() for words in _LOST):
+        return FailureKind.ERROR, f"another process of the job has gone, which is the cause: {sentence}"
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from paretune import catalog
 from paretune.spec import JobSpec
 
 # Dense tensor-core rate in bf16 or fp16 with fp32 accumulation, FLOP/s; NVIDIA data sheets, read 2026-11-20.
@@ -21,6 +22,8 @@ _PEAK_FLOPS = {
     "V100": 125e12,
     "T4": 65e12,
 }
+
+_WITHOUT_BF16 = ("T4", "V100", "K80", "M60")  # NVIDIA: bf16 came with compute capability 8.0
 
 
 def has_gpu() -> bool:
@@ -83,7 +86,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_faults(spec: JobSpec) -> list[str]:
-    """Why this machine cannot run the job; empty if it can."""
+    """Why the devices cannot run the job, this machine's or those of its instance types; empty if they can."""
+    if spec.on_sagemaker:
+        return [fault for name in spec.instance_types() for fault in _instance_faults(spec, catalog.instance(name))]
     faults = []
     if spec.precision == "bf16" and not has_bf16():
         faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
@@ -96,6 +101,42 @@ def device_faults(spec: JobSpec) -> list[str]:
             f"instance_count must be at most {places} here, one per process ({what}), got {spec.instance_count}"
         )
     return faults
+
+
+def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
+    """A CPU's number formats are not in the catalogue, so bf16 on one is left to the job itself."""
+    faults = []
+    if spec.precision == "bf16" and instance.has_gpu and any(name in instance.accelerator for name in _WITHOUT_BF16):
+        faults.append(
+            f"precision bf16 needs a GPU that has it; {instance.instance_type} has {instance.accelerator}: "
+            "use auto, fp16 or fp32"
+        )
+    if spec.precision == "fp16" and not instance.has_gpu:
+        faults.append(f"precision fp16 needs a GPU, {instance.instance_type} has none: use auto or fp32")
+    return faults
+
+
+def machine_faults(spec: JobSpec) -> list[str]:
+    """Why the instance that this process runs on cannot do its share of a SageMaker job; empty if it can."""
+    if has_gpu() and spec.processes > torch.cuda.device_count():
+        return [
+            f"processes_per_instance must be at most {torch.cuda.device_count()}, the GPUs that PyTorch sees on "
+            f"{spec.instance_type}, got {spec.processes}"
+        ]
+    return []
+
+
+def machine_warnings(spec: JobSpec) -> list[str]:
+    """What is not as the instance type promises, though the job runs: sentences for people."""
+    if not spec.on_sagemaker or has_gpu():
+        return []
+    instance = catalog.instance(spec.instance_type)
+    if not instance.has_gpu:
+        return []
+    return [
+        f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}, but PyTorch "
+        f"{torch.__version__} in this image sees no GPU: training on the CPU; set image_uri to a GPU image"
+    ]
 
 
 def _cores() -> set[int]:

@@ -3,16 +3,13 @@
 import importlib.metadata
 import os
 import platform
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers.trainer_utils import get_last_checkpoint
 
 from paretune.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.metrics import (
@@ -28,12 +25,13 @@ from paretune.metrics import (
     perplexity,
     training_flops,
 )
-from paretune.training import device, vocabulary
+from paretune.training import checkpoints, device
 from paretune.training.batches import GlobalBatchSampler
 from paretune.training.data import TokenRows, as_batch, read_vocabulary
 from paretune.training.lifeline import Lifeline
-from paretune.training.model import build_model, count_parameters, load_tokenizer, matrix_parameters
+from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.recorder import EventWriter, Progress, Recorder
+from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.trainer import (
     Judge,
     LengthGroupedTrainer,
@@ -54,49 +52,78 @@ class _Training:
     rows: TokenRows
     prepared: PreparedDataset
     tokenizer: Any
+    strategy: Strategy
+    build: Callable[[], Any]
+    shape: Shape
     compact: bool
 
 
 def train(document: JobDocument, folder: JobFolder, lifeline: Lifeline) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
-    Continues from the newest checkpoint in the folder. After a finish the model and the report are there and the
-    checkpoints are gone; after a stop there is a checkpoint of the last step.
+    Continues from the newest checkpoint that all processes have whole. After a finish the model and the report are
+    there and the checkpoints are gone; after a stop there is a checkpoint of the last step.
     """
-    parts = _put_together(document, folder, lifeline)
-    checkpoint = get_last_checkpoint(str(folder.checkpoints)) if folder.checkpoints.is_dir() else None
+    strategy = strategy_of(document.spec)
+    strategy.begin()
+    kept = checkpoints.CheckpointFolder(folder.checkpoints)
+    parts = _put_together(document, folder, lifeline, strategy, kept)
+    for warning in device.machine_warnings(document.spec):
+        parts.events.write(0, {}, message=warning)
+    if _is_first_of_instance():
+        kept.remove_finished()
+    checkpoint = checkpoints.agree(kept)
     if checkpoint is not None:
-        parts.events.write(0, {}, message=f"continuing from {Path(checkpoint).name}")
-    parts.trainer.train(resume_from_checkpoint=checkpoint)
+        parts.events.write(0, {}, message=f"continuing from {checkpoint.name}")
+    parts.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     parts.recorder.stopwatch.stop()
     state, stopped_at = parts.trainer.state, parts.recorder.stopped_at
     if stopped_at is not None and stopped_at < state.max_steps:
         parts.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
         return False
     _finish(parts, document, folder, resumed=checkpoint is not None)
+    checkpoints.wait_for_all()
+    if _is_first_of_instance():
+        kept.finish()
     return True
 
 
-def _put_together(document: JobDocument, folder: JobFolder, lifeline: Lifeline) -> _Training:
-    rank = int(os.environ.get("RANK", "0"))
-    options = document.spec.training_arguments
-    transformers.set_seed(document.spec.seed)
+def _is_first_of_instance() -> bool:
+    return int(os.environ.get("LOCAL_RANK", "0")) == 0
+
+
+def _put_together(
+    document: JobDocument,
+    folder: JobFolder,
+    lifeline: Lifeline,
+    strategy: Strategy,
+    kept: checkpoints.CheckpointFolder,
+) -> _Training:
+    spec = document.spec
+    transformers.set_seed(spec.seed)
     prepared = PreparedDataset.read(folder.dataset)
     source = folder.model_source.resolve()
     tokenizer = load_tokenizer(source)
-    model = build_model(document.spec, source, prepared.labels, tokenizer)
-    compact = vocabulary.optimizer_allows(options) and vocabulary.use_only(model, read_vocabulary(folder.dataset))
 
+    def build() -> tuple[Any, bool]:
+        model = build_model(spec, source, prepared.labels, tokenizer)
+        return model, strategy.trains_used_rows_only(model, lambda: read_vocabulary(folder.dataset))
+
+    model, compact = build()
+    shape = Shape.of(model)
     rows = open_split(folder, "train", tokenizer.pad_token_id)
     assert rows is not None  # written by data.prepare, always
-    sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=rank, seed=document.spec.seed)
-    events = EventWriter(folder.events if rank == 0 else None)
+    sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
+    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None)
     recorder = Recorder(events, Progress(sampler, rows.lengths), lambda: lifeline.stop_requested)
     judge = Judge(len(prepared.labels))
-    smoothing = float(options.get("label_smoothing_factor", 0.0))
-    trainer = LengthGroupedTrainer(
-        model=model,
-        args=training_arguments(document, folder, steps_per_epoch=sampler.steps),
+    smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
+    arguments = training_arguments(
+        document, kept.current, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+    )
+    trainer = strategy.trainer_class()(
+        model=strategy.spread(model),
+        args=arguments,
         train_dataset=rows,
         eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id),
         data_collator=as_batch,
@@ -113,21 +140,23 @@ def _put_together(document: JobDocument, folder: JobFolder, lifeline: Lifeline) 
         rows=rows,
         prepared=prepared,
         tokenizer=tokenizer,
+        strategy=strategy,
+        build=lambda: build()[0],
+        shape=shape,
         compact=compact,
     )
 
 
 def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resumed: bool) -> None:
-    """Judge the model, write it and the report, and remove the checkpoints."""
+    """Judge the model, write it and the report."""
     trainer = parts.trainer
     quality = _final_quality(trainer, parts.judge)
     confusion = parts.judge.confusion
     quality |= _test_quality(trainer, open_split(folder, "test", parts.tokenizer.pad_token_id))
     speed = _speed(parts, document)
-    vocabulary.restore(trainer.model)
+    parts.strategy.save(trainer, parts.build, str(folder.model))
     if not trainer.is_world_process_zero():
         return
-    trainer.save_model(str(folder.model))
     parts.tokenizer.save_pretrained(str(folder.model))
     report = JobReport(
         metrics=quality | speed,
@@ -136,8 +165,6 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
         confusion_matrix=() if confusion is None else tuple(tuple(map(int, row)) for row in confusion),
     )
     report.write(folder.report)
-    for leftover in folder.checkpoints.glob("checkpoint-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _final_quality(trainer: LengthGroupedTrainer, judge: Judge) -> dict[str, float]:
@@ -173,15 +200,13 @@ def _perplexity(name: str, loss: float) -> dict[str, float]:
 
 def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     trainer, recorder = parts.trainer, parts.recorder
-    trainable, total = count_parameters(trainer.model)
+    shape = parts.shape
     measured: dict[str, float] = {
         TRAIN_SECONDS: recorder.stopwatch.seconds(),
         PEAK_MEMORY_GIB: device.peak_memory_gib(),
-        "total_parameters": total,
+        "total_parameters": shape.total,
+        TRAINABLE_PARAMETERS: shape.trainable,
     }
-    table = vocabulary.unused_parameters(trainer.model)
-    measured[TRAINABLE_PARAMETERS] = trainable + (table if trainable == total else 0)
-    measured["total_parameters"] += table
     speed = recorder.throughput()
     if speed is None:
         return measured
@@ -189,10 +214,9 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
     config = trainer.model.config
     if peak is not None and hasattr(config, "num_hidden_layers") and hasattr(config, "hidden_size"):
-        parameters, trained_share = matrix_parameters(trainer.model)
         flops = training_flops(
-            parameters=parameters,
-            trained_share=trained_share,
+            parameters=shape.matrices,
+            trained_share=shape.trained_share,
             tokens=1,
             layers=config.num_hidden_layers,
             hidden_size=config.hidden_size,
@@ -205,7 +229,7 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
 def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
     """What the figures depend on."""
     return {
-        "model_class": type(parts.trainer.model).__name__,
+        "model_class": parts.shape.name,
         "device": device.device_name(),
         "devices": document.plan.devices,
         "precision": device.choose_precision(document.spec.precision),

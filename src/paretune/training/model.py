@@ -1,6 +1,7 @@
 """From a model's name to a model that trains: found, checked, built, frozen or adapted as asked."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from transformers.models.auto.modeling_auto import (
 
 from paretune.errors import BadInput
 from paretune.spec import JobSpec
-from paretune.training import embedded, hub
+from paretune.training import embedded, hub, vocabulary
 
 LORA_RANK = 8
 LORA_ALPHA = 16
@@ -162,6 +163,39 @@ def _adapt(model: Any, spec: JobSpec) -> Any:
             model, LoraConfig(task_type=task, r=LORA_RANK, lora_alpha=LORA_ALPHA, target_modules="all-linear")
         )
     return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a model consists of, before it is spread over devices.
+
+    Attributes:
+        name: class of the model.
+        total: all parameters, those of embedding rows that are left out of the training included.
+        trainable: those that train; embedding rows that are left out because nothing uses them count as training.
+        matrices: weights that multiply every token.
+        trained_share: share of `matrices` that trains.
+    """
+
+    name: str
+    total: int
+    trainable: int
+    matrices: int
+    trained_share: float
+
+    @classmethod
+    def of(cls, model: Any) -> "Shape":
+        """The shape of `model`."""
+        trainable, total = count_parameters(model)
+        matrices, trained_share = matrix_parameters(model)
+        unused = vocabulary.unused_parameters(model)
+        return cls(
+            name=type(model).__name__,
+            total=total + unused,
+            trainable=trainable + (unused if trainable == total else 0),
+            matrices=matrices,
+            trained_share=trained_share,
+        )
 
 
 def count_parameters(model: torch.nn.Module) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from paretune.container import JobDocument, JobFolder, write_json
+from paretune.container import JobDocument, write_json
 from paretune.errors import BadInput
 from paretune.spec import JobSpec
 from paretune.training.lifeline import Lifeline
@@ -50,10 +50,10 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
     import datasets
 
-    from paretune.training import baselines, data, device, model, sources
+    from paretune.training import baselines, data, device, model, sources, strategies
 
     datasets.disable_progress_bars()
-    faults = _training_argument_faults(spec) + device.device_faults(spec)
+    faults = _training_argument_faults(spec) + device.device_faults(spec) + strategies.strategy_faults(spec)
     folder = rows = tokenizer = None
     labels: tuple[str, ...] = ()
     try:
@@ -96,7 +96,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
         # With the defaults the job will have; the precision is checked with the device.
         document = JobDocument(job_name="check", spec=replace(spec, precision="fp32"), plan=spec.plan())
         try:
-            training_arguments(document, JobFolder(Path("unused")), steps_per_epoch=1)
+            training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
     return faults

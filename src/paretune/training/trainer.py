@@ -1,6 +1,7 @@
 """The Hugging Face Trainer, given our batches and our stopwatch."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from paretune.container import JobDocument, JobFolder
-from paretune.training import device
+from paretune.training import checkpoints, device
 from paretune.training.batches import GlobalBatchSampler
 from paretune.training.data import TokenRows
 from paretune.training.recorder import Recorder
@@ -45,15 +46,30 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         with self._recorder.stopwatch.paused():
+            checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            if self.is_world_process_zero():
+                checkpoints.unseal(checkpoint)
             super()._save_checkpoint(*args, **kwargs)
+            checkpoints.wait_for_all()
+            if self.is_world_process_zero():
+                checkpoints.seal(checkpoint)
 
     def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
         """Nothing: transformers would walk all parameters every step; `metrics.training_flops` does it once."""
         return 0
 
 
-def training_arguments(document: JobDocument, folder: JobFolder, *, steps_per_epoch: int) -> TrainingArguments:
-    """The Trainer's arguments for this job. The user's own `training_arguments` win over these defaults."""
+def training_arguments(
+    document: JobDocument, output: Path, *, steps_per_epoch: int, of_strategy: Mapping[str, Any] | None = None
+) -> TrainingArguments:
+    """The Trainer's arguments for this job. The user's own `training_arguments` win over these defaults.
+
+    Args:
+        document: the job.
+        output: folder for its checkpoints.
+        steps_per_epoch: optimiser steps.
+        of_strategy: further defaults, of the way the job is spread over devices.
+    """
     spec, plan = document.spec, document.plan
     precision = device.choose_precision(spec.precision)
     limit = int(spec.training_arguments.get("max_steps", -1))  # transformers: none if not positive
@@ -62,7 +78,8 @@ def training_arguments(document: JobDocument, folder: JobFolder, *, steps_per_ep
         "logging_steps": max(1, min(50, total // LOG_POINTS)),
         "logging_nan_inf_filter": False,  # it would wait for the GPU in every step, and a NaN should be seen
         "save_strategy": "epoch",
-        "save_total_limit": 1,
+        # On SageMaker the newest one may be lost while it is copied to S3.
+        "save_total_limit": 2 if spec.on_sagemaker else 1,
         "per_device_eval_batch_size": max(64, plan.per_device_train_batch_size),
         "remove_unused_columns": False,  # our batches hold nothing else
         "use_cpu": not device.has_gpu(),
@@ -73,9 +90,9 @@ def training_arguments(document: JobDocument, folder: JobFolder, *, steps_per_ep
         chosen |= {"eval_strategy": "steps", "eval_steps": max(1, -(-total // EVAL_POINTS))}
     else:
         chosen |= {"eval_strategy": "epoch"}
-    chosen |= spec.training_arguments
+    chosen |= {**(of_strategy or {}), **spec.training_arguments}
     return TrainingArguments(
-        output_dir=str(folder.checkpoints),
+        output_dir=str(output),
         learning_rate=plan.learning_rate,
         per_device_train_batch_size=plan.per_device_train_batch_size,
         gradient_accumulation_steps=plan.gradient_accumulation_steps,

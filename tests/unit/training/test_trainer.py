@@ -32,7 +32,7 @@ def document_of(spec: JobSpec) -> JobDocument:
 
 
 def arguments_of(spec: JobSpec, folder: JobFolder, steps_per_epoch: int = 100) -> TrainingArguments:
-    return training_arguments(document_of(spec), folder, steps_per_epoch=steps_per_epoch)
+    return training_arguments(document_of(spec), folder.checkpoints, steps_per_epoch=steps_per_epoch)
 
 
 def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
@@ -58,7 +58,7 @@ def test_a_smaller_plan_after_a_lack_of_memory_wins_over_the_specification(folde
     smaller = BASE.plan().with_less_memory()
     assert smaller is not None
     document = JobDocument(job_name="job", spec=BASE, plan=smaller, attempt=2)
-    made = training_arguments(document, folder, steps_per_epoch=100)
+    made = training_arguments(document, folder.checkpoints, steps_per_epoch=100)
 
     assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 2)
 

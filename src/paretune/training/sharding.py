@@ -1,0 +1,155 @@
+"""Training with the weights, gradients and optimiser state spread over the devices (PyTorch FSDP).
+
+The Hugging Face Trainer's own FSDP is not used: on CPUs it wraps plain data parallelism without a word (transformers
+5.23), and its argument names differ between releases. PyTorch's `fully_shard` works on both kinds of device.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
+
+from paretune.training import device
+from paretune.training.trainer import LengthGroupedTrainer
+
+_STATE = "sharded.pt"
+"""Trained weights and optimiser state of a checkpoint, whole, written by the first process."""
+_SCHEDULER = "scheduler.pt"  # the Trainer's own name
+
+
+def shard(model: Any, precision: str) -> Any:
+    """Spread every parameter of `model` over all processes, one layer at a time; each keeps about one in N.
+
+    Outside forward and backward the parameters are DTensors, sharded along their first dimension, in fp32; with bf16 or
+    fp16 a layer is gathered and computed in that format, and gradients are summed in fp32. Frozen parameters are
+    sharded too. Every process must have loaded the same weights.
+
+    Raises:
+        RuntimeError: torch's processes have not met yet.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh("cuda" if device.has_gpu() else "cpu", (torch.distributed.get_world_size(),))
+    formats = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    policy = MixedPrecisionPolicy(param_dtype=formats.get(precision), reduce_dtype=torch.float32)
+    for layer in layers_of(model):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The repeated layers of a model: the entries of its outermost lists of modules that have parts of their own."""
+    layers: list[torch.nn.Module] = []
+    for child in model.children():
+        if isinstance(child, torch.nn.ModuleList):
+            layers += [entry for entry in child if any(True for _ in entry.children())]
+        else:
+            layers += layers_of(child)
+    return layers
+
+
+def gather(model: Any, build: Callable[[], Any]) -> Any | None:
+    """A plain copy of a sharded model on the CPU, in the first process; None in the others. All must call it.
+
+    Args:
+        model: the sharded model.
+        build: makes a model of the same shape, unsharded, with any weights.
+    """
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_model_state_dict(model, options=options)
+    if torch.distributed.get_rank() != 0:
+        return None
+    plain = build()
+    missing, unknown = plain.load_state_dict(state, strict=False)
+    # a tied weight stands in the state under one of its names
+    held = {id(item) for name, item in plain.named_parameters(remove_duplicate=False) if name in state}
+    lost = [name for name in missing if id(plain.get_parameter(name)) not in held]
+    if lost or unknown:
+        raise RuntimeError(f"the sharded model has other weights than the plain one: {sorted([*lost, *unknown])[:5]}")
+    return plain
+
+
+class ShardedTrainer(LengthGroupedTrainer):
+    """A Trainer of a model that `shard` (or SageMaker's library) has spread over the processes.
+
+    Gradients are summed over the devices in every micro-batch, so that they stay sharded while they accumulate.
+    A checkpoint holds the whole state, gathered in the first process, which hands it out again: the number of processes
+    may change in between, and only its disk needs to have the checkpoint.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
+        self.model._is_accelerate_prepared = True  # or accelerate would wrap it for plain data parallelism
+
+    def _clip_grad_norm(self, model: Any) -> torch.Tensor:
+        return self._gradient_norm(self.args.max_grad_norm)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        return self._gradient_norm(float("inf")) if grad_norm is None else grad_norm
+
+    def _gradient_norm(self, limit: float) -> torch.Tensor:
+        self.accelerator.unscale_gradients()
+        if hasattr(self.model, "clip_grad_norm_"):  # FSDP's first version, which sums over the processes itself
+            return torch.as_tensor(self.model.clip_grad_norm_(limit))
+        parameters = [item for item in self.model.parameters() if item.grad is not None]
+        norm = torch.nn.utils.get_total_norm([item.grad for item in parameters])
+        whole: torch.Tensor = norm.full_tensor() if isinstance(norm, torch.distributed.tensor.DTensor) else norm
+        torch.nn.utils.clip_grads_with_norm_(parameters, limit, whole)
+        return whole
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Nothing: a checkpoint has the weights in its state, and the trained model is written from `gather`."""
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
+        weights, moments = get_state_dict(self.model, self._bare_optimizer(), options=options)
+        if self.args.should_save:
+            os.makedirs(output_dir, exist_ok=True)
+            torch.save({"model": weights, "optimizer": moments}, os.path.join(output_dir, _STATE))
+            torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """Weights come with the optimiser's state, once there is an optimiser; a best model comes without one."""
+        if self.optimizer is not None:
+            self._load_state(resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        self._load_state(self.state.best_model_checkpoint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        self._load_state(checkpoint)
+        schedule = [self._read(checkpoint, _SCHEDULER)]
+        torch.distributed.broadcast_object_list(schedule)
+        self.lr_scheduler.load_state_dict(schedule[0])
+
+    def _load_state(self, checkpoint: str) -> None:
+        state = self._read(checkpoint, _STATE) or {"model": {}, "optimizer": {}}
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
+        set_state_dict(
+            self.model,
+            self._bare_optimizer(),
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=options,
+        )
+
+    def _read(self, checkpoint: str, name: str) -> Any:
+        """The content of a file of a checkpoint, in the first process; None in the others."""
+        if not self.args.should_save:
+            return None
+        return torch.load(os.path.join(checkpoint, name), map_location="cpu", weights_only=True)
+
+    def _bare_optimizer(self) -> Any:
+        return getattr(self.optimizer, "optimizer", self.optimizer)  # accelerate wraps it
