@@ -2,7 +2,8 @@
 
 Tests start it with `emulator.Emulator`. The picture, from the outside in:
 
-    emulator.py        what a test holds: starts the service in a process of its own, asks and steers it
+    emulator.py        what a test holds: starts the service in a process of its own, asks and steers it; client.py is
+                       a client for tests that need no more than boto3
     service.py         the HTTP layer: answers, or hands on to moto (S3, logs, iam, sts); calls.py reads and notes
                        requests, disturbances.py lets them fail
     operations.py      CreateTrainingJob and its family; validation.py, account.py and warm_pools.py answer parts of it

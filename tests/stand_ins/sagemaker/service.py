@@ -8,6 +8,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 
 from tests.stand_ins.sagemaker.account import Account
 from tests.stand_ins.sagemaker.calls import Call, Notebook
+from tests.stand_ins.sagemaker.containers import hosts_of
 from tests.stand_ins.sagemaker.disturbances import Disturbances
 from tests.stand_ins.sagemaker.logs import cut
 from tests.stand_ins.sagemaker.operations import TrainingJobs
@@ -123,8 +124,8 @@ class Service:
 
     def _kill_instance(self, job_name: str, host: str) -> None:
         job = self.jobs.find({"TrainingJobName": job_name})
-        if job.is_over:
-            raise Refusal("NotPossible", f"{job_name} has no instances")
+        if job.is_over or host not in hosts_of(job):
+            raise Refusal("NotPossible", f"{job_name} has no instance {host}")
         job.order(f"kill {host}")
 
 

@@ -183,10 +183,12 @@ class Training(threading.Thread):
 
     def _time_is_up(self) -> str | None:
         """The status that a job gets which has run, or waited, for too long."""
+        if self._has_waited_too_long():
+            return "MaxWaitTimeExceeded"
         running_s = self._spent_s + (time.monotonic() - self._since if self._since is not None else 0)
-        if running_s > self.job.request["StoppingCondition"]["MaxRuntimeInSeconds"]:
-            return "MaxRuntimeExceeded"
-        return "MaxWaitTimeExceeded" if self._has_waited_too_long() else None
+        return (
+            "MaxRuntimeExceeded" if running_s > self.job.request["StoppingCondition"]["MaxRuntimeInSeconds"] else None
+        )
 
     def _judge(self, watch: "_Watch") -> End:
         if watch.reason is not None:
