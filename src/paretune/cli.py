@@ -2,16 +2,18 @@
 
 import argparse
 import errno
-import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import paretune
-from paretune.clock import SystemClock
+from paretune.clock import Clock, SystemClock
 from paretune.errors import BadInput, Interrupted, JobFailed, ParetuneError
+from paretune.launchers.base import Launcher
 from paretune.preparation import missing_files
+from paretune.profile import read_profile
 from paretune.spec import JobSpec, parameter_help
 
 
@@ -23,9 +25,9 @@ def run() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run one command; the exit code says how it ended (see `errors`)."""
     try:
-        command, spec = _parse(arguments)
-        _, carry_out = _COMMANDS[command]
-        return carry_out(spec)
+        command = _command(arguments)
+        texts, faults = _read(arguments[1:])
+        return _COMMANDS[command].carry_out(texts, faults)
     except ParetuneError as error:
         print(f"paretune: {error}", file=sys.stderr)
         return error.exit_code
@@ -39,24 +41,25 @@ def main(arguments: Sequence[str]) -> int:
         return JobFailed.exit_code
 
 
-def run_job(spec: JobSpec) -> int:
+def run_job(texts: Mapping[str, str], faults: list[str]) -> int:
     """The command `main`: one job."""
+    spec = _spec(texts, faults)
     # Imported here so that --help and bad input answer at once: MLflow takes a second to import.
     from paretune.interruption import Interruption
     from paretune.launch import admit, home_folder, launch
-    from paretune.launchers.local import LocalLauncher
     from paretune.preparation import prepare
-    from paretune.report import ProgressPrinter, summary
+    from paretune.report import ProgressPrinter, preview, summary
 
     clock, environment = SystemClock(), dict(os.environ)
     home = home_folder(environment)
-    launcher = LocalLauncher(home, clock, environment)
     interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
     with interruption.listening():
         if spec.dry_run:
+            launcher = make_launcher(spec, home, clock, environment)
             worst = admit(spec, launcher.price(spec))
+            launcher.check(spec)
             inputs = prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
-            print(_dry_run_text(spec, worst, inputs.dataset and dict(inputs.dataset.facts)))
+            print(preview(spec, worst, inputs, launcher))
             return 0
         from paretune.tracking import Tracking
 
@@ -64,7 +67,7 @@ def run_job(spec: JobSpec) -> int:
         try:
             outcome = launch(
                 spec,
-                launcher=launcher,
+                launcher=make_launcher(spec, home, clock, environment),
                 tracking=Tracking(environment, clock),
                 home=home,
                 clock=clock,
@@ -78,28 +81,88 @@ def run_job(spec: JobSpec) -> int:
     return 0
 
 
-def _dry_run_text(spec: JobSpec, worst_usd: float | None, facts: object) -> str:
-    shown = {"specification": spec.as_text(), "batch": asdict(spec.plan()), "data": facts, "worst_case_usd": worst_usd}
-    command = replace(spec, dry_run=False).command()
-    return json.dumps(shown, indent=2) + f"\nnothing was launched; to launch it: {command}"
+def run_sync(texts: Mapping[str, str], faults: list[str]) -> int:
+    """The command `sync`: collect what has ended, follow what still runs."""
+    faults += [f"sync takes no parameters, got {name}" for name in texts]
+    if faults:
+        raise BadInput(faults)
+    from paretune.interruption import Interruption
+    from paretune.launch import home_folder
+    from paretune.report import ProgressPrinter, collected_text
+    from paretune.sync import Sync
+    from paretune.tracking import Tracking
+
+    clock, environment = SystemClock(), dict(os.environ)
+    home = home_folder(environment)
+    launchers: dict[tuple[object, ...], Launcher] = {}
+
+    def launcher_of(spec: JobSpec) -> Launcher:
+        key = (spec.on_sagemaker, spec.region, spec.bucket)
+        if key not in launchers:
+            launchers[key] = make_launcher(spec, home, clock, environment)
+        return launchers[key]
+
+    tracking = Tracking(environment, clock)
+    if tracking.opened_run_id() is not None:
+        tracking.begin("sync")  # `mlflow run` shows a run for every command
+    progress = ProgressPrinter()
+    interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
+    with interruption.listening():
+        try:
+            collected = Sync(
+                launcher_of=launcher_of,
+                tracking=tracking,
+                home=home,
+                clock=clock,
+                environment=environment,
+                interruption=interruption,
+                on_events=progress,
+            ).run()
+        finally:
+            progress.close()
+    print(collected_text(collected))
+    return 0
 
 
-def _parse(arguments: Sequence[str]) -> tuple[str, JobSpec]:
-    """Command and specification.
+def make_launcher(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
+    """The launcher that a specification asks for."""
+    if not spec.on_sagemaker:
+        from paretune.launchers.local import LocalLauncher
 
-    argparse answers --help and unknown commands; parameters are read here, because it would stop at the first fault.
+        return LocalLauncher(home, clock, environment)
+    from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+    from paretune.tracking import tracking_uri
+
+    return SageMakerLauncher(spec, clock, environment, tracking_uri=tracking_uri())
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command's name; argparse answers --help and unknown commands.
+
+    Parameters are read elsewhere, because it would stop at the first fault.
     """
     if {"-h", "--help"} & set(arguments):
         _parser().parse_args([*arguments[:1], "--help"])
-    command = str(_parser().parse_args(arguments[:1]).command)
-    texts, faults = _read(arguments[1:])
+    return str(_parser().parse_args(arguments[:1]).command)
+
+
+def _spec(texts: Mapping[str, str], faults: list[str]) -> JobSpec:
+    """The specification of a job: what was typed, then what the profile says."""
+    profile: dict[str, str] = {}
     try:
-        spec = JobSpec.from_text(texts)
+        profile = read_profile(os.environ)
+    except BadInput as error:
+        faults += error.faults
+    if not any(texts.get(name, "").startswith(("ml.", "sagemaker")) for name in ("instance_type", "launcher")):
+        profile = {}  # it is about SageMaker
+    merged = {**profile, **{name: text for name, text in texts.items() if text.strip() or name not in profile}}
+    try:
+        spec = JobSpec.from_text(merged)
     except BadInput as error:
         faults += error.faults
     if faults:
-        raise BadInput([*faults, *missing_files(texts)])
-    return command, spec
+        raise BadInput([*faults, *missing_files(merged)])
+    return spec
 
 
 def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -127,11 +190,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="paretune", description=paretune.__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=paretune.__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, (about, _) in _COMMANDS.items():
-        command = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
-        for parameter, text in parameter_help().items():
+    for name, known in _COMMANDS.items():
+        command = commands.add_parser(name, help=known.about, description=known.about, allow_abbrev=False)
+        for parameter, text in parameter_help().items() if known.describes_a_job else ():
             command.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
     return parser
 
 
-_COMMANDS = {"main": ("one job: train, measure, price, record", run_job)}
+@dataclass(frozen=True)
+class _Command:
+    about: str
+    carry_out: Callable[[Mapping[str, str], list[str]], int]
+    describes_a_job: bool
+
+
+_COMMANDS = {
+    "main": _Command("one job: train, measure, price, record", run_job, describes_a_job=True),
+    "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", run_sync, describes_a_job=False),
+}

@@ -101,8 +101,8 @@ class JobFolder:
         return self.root / "output" / "job.log"
 
     def make(self) -> None:
-        """Create the folders a job writes to."""
-        for path in (self.document.parent, self.dataset.parent, self.model, self.events.parent):
+        """Create the folders a job reads from and writes to."""
+        for path in (self.document.parent, self.model, self.events.parent):
             path.mkdir(parents=True, exist_ok=True)
 
     def write_failure(self, kind: FailureKind, sentence: str) -> None:
@@ -128,10 +128,7 @@ class JobFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The instances of a SageMaker cluster, seen from one of them.
-
-    `names` are sorted, so that all instances agree on the order; `names[0]` is where the processes meet.
-    """
+    """The instances of a SageMaker cluster, seen from one of them; processes meet at `names[0]`, everywhere the same."""
 
     names: tuple[str, ...]
     current: str
@@ -148,8 +145,7 @@ class Hosts:
         if not path.exists():
             return None
         raw = json.loads(path.read_text())
-        # algo-2 comes before algo-10
-        names = tuple(sorted(raw["hosts"], key=lambda name: (len(name), name)))
+        names = tuple(sorted(raw["hosts"], key=lambda name: (len(name), name)))  # algo-2 before algo-10
         return cls(names=names, current=raw["current_host"], network_interface=raw["network_interface_name"])
 
 
@@ -204,16 +200,15 @@ class JobDocument:
         """The longest this attempt may run: the limit of the specification less what earlier attempts took."""
         return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 
-    def write(self, path: Path) -> None:
-        """Write the document as JSON."""
-        raw = {
+    def as_json(self) -> dict[str, Any]:
+        """The document as JSON values."""
+        return {
             "job_name": self.job_name,
             "attempt": self.attempt,
             "spent_seconds": self.spent_seconds,
             "spec": self.spec.as_text(),
             "plan": asdict(self.plan),
         }
-        write_json(path, raw)
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":
@@ -283,7 +278,12 @@ class JobReport:
     @classmethod
     def read(cls, path: Path) -> "JobReport":
         """The report in `path`."""
-        raw = json.loads(path.read_text())
+        return cls.from_json(path.read_text())
+
+    @classmethod
+    def from_json(cls, text: str) -> "JobReport":
+        """The report that `to_json` or `write` made."""
+        raw = json.loads(text)
         raw["labels"] = tuple(raw["labels"])
         raw["confusion_matrix"] = tuple(tuple(row) for row in raw["confusion_matrix"])
         return cls(**raw)

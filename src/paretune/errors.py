@@ -3,8 +3,10 @@
     ParetuneError              exit code  what the caller should do
     ├── BadInput                   2      change the request: nothing was launched
     ├── TrackingUnavailable        2      start or repair the tracking server, then try again
+    ├── LaunchRefused              2      do what AWS asks for (credentials, permission, quota), then try again
     ├── JobFailed                  3      read the reason; the job ran and did not finish
     │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
+    ├── LostSight                  3      sign in again, then `mlflow run . -e sync`: the job goes on by itself
     ├── BudgetRefused              4      raise the budget or lower the worst case
     └── Interrupted              130      nothing: everything this command started has been stopped
 
@@ -44,6 +46,12 @@ class TrackingUnavailable(ParetuneError):
     exit_code = 2
 
 
+class LaunchRefused(ParetuneError):
+    """AWS would not create the job, or does not answer; nothing was launched."""
+
+    exit_code = 2
+
+
 class JobFailed(ParetuneError):
     """A job ended without a result. Carries what a person needs to find out why.
 
@@ -71,6 +79,10 @@ class JobFailed(ParetuneError):
 
 class OutOfMemory(JobFailed):
     """The job ran out of memory even at the smallest per-device batch that keeps the global batch size."""
+
+
+class LostSight(ParetuneError):
+    """AWS no longer tells how a running job does; the job itself goes on, and nothing of it is lost."""
 
 
 class BudgetRefused(ParetuneError):

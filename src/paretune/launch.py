@@ -8,18 +8,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from paretune import metrics
+from paretune.attempts import Attempts
 from paretune.catalog import Price
 from paretune.clock import Clock
-from paretune.container import Event, JobDocument, JobInputs
-from paretune.errors import BadInput, BudgetRefused, Interrupted, ParetuneError
+from paretune.container import Event, JobInputs
+from paretune.errors import BadInput, BudgetRefused, Interrupted, LostSight, ParetuneError
 from paretune.interruption import Interruption
-from paretune.launchers.base import Job, JobState, Launcher, watch
+from paretune.launchers.base import Launcher
 from paretune.preparation import prepare
-from paretune.recording import Outcome, Recording, job_name, ran_out_of_memory
+from paretune.recording import Outcome, Recording, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RunStatus, Tracking
 
-_WATCH_INTERVAL_S = 0.5
+WATCH_INTERVAL_S = 0.5
+"""Between two looks at a job; a launcher that pays for looking limits itself."""
 
 
 def launch(
@@ -33,53 +35,58 @@ def launch(
     interruption: Interruption,
     on_events: Callable[[list[Event]], None],
 ) -> Outcome:
-    """Prepare, launch, watch and record one job.
+    """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher of this run has started.
 
     Raises:
-        BadInput, BudgetRefused: nothing was launched and no run was opened.
+        BadInput, BudgetRefused, LaunchRefused: nothing was launched.
         JobFailed, OutOfMemory: the job failed; its run says why.
-        Interrupted: the job was stopped first, and its run says so.
+        Interrupted: the job was stopped first, and its run says so; with on_interrupt=detach it goes on.
+        LostSight: the job goes on, but AWS no longer tells how.
     """
+
+    def inputs() -> JobInputs:
+        return prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
+
     try:
-        admit(spec, launcher.price(spec))
-        inputs = prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
+        run_id = tracking.opened_run_id()
+        adopted = run_id is not None and launcher.attach(job_name(run_id, 1)) is not None
+        if not adopted:
+            admit(spec, launcher.price(spec))
+            launcher.check(spec)
+        prepared = None if adopted else inputs()
     except ParetuneError as error:
         _give_up_opened_run(tracking, error)
         raise
     recording = Recording(spec, launcher, tracking)
-    try:
-        recording.begin(inputs)
-        _tell(on_events, clock, _announcement(spec, inputs, recording.run.run_id))
-        document = JobDocument(job_name=job_name(recording.run.run_id, 1), spec=spec, plan=spec.plan())
-        while True:
-            job = recording.job = launcher.submit(document, inputs)
-            state = _see_through(job, recording, clock, interruption, on_events)
-            again = _again_with_less_memory(document, job, state, recording)
-            if again is None:
-                return recording.finish(job, state, clock)
-            document = again
-            _tell(on_events, clock, recording.retry(document))
-    except BaseException as error:
-        recording.give_up(error)
-        raise
-
-
-def _again_with_less_memory(
-    document: JobDocument, job: Job, state: JobState, recording: Recording
-) -> JobDocument | None:
-    """The next attempt of a job that ran out of memory; None when there is none, or no time left for it."""
-    plan = document.plan.with_less_memory()
-    if state is not JobState.FAILED or not ran_out_of_memory(job) or plan is None:
-        return None
-    attempt = document.attempt + 1
-    again = JobDocument(
-        job_name=job_name(recording.run.run_id, attempt),
-        spec=document.spec,
-        plan=plan,
-        attempt=attempt,
-        spent_seconds=recording.job_seconds,
+    attempts = Attempts(
+        spec,
+        launcher=launcher,
+        recording=recording,
+        inputs=lambda: prepared or inputs(),
+        clock=clock,
+        on_events=on_events,
     )
-    return again if again.max_seconds > 0 else None
+    try:
+        recording.begin(prepared)
+        on_events([Event(time=clock.now(), step=0, message=_announcement(spec, prepared, recording.run.run_id))])
+        attempts.begin()
+        while not attempts.look():
+            interruption.check()
+            clock.sleep(WATCH_INTERVAL_S)
+    except BaseException as error:
+        _end_early(attempts, recording, error, detach=spec.on_interrupt == "detach" and spec.on_sagemaker)
+        raise
+    return attempts.outcome
+
+
+def _end_early(attempts: Attempts, recording: Recording, error: BaseException, *, detach: bool) -> None:
+    """Stop and book what runs and close its run; or leave both as they are, where that is what was asked for."""
+    goes_on = isinstance(error, LostSight) or (detach and isinstance(error, Interrupted))
+    if goes_on and attempts.job is not None:
+        recording.leave()
+        return
+    attempts.stop(WATCH_INTERVAL_S)
+    recording.give_up(error, attempts.job)
 
 
 def _give_up_opened_run(tracking: Tracking, error: ParetuneError) -> None:
@@ -103,53 +110,31 @@ def admit(spec: JobSpec, price: Price | None) -> float | None:
                 f"max_cost_usd is {spec.max_cost_usd:g} but the price of {spec.instance_type} is unknown"
             )
         return None
-    worst = metrics.cost_usd(spec.max_runtime_minutes * 60, spec.instance_count, price.usd_per_hour)
+    minutes = spec.max_runtime_minutes + spec.keep_alive_minutes  # a warm pool is billed like a job
+    worst = metrics.cost_usd(minutes * 60, spec.instance_count, price.usd_per_hour)
     if spec.max_cost_usd is not None and worst > spec.max_cost_usd:
         raise BudgetRefused(
-            f"worst case {worst:.4g} USD ({spec.max_runtime_minutes:g} minutes x {spec.instance_count} x "
+            f"worst case {worst:.4g} USD ({minutes:g} minutes x {spec.instance_count} x "
             f"{price.usd_per_hour:g} USD per hour) must be at most max_cost_usd, {spec.max_cost_usd:g}: lower "
             "max_runtime_minutes or raise max_cost_usd"
         )
     return worst
 
 
-def _see_through(
-    job: Job,
-    recording: Recording,
-    clock: Clock,
-    interruption: Interruption,
-    on_events: Callable[[list[Event]], None],
-) -> JobState:
-    """Watch the job to its end and book its seconds; when interrupted, stop it, wait for that, and raise."""
-    try:
-        for events in watch(job, clock=clock, interval_s=_WATCH_INTERVAL_S, check=interruption.check):
-            recording.run.log_events(events)
-            on_events(events)
-    except BaseException:
-        job.stop()
-        for events in watch(job, clock=clock, interval_s=_WATCH_INTERVAL_S, check=lambda: None):
-            recording.run.log_events(events)
-        raise
-    finally:
-        recording.job_seconds += job.seconds()
-    return job.state()
-
-
-def _tell(on_events: Callable[[list[Event]], None], clock: Clock, message: str) -> None:
-    on_events([Event(time=clock.now(), step=0, message=message)])
-
-
-def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
-    """What is about to run, plainly: which model, how many rows, which batch and rate."""
+def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
+    """What is about to run, plainly: which model, how many rows, which batch and rate, on what."""
     plan = spec.plan()
+    if inputs is None:
+        return f"job {job_name(run_id, 1)}: it has been started before; watching it"
     if inputs.dataset is None:
         what = f"your script {spec.entry_script}"
     else:
         facts = inputs.dataset.facts
         rows = f"{facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f}"
         what = f"{spec.model} on {spec.dataset} ({rows})"
+    where = f" on {spec.instance_count} x {spec.instance_type}" if spec.on_sagemaker else ""
     return (
-        f"job {job_name(run_id, 1)}: {what}; global batch size {plan.global_batch_size} = "
+        f"job {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
         f"learning rate {plan.learning_rate:g}"
     )

@@ -1,5 +1,7 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,10 +9,11 @@ from pathlib import Path
 from paretune import metrics
 from paretune.catalog import Price
 from paretune.clock import Clock
-from paretune.container import FailureKind, JobDocument, JobInputs, JobReport
+from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.errors import Interrupted, JobFailed, OutOfMemory
 from paretune.figures import classification_report, confusion_figure
 from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.processes import Process
 from paretune.spec import JobSpec
 from paretune.tracking import RunStatus, Tracking
 
@@ -42,22 +45,36 @@ class Recording:
         spec: what is to run.
         launcher: where.
         tracking: gives the run.
+        run_id: the run, when it is there already.
     """
 
-    def __init__(self, spec: JobSpec, launcher: Launcher, tracking: Tracking) -> None:
-        self.run = tracking.begin(_run_name(spec))
-        self.job: Job | None = None
+    def __init__(self, spec: JobSpec, launcher: Launcher, tracking: Tracking, run_id: str | None = None) -> None:
+        self.run = tracking.run(run_id) if run_id is not None else tracking.begin(_run_name(spec))
         self.job_seconds = 0.0
+        self.billable_seconds = 0.0
+        self._cost_usd: float | None = 0.0
         self._closed = False
         self._spec = spec
         self._launcher = launcher
         self._tracking = tracking
         self._price = launcher.price(spec)
         self._facts: Mapping[str, float] = {}
+        self._detail = ""
+        self._events: list[Event] = []
 
-    def begin(self, inputs: JobInputs) -> None:
-        """Parameters, tags and what is known of the data alone."""
+    def begin(self, inputs: JobInputs | None) -> None:
+        """Parameters, tags and what is known of the data alone; None where an earlier launcher has recorded that."""
         spec, plan = self._spec, self._spec.plan()
+        self.run.set_tags(
+            {
+                "paretune.origin": "measured",
+                "paretune.launcher": self._launcher.name,
+                "paretune.watched_by": _this_process(),
+                "paretune.spec_hash": spec.spec_hash(),
+                "paretune.command": spec.command(),
+                **{f"paretune.{name}": text for name, text in self._launcher.place().items()},
+            }
+        )
         self.run.log_params(
             spec.as_text()
             | {
@@ -67,38 +84,45 @@ class Recording:
                 "scaled_learning_rate": repr(plan.learning_rate),
             }
         )
-        price = self._price
-        self.run.set_tags(
-            {
-                "paretune.origin": "measured",
-                "paretune.launcher": self._launcher.name,
-                "paretune.job_name": job_name(self.run.run_id, 1),
-                "paretune.state": JobState.RUNNING.value,
-                "paretune.spec_hash": spec.spec_hash(),
-                "paretune.command": spec.command(),
-                "paretune.dataset_key": inputs.dataset.key if inputs.dataset is not None else None,
-            }
-        )
-        if price is not None:
-            self.run.set_tags(
-                {
-                    "paretune.price_usd_per_hour": f"{price.usd_per_hour:g}",
-                    "paretune.price_region": price.region or None,
-                    "paretune.price_as_of": price.as_of or None,
-                    "paretune.price_source": price.source,
-                }
-            )
-        if inputs.dataset is not None:
+        self._tag_price(self._price)
+        if inputs is None:
+            known = self.run.metrics()
+            self._facts = {name: value for name, value in known.items() if name.startswith("baseline_")}
+        elif inputs.dataset is not None:
             self._facts = inputs.dataset.facts
+            self.run.set_tags({"paretune.dataset_key": inputs.dataset.key})
             self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
             self.run.log_metrics(self._facts)
+
+    def begin_attempt(self, document: JobDocument) -> None:
+        """Name the job before it is created, so that whoever comes later can find it."""
+        self.run.set_tags({"paretune.job_name": document.job_name, "paretune.state": JobState.RUNNING.value})
+
+    def follow(self, job: Job, events: list[Event]) -> None:
+        """Record what a running job tells. One that writes to MLflow itself is only listened to."""
+        if self._launcher.is_direct:
+            self._events += events
+        else:
+            self.run.log_events(events)
+        if job.detail() != self._detail:
+            self._detail = job.detail()
+            self.run.set_tags({"paretune.secondary_status": self._detail})
+
+    def book(self, job: Job, document: JobDocument) -> None:
+        """Add what an ended attempt took and cost."""
+        self.job_seconds += job.seconds()
+        self.billable_seconds += job.billable_seconds()
+        price = self._launcher.price(document.spec)
+        if price is None:
+            self._cost_usd = None
+        elif self._cost_usd is not None:
+            self._cost_usd += metrics.cost_usd(job.billable_seconds(), document.spec.instance_count, price.usd_per_hour)
 
     def retry(self, document: JobDocument) -> str:
         """Record that the job runs again with less memory; the sentence that tells the user."""
         plan = document.plan
         self.run.set_tags(
             {
-                "paretune.job_name": document.job_name,
                 "paretune.out_of_memory_retries": str(document.attempt - 1),
                 "paretune.used_per_device_train_batch_size": str(plan.per_device_train_batch_size),
                 "paretune.used_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
@@ -109,21 +133,28 @@ class Recording:
             f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
         )
 
-    def finish(self, job: Job, state: JobState, clock: Clock) -> Outcome:
+    def change_type(self, document: JobDocument) -> None:
+        """Record that the job runs on another instance type than was asked for."""
+        self._price = self._launcher.price(document.spec)
+        self._tag_price(self._price)
+        self.run.set_tags(
+            {
+                "paretune.used_instance_type": document.spec.instance_type,
+                "paretune.used_per_device_train_batch_size": str(document.plan.per_device_train_batch_size),
+                "paretune.used_gradient_accumulation_steps": str(document.plan.gradient_accumulation_steps),
+            }
+        )
+
+    def finish(self, job: Job, clock: Clock) -> Outcome:
         """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
-        report, failure = job.report(), job.failure()
-        reason = failure[1] if failure is not None else ""
-        if ran_out_of_memory(job):
-            reason = (
-                "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
-                f"fine_tuning to lora or head, or use a larger instance ({reason})"
-            )
-        measured = self._write(report, state, reason)
+        report, state, reason = job.report(), job.state(), advise(job, self._spec)
+        self.run.log_events(self._events)
+        measured = self._write(report, state, reason, job)
         patience = clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and clock.monotonic() < patience:
             clock.sleep(_PATIENCE_S / 24)
             self.run.has_gap = False
-            self._write(report, state, reason)
+            self._write(report, state, reason, job)
         if state is not JobState.COMPLETED:
             kind = OutOfMemory if ran_out_of_memory(job) else JobFailed
             raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
@@ -137,34 +168,45 @@ class Recording:
             has_gap=self.run.has_gap,
         )
 
-    def give_up(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException, job: Job | None) -> None:
         """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
         if self._closed:
             return
-        if self.job is not None and self.job.state() is JobState.COMPLETED:
-            self._write(self.job.report(), JobState.COMPLETED, "")
+        if job is not None and job.state() is JobState.COMPLETED:
+            self._write(job.report(), JobState.COMPLETED, "", job)
         else:
-            self._write(None, JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED, str(error))
+            ended = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
+            self._write(None, ended, str(error), job)
 
-    def _write(self, report: JobReport | None, state: JobState, reason: str) -> dict[str, float]:
+    def leave(self) -> None:
+        """Say that nobody watches the job any more; it goes on, and its run stays open."""
+        self.run.set_tags({"paretune.watched_by": ""})
+
+    def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
         """Everything that is known at the end; writing it twice changes nothing."""
-        measured = self._book(report)
+        measured = dict(report.metrics) if report is not None else {}
+        measured |= {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
+        if self._cost_usd is not None and self._price is not None:
+            measured[metrics.COST_USD] = self._cost_usd
+        self.run.log_metrics(measured)
         if report is not None:
             self._artifacts(report)
-        self.run.set_tags({"paretune.state": state.value, "paretune.failure_reason": reason or None})
+        where = {f"paretune.{name}": text for name, text in job.facts().items()} if job is not None else {}
+        self.run.set_tags({"paretune.state": state.value, "paretune.failure_reason": reason or None, **where})
         self.run.end(_STATUS[state])
         self._closed = True
         return measured
 
-    def _book(self, report: JobReport | None) -> dict[str, float]:
-        measured = dict(report.metrics) if report is not None else {}
-        measured |= {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.job_seconds}
-        if self._price is not None:
-            measured[metrics.COST_USD] = metrics.cost_usd(
-                self.job_seconds, self._spec.instance_count, self._price.usd_per_hour
+    def _tag_price(self, price: Price | None) -> None:
+        if price is not None:
+            self.run.set_tags(
+                {
+                    "paretune.price_usd_per_hour": f"{price.usd_per_hour:g}",
+                    "paretune.price_region": price.region or None,
+                    "paretune.price_as_of": price.as_of or None,
+                    "paretune.price_source": price.source,
+                }
             )
-        self.run.log_metrics(measured)
-        return measured
 
     def _artifacts(self, report: JobReport) -> None:
         self.run.log_text(report.to_json(), "report.json")
@@ -183,6 +225,27 @@ def job_name(run_id: str, attempt: int) -> str:
     return f"paretune-{run_id}-{attempt}"
 
 
+def advise(job: Job, spec: JobSpec) -> str:
+    """Why the job did not end well, and what to do; empty when it did, or was stopped as asked."""
+    failure = job.failure()
+    if failure is None:
+        return ""
+    kind, reason = failure
+    if kind is FailureKind.OUT_OF_MEMORY:
+        return (
+            "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
+            f"fine_tuning to lora or head, or use a larger instance ({reason})"
+        )
+    if kind is FailureKind.CAPACITY:
+        return (
+            f"AWS has no capacity for {' or '.join(spec.instance_types())}: set capacity_wait_minutes to go on asking, "
+            f"fallback_instance_types to try others, or another region ({reason})"
+        )
+    if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
+        return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
+    return reason
+
+
 def ran_out_of_memory(job: Job) -> bool:
     """Whether the job failed for lack of memory."""
     failure = job.failure()
@@ -193,3 +256,16 @@ def _run_name(spec: JobSpec) -> str:
     what = spec.entry_script or spec.model
     plan = spec.plan()
     return f"b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}"
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
+
+
+def is_watched(watched_by: str) -> bool:
+    """Whether the process of a tag `paretune.watched_by` is at work on this machine; unknown on another one."""
+    host, _, numbers = watched_by.partition(" ")
+    pid, _, created = numbers.partition(" ")
+    if host != socket.gethostname() or not pid.isdigit() or int(pid) == os.getpid():
+        return False
+    return Process(int(pid), float(created)).is_living()

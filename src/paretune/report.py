@@ -1,15 +1,20 @@
 """What a person reads in the terminal: progress while a job runs, a short table at its end."""
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TextIO
 
 from tqdm import tqdm
 
 from paretune import metrics
-from paretune.container import Event
-from paretune.recording import Outcome
+from paretune.container import Event, JobDocument, JobInputs
+from paretune.launchers.base import Launcher
+from paretune.recording import Outcome, job_name
+from paretune.spec import JobSpec
+from paretune.sync import Collected
 
 
 class ProgressPrinter:
@@ -95,3 +100,28 @@ def _cost(outcome: Outcome) -> str:
     if value is None or outcome.price is None:
         return "unknown: no price"
     return f"{value:.5f} USD ({outcome.price.source.partition(';')[0]}, {outcome.price.usd_per_hour:g} USD per hour)"
+
+
+def preview(spec: JobSpec, worst_usd: float | None, inputs: JobInputs, launcher: Launcher) -> str:
+    """What a dry run prints: the job, its data, its worst-case dollars, and what would be sent where."""
+    document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())
+    shown = {
+        "specification": spec.as_text(),
+        "batch": asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
+        "request": dict(launcher.preview(document, inputs)) or None,
+        "worst_case_usd": worst_usd,
+    }
+    text = json.dumps({name: value for name, value in shown.items() if value is not None}, indent=2, default=str)
+    return f"{text}\nnothing was launched; to launch it: {replace(spec, dry_run=False).command()}"
+
+
+def collected_text(collected: Sequence[Collected]) -> str:
+    """What `sync` found, run by run."""
+    if not collected:
+        return "nothing to do: no run is unfinished"
+    parts = [
+        summary(entry.outcome) if entry.outcome is not None else f"run {entry.run_id}: {entry.remark}"
+        for entry in collected
+    ]
+    return "\n".join(parts)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from paretune.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
@@ -114,6 +114,8 @@ class JobSpec(Cluster):
         if not faults:
             try:
                 self.plan()
+                for instance_type in self.instance_types()[1:]:
+                    self.on(instance_type)
             except BadInput as error:
                 faults += error.faults
         if faults:
@@ -156,6 +158,29 @@ class JobSpec(Cluster):
             learning_rate_scaling=self.learning_rate_scaling,
             reference_batch_size=self.reference_batch_size,
         )
+
+    def but(self, **changes: Any) -> "JobSpec":
+        """The same specification with some fields changed, checked again."""
+        return replace(self, **changes)
+
+    def on(self, instance_type: str) -> "JobSpec":
+        """The same training on another instance type: the global batch size stays, the per-device batch if it can.
+
+        Raises:
+            BadInput: its devices cannot share the global batch size evenly.
+        """
+        plan = self.plan()
+        elsewhere = replace(
+            self,
+            instance_type=instance_type,
+            fallback_instance_types=None,
+            processes_per_instance=None if instance_type != self.instance_type else self.processes_per_instance,
+            global_batch_size=None,
+            gradient_accumulation_steps=None,
+        )
+        batch, total = plan.per_device_train_batch_size, plan.global_batch_size
+        fits = total % (batch * elsewhere.devices) == 0
+        return replace(elsewhere, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def as_text(self) -> dict[str, str]:
         """Every field as it would be typed; `from_text` reads it back."""

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,15 @@ class RunStatus(Enum):
     FINISHED = "FINISHED"
     FAILED = "FAILED"
     KILLED = "KILLED"
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it: parameters and tags."""
+
+    run_id: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
 
 
 class Tracking:
@@ -88,6 +98,31 @@ class Tracking:
     def run(self, run_id: str) -> "Run":
         """A run that is there already."""
         return Run(self._client, run_id, self._clock)
+
+    def unfinished(self) -> list["RecordedRun"]:
+        """Runs of all experiments whose job was running when somebody last looked, oldest first.
+
+        Raises:
+            TrackingUnavailable: MLflow does not answer.
+        """
+        try:
+            experiments = [item.experiment_id for item in self._client.search_experiments()]
+            pages: list[Any] = []
+            token = None
+            while True:
+                page = self._client.search_runs(
+                    experiments,
+                    "tags.`paretune.state` = 'Running'",
+                    order_by=["attributes.start_time"],
+                    page_token=token,
+                )
+                pages += page
+                token = page.token
+                if not token:
+                    break
+        except _TROUBLE as error:
+            raise self._unusable(error) from None
+        return [RecordedRun(run.info.run_id, dict(run.data.params), dict(run.data.tags)) for run in pages]
 
     def open_command(self, run_id: str) -> str:
         """What to type or open to look at a run."""
@@ -188,6 +223,13 @@ class Run:
         """Store a matplotlib figure as an artifact."""
         self._try(lambda: self._client.log_figure(self.run_id, figure, path))
 
+    def metrics(self) -> dict[str, float]:
+        """Latest value of each metric that the run has; empty while MLflow does not answer."""
+        try:
+            return dict(self._client.get_run(self.run_id).data.metrics)
+        except _TROUBLE:
+            return {}
+
     def end(self, status: RunStatus) -> None:
         """Close the run."""
         self._try(lambda: self._client.set_terminated(self.run_id, status.value))
@@ -235,6 +277,11 @@ class Run:
             self.has_gap = True
             return False
         return True
+
+
+def tracking_uri() -> str:
+    """Address of the tracking server or store that MLflow's own settings name."""
+    return str(mlflow.get_tracking_uri())
 
 
 def without_password(text: str) -> str:

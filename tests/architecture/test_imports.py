@@ -29,6 +29,18 @@ FLOORS = {
     "paretune.launchers.base": 4,
     "paretune.launchers.local": 4,
     "paretune.launchers.processes": 4,
+    "paretune.launchers.sagemaker": 4,
+    "paretune.launchers.sagemaker.account": 4,
+    "paretune.launchers.sagemaker.archive": 4,
+    "paretune.launchers.sagemaker.images": 4,
+    "paretune.launchers.sagemaker.jobs": 4,
+    "paretune.launchers.sagemaker.launcher": 4,
+    "paretune.launchers.sagemaker.logs": 4,
+    "paretune.launchers.sagemaker.polling": 4,
+    "paretune.launchers.sagemaker.preflight": 4,
+    "paretune.launchers.sagemaker.request": 4,
+    "paretune.launchers.sagemaker.staging": 4,
+    "paretune.launchers.sagemaker.trouble": 4,
     "paretune.training": 4,
     "paretune.training.__main__": 4,
     "paretune.training.baselines": 4,
@@ -51,8 +63,12 @@ FLOORS = {
     "paretune.training.trainer": 4,
     "paretune.training.vocabulary": 4,
     "paretune.preparation": 4,
+    "paretune.profile": 3,
+    "paretune.direct": 4,
     "paretune.recording": 5,
+    "paretune.attempts": 5,
     "paretune.launch": 5,
+    "paretune.sync": 5,
     "paretune.report": 7,
     "paretune.cli": 7,
 }
@@ -61,6 +77,7 @@ FLOORS = {
 STANDARD_LIBRARY_ONLY = [name for name, floor in FLOORS.items() if floor <= 2]
 TRAINING = sorted(name for name in FLOORS if name.startswith("paretune.training"))
 LAUNCHING = sorted(set(FLOORS) - set(TRAINING))
+SAGEMAKER = {name for name in FLOORS if name.startswith("paretune.launchers.sagemaker")}
 DOORS = {
     "mlflow": {"paretune.tracking"},
     "torch": set(TRAINING),
@@ -69,9 +86,9 @@ DOORS = {
     "peft": set(TRAINING),
     "accelerate": set(TRAINING),
     "huggingface_hub": set(TRAINING),
-    "boto3": {"paretune.launchers.sagemaker"},
-    "botocore": {"paretune.launchers.sagemaker"},
-    "sagemaker": {"paretune.launchers.sagemaker"},
+    "boto3": SAGEMAKER,
+    "botocore": SAGEMAKER,
+    "sagemaker": SAGEMAKER,
     "optuna": {"paretune.study"},
 }
 CLOSED_TO_TRAINING = ("paretune.launchers", "paretune.tracking", "paretune.launch", "paretune.cli")

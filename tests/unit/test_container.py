@@ -88,7 +88,7 @@ def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attemp
     document = JobDocument(job_name=name, spec=spec, plan=plan, attempt=attempt)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.json"
-        document.write(path)
+        write_json(path, document.as_json())
 
         assert JobDocument.read(path) == document
 

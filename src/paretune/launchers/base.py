@@ -1,11 +1,11 @@
 """The seam between paretune and the places where jobs run: `Launcher` and `Job`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from paretune.catalog import Price
-from paretune.clock import Clock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec import JobSpec
 
@@ -55,7 +55,19 @@ class Job(ABC):
 
     @abstractmethod
     def seconds(self) -> float:
-        """Wall time from the start to the end, or to now; this is also what is billed per instance."""
+        """Wall time from the start to the end, or to now."""
+
+    def billable_seconds(self) -> float:
+        """What is billed per instance, so far."""
+        return self.seconds()
+
+    def detail(self) -> str:
+        """Where in its state the job is, in the launcher's own words; empty where there is nothing to say."""
+        return ""
+
+    def facts(self) -> dict[str, str]:
+        """What the record should say of where the job ran; recorded as tags `paretune.*`."""
+        return {}
 
     @abstractmethod
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -74,6 +86,11 @@ class Launcher(ABC):
     """A place where jobs run."""
 
     name: str
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether its jobs write to MLflow themselves while they run."""
+        return False
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
@@ -95,20 +112,18 @@ class Launcher(ABC):
     def price(self, spec: JobSpec) -> Price | None:
         """The hourly price of one instance of this job's cluster; None when it is not known."""
 
+    def place(self) -> Mapping[str, str]:
+        """Parameters that were left open and that `attach` needs later, as they were found: region and bucket."""
+        return {}
 
-def watch(job: Job, *, clock: Clock, interval_s: float, check: Callable[[], None]) -> Iterator[list[Event]]:
-    """The job's events as they come, until it has ended; the last batch comes after the end.
+    def check(self, spec: JobSpec) -> None:  # noqa: B027  # nothing to ask, unless a launcher says so
+        """Ask everything that can be asked before a job costs anything.
 
-    Args:
-        job: the job to watch.
-        clock: sleeps between two looks.
-        interval_s: seconds between two looks.
-        check: called before each look; what it raises ends the watching, not the job.
-    """
-    while True:
-        check()
-        ended = job.state().is_terminal
-        yield job.events()
-        if ended:
-            return
-        clock.sleep(interval_s)
+        Raises:
+            BadInput: all that stands against the job, at once.
+            LaunchRefused: the place does not answer at all.
+        """
+
+    def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
+        """What `submit` would send, secrets masked; nothing is sent. Empty where nothing is."""
+        return {}

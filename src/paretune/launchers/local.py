@@ -214,7 +214,7 @@ class LocalLauncher(Launcher):
             return known
         folder = JobFolder(self._home / "jobs" / document.job_name)
         folder.make()
-        document.write(folder.document)
+        write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:

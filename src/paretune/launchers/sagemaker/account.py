@@ -1,0 +1,140 @@
+"""Who we are in AWS: session, region, role and bucket, found where a user would expect them."""
+
+import contextlib
+import io
+import logging
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+import paretune
+from paretune.cluster import Cluster
+from paretune.errors import BadInput, LaunchRefused
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+
+PREFIX = "paretune"
+"""First part of every S3 key."""
+_ATTEMPTS = 8  # of one call: about a minute of backing off when AWS throttles
+
+
+class Account:
+    """An AWS identity in one region. Nothing is asked of AWS before it is needed.
+
+    What a parameter leaves open comes from the SageMaker SDK's own configuration file (default bucket, role), then from
+    the environment (AWS's own variables and profiles; PARETUNE_ROLE, PARETUNE_BUCKET).
+
+    Args:
+        cluster: gives region, role and bucket.
+        environment: for PARETUNE_ROLE and PARETUNE_BUCKET.
+
+    Raises:
+        LaunchRefused: no region is set anywhere.
+    """
+
+    def __init__(self, cluster: Cluster, environment: Mapping[str, str]) -> None:
+        try:
+            self.session = boto3.Session(region_name=cluster.region)
+        except AWS_ERRORS as error:
+            raise LaunchRefused(explain(error, "sign in")) from error
+        if self.session.region_name is None:
+            raise LaunchRefused("no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`")
+        self.region: str = self.session.region_name
+        self._cluster = cluster
+        self._environment = environment
+        self._clients: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        """The boto client of a service; throttling is backed off inside it."""
+        if service not in self._clients:
+            config = Config(
+                retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                user_agent_extra=f"paretune/{paretune.__version__}",
+                connect_timeout=10,
+                read_timeout=60,
+            )
+            self._clients[service] = self.session.client(service, config=config)
+        return self._clients[service]
+
+    @cached_property
+    def identity(self) -> Mapping[str, str]:
+        """Account and Arn of the caller.
+
+        Raises:
+            LaunchRefused: there are no credentials, or AWS does not accept them.
+        """
+        try:
+            answer = self.client("sts").get_caller_identity()
+        except AWS_ERRORS as error:
+            raise LaunchRefused(explain(error, "sign in")) from error
+        return {"Account": answer["Account"], "Arn": answer["Arn"]}
+
+    @property
+    def partition(self) -> str:
+        """Partition of the region: aws, aws-cn or aws-us-gov."""
+        return str(self.session.get_partition_for_region(self.region))
+
+    @cached_property
+    def configured(self) -> Mapping[str, str | None]:
+        """`role` and `bucket` of the SageMaker SDK's configuration file; None where it has none."""
+        # The SDK tells on standard output and in its log which files it did not find.
+        logging.getLogger("sagemaker.config").setLevel(logging.WARNING)
+        with contextlib.redirect_stdout(io.StringIO()):
+            from sagemaker.core.config.config import load_sagemaker_config
+
+            try:
+                found = load_sagemaker_config()
+            except (ValueError, RuntimeError) as error:
+                raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {error}"]) from error
+        settings = found.get("SageMaker") or {}
+        session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
+        return {
+            "bucket": session.get("DefaultS3Bucket"),
+            "role": (settings.get("TrainingJob") or {}).get("RoleArn"),
+        }
+
+    @cached_property
+    def role_arn(self) -> str:
+        """ARN of the execution role.
+
+        Raises:
+            BadInput: no role is set anywhere.
+        """
+        role = self._cluster.role or self.configured["role"] or self._environment.get("PARETUNE_ROLE")
+        if not role:
+            caller = self.identity["Arn"]
+            if ":assumed-role/" in caller and "SageMaker" in caller:  # a notebook's own execution role
+                name = caller.split("/")[1]
+                return str(self.client("iam").get_role(RoleName=name)["Role"]["Arn"])
+            raise BadInput(
+                ["role must be set: an IAM role that SageMaker may assume, by name or ARN; the README shows its policy"]
+            )
+        if role.startswith("arn:"):
+            return role
+        return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{role}"
+
+    @property
+    def bucket(self) -> str:
+        """Name of the S3 bucket; `sagemaker-REGION-ACCOUNT`, as the SDK calls it, where none is set."""
+        named = self._cluster.bucket or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET")
+        return (named or self.default_bucket).removeprefix("s3://").strip("/")
+
+    @property
+    def default_bucket(self) -> str:
+        """Name of the bucket the SageMaker SDK would make."""
+        return f"sagemaker-{self.region}-{self.identity['Account']}"
+
+    def create_default_bucket(self) -> None:
+        """Make the default bucket, if it is the one to be used and is not there yet."""
+        if self.bucket != self.default_bucket:
+            return
+        s3 = self.client("s3")
+        try:
+            s3.head_bucket(Bucket=self.bucket)
+        except AWS_ERRORS as error:
+            if code(error) not in {"404", "NoSuchBucket"}:
+                raise LaunchRefused(explain(error, f"use the bucket {self.bucket}")) from error
+            place = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
+            s3.create_bucket(Bucket=self.bucket, **({"CreateBucketConfiguration": place} if place else {}))

@@ -1,0 +1,123 @@
+"""Which training image a job runs in, what it holds, and what must be installed beside it.
+
+Images and their versions come from the SageMaker SDK's own list (2.27.0 of sagemaker-core).
+"""
+
+import re
+from dataclasses import dataclass
+
+from paretune import catalog
+from paretune.spec import JobSpec
+
+# The newest Hugging Face training image of that list, and the other images that can be made to do the same.
+_HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
+_CPU = {"version": "2.9.0", "py_version": "py312"}
+# The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
+# Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
+_SMDDP = {"version": "2.4.1", "py_version": "py311"}
+_SMP = {"version": "2.5.1", "py_version": "py311"}
+
+SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
+"""AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
+SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")
+"""AWS, "Supported instance types" of SMP v2."""
+OLDEST_TRANSFORMERS = (5, 3)
+"""What the training wing is tested with, to the newest one."""
+_ADDED_TO_BARE_IMAGES = ("transformers==5.3.0", "accelerate", "peft", "scikit-learn", "pyarrow", "psutil")
+_ADDED_FOR_DIRECT_LOGGING = ("mlflow==3.17.2", "sagemaker-mlflow==0.5.0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A training image.
+
+    Attributes:
+        uri: its address.
+        requirements: packages that pip installs when the job starts, paid by the second.
+        chosen: whether paretune chose it; False when the user did.
+    """
+
+    uri: str
+    requirements: tuple[str, ...]
+    chosen: bool
+
+
+def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
+    """The image for a job.
+
+    Args:
+        spec: instance type, strategy, image_uri.
+        region: where the job runs.
+        direct: whether the job itself writes to MLflow.
+    """
+    added = _ADDED_FOR_DIRECT_LOGGING if direct else ()
+    if spec.image_uri is not None:
+        return Image(uri=spec.image_uri, requirements=added, chosen=False)
+    from sagemaker.core import image_uris
+
+    where = {"region": region, "instance_type": spec.instance_type, "image_scope": "training"}
+    if spec.strategy in {"smddp", "smp"}:
+        version = _SMDDP if spec.strategy == "smddp" else _SMP
+        uri = image_uris.retrieve("pytorch-smp", **where, **version)
+        return Image(uri=uri, requirements=(*_ADDED_TO_BARE_IMAGES, *added), chosen=True)
+    if catalog.instance(spec.instance_type).has_gpu:
+        needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
+        return Image(
+            uri=image_uris.retrieve("huggingface", **where, **_HUGGING_FACE), requirements=(*needs, *added), chosen=True
+        )
+    uri = image_uris.retrieve("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
+    return Image(uri=uri, requirements=(*_ADDED_TO_BARE_IMAGES, *added), chosen=True)
+
+
+def faults(spec: JobSpec, region: str) -> list[str]:
+    """Why strategy, instance type and image do not go together; empty if they do."""
+    found = []
+    for instance_type in spec.instance_types():
+        instance = catalog.instance(instance_type)
+        if spec.strategy == "smddp" and instance_type not in SMDDP_INSTANCE_TYPES:
+            found.append(
+                f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}, got {instance_type}: use ddp, which uses "
+                "NCCL, on all others"
+            )
+        elif spec.strategy == "smp" and instance.family not in SMP_FAMILIES:
+            found.append(
+                f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}, got {instance_type}: use fsdp, or "
+                "another instance_type"
+            )
+        elif spec.strategy == "deepspeed" and not instance.has_gpu:
+            found.append(f"strategy deepspeed needs GPUs, and {instance_type} has none: use fsdp or ddp")
+        if spec.processes_per_instance and 0 < instance.accelerator_count < spec.processes_per_instance:
+            found.append(
+                f"processes_per_instance must be at most {instance.accelerator_count}, one per GPU of "
+                f"{instance_type}, got {spec.processes_per_instance}"
+            )
+    if spec.image_uri is not None:
+        return found + _image_faults(spec, spec.image_uri, region)
+    return found
+
+
+def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
+    """What the address of an image tells about it: AWS names versions and processor in the tag."""
+    found = []
+    place = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
+    if place and place[1] != region:
+        found.append(f"image_uri lies in {place[1]}, the job runs in {region}: use the address of that region")
+    transformers = re.search(r"transformers(\d+)\.(\d+)", uri)
+    if transformers and spec.entry_script is None and tuple(map(int, transformers.groups())) < OLDEST_TRANSFORMERS:
+        oldest = ".".join(map(str, OLDEST_TRANSFORMERS))
+        found.append(
+            f"image_uri holds transformers {'.'.join(transformers.groups())}, paretune's training needs {oldest} or "
+            "newer: leave image_uri out, or give an entry_script of your own"
+        )
+    gpu = catalog.instance(spec.instance_type).has_gpu
+    if gpu and "-cpu" in uri:
+        found.append(f"image_uri is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant")
+    if not gpu and "-gpu" in uri:
+        found.append(f"image_uri is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant")
+    is_aws = bool(re.search(r"/(huggingface-)?pytorch-training", uri))
+    if spec.strategy in {"smddp", "smp"} and is_aws:
+        found.append(
+            f"strategy {spec.strategy} needs the library in the image, and {uri.rpartition('/')[2]} lacks it: leave "
+            "image_uri out, or use an smdistributed-modelparallel image"
+        )
+    return found

@@ -1,0 +1,217 @@
+"""One SageMaker training job as a `Job`."""
+
+import io
+import tarfile
+from collections.abc import Mapping
+from typing import Any
+
+from paretune.clock import Clock
+from paretune.container import Event, FailureKind, JobReport
+from paretune.launchers.base import Job, JobState
+from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.logs import GROUP
+from paretune.launchers.sagemaker.polling import Poller
+from paretune.launchers.sagemaker.staging import Staging
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, classify, code, explain, is_passing
+
+_STATES = {
+    "InProgress": JobState.RUNNING,
+    "Stopping": JobState.STOPPING,
+    "Completed": JobState.COMPLETED,
+    "Failed": JobState.FAILED,
+    "Stopped": JobState.STOPPED,
+    "Deleting": JobState.STOPPED,
+}
+_LIMITS = {
+    "MaxRuntimeExceeded": "MaxRuntimeExceeded: it ran longer than max_runtime_minutes",
+    "MaxWaitTimeExceeded": "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes",
+}
+
+
+class SageMakerJob(Job):
+    """A training job, seen from the process that created it or from any other one.
+
+    Args:
+        name: the job's name.
+        account: where it runs.
+        staging: where its results lie.
+        poller: asks about it.
+        clock: for its age.
+        description: what DescribeTrainingJob said, when somebody has asked already.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        account: Account,
+        staging: Staging,
+        poller: Poller,
+        clock: Clock,
+        description: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self._account = account
+        self._staging = staging
+        self._poller = poller
+        self._clock = clock
+        self._watched = poller.watch(name, description)
+        self._created = clock.now()
+        self._asked_to_stop = False
+        self._told: set[str] = set()  # lines of events, for they come from the log and from the results
+        self._transitions = 0
+        self._results: dict[str, bytes] | None = None
+
+    def state(self) -> JobState:
+        """The state as SageMaker last said, asked again if the rate of calls allows."""
+        if not self._watched.has_ended:
+            self._poller.look()
+        state = _STATES[self._description.get("TrainingJobStatus", "InProgress")]
+        if state is JobState.COMPLETED and self._report_text() is None:
+            return JobState.FAILED
+        if state is JobState.RUNNING and self._asked_to_stop:
+            return JobState.STOPPING
+        return state
+
+    def detail(self) -> str:
+        """SageMaker's secondary status, such as Downloading."""
+        return str(self._description.get("SecondaryStatus", ""))
+
+    def events(self) -> list[Event]:
+        """What the training told, and each new secondary status as a message."""
+        if self._watched.has_ended:
+            self._poller.drain(self.name)
+        found = self._status_events() + self._watched.log.new_events()
+        if self._watched.has_ended:
+            lines = self._fetch().get("events.jsonl", b"").decode(errors="replace").splitlines()
+            found += [Event.from_line(line) for line in lines]
+        fresh = []
+        for event in found:
+            if event.line() not in self._told:
+                self._told.add(event.line())
+                fresh.append(event)
+        return fresh
+
+    def stop(self) -> None:
+        """StopTrainingJob: SIGTERM, and two minutes to write a checkpoint."""
+        if self._watched.has_ended:
+            return
+        self._asked_to_stop = True
+        try:
+            self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
+        except AWS_ERRORS as error:
+            if code(error) != "ValidationException":  # it has ended meanwhile, or stops already
+                raise
+        self._watched.changed = True
+
+    def report(self) -> JobReport | None:
+        """The report from the job's results in S3."""
+        text = self._report_text() if self.state() is JobState.COMPLETED else None
+        return JobReport.from_json(text) if text is not None else None
+
+    def failure(self) -> tuple[FailureKind, str] | None:
+        """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
+        state = self.state()
+        if state is JobState.FAILED:
+            if self._description.get("TrainingJobStatus") == "Completed":
+                return FailureKind.ERROR, "it ended without a report.json in its results"
+            return classify(str(self._description.get("FailureReason", "")))
+        if state is JobState.STOPPED and self.detail() in _LIMITS:
+            return FailureKind.ERROR, _LIMITS[self.detail()]
+        return None
+
+    def seconds(self) -> float:
+        """Seconds from the job's creation to its end, or to now; waiting for instances included."""
+        created = self._description.get("CreationTime")
+        begin = created.timestamp() if created else self._created
+        ended = self._description.get("TrainingEndTime") or self._description.get("LastModifiedTime")
+        end = ended.timestamp() if ended and self._watched.has_ended else self._clock.now()
+        return max(0.0, float(end - begin))
+
+    def billable_seconds(self) -> float:
+        """BillableTimeInSeconds; before the end, the time since the instances were there."""
+        billed = self._description.get("BillableTimeInSeconds")
+        if billed is not None or self._watched.has_ended:
+            return float(billed or 0)
+        started = self._description.get("TrainingStartTime")
+        return max(0.0, self._clock.now() - started.timestamp()) if started else 0.0
+
+    def facts(self) -> dict[str, str]:
+        """Where the job is in AWS, and what spot and warm pool made of its bill."""
+        description = self._description
+        facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
+        facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
+        pool = description.get("WarmPoolStatus", {})
+        if pool:
+            facts["warm_pool"] = str(pool.get("Status", ""))
+        if "ResourceRetainedBillableTimeInSeconds" in pool:
+            facts["warm_pool_billable_seconds"] = str(pool["ResourceRetainedBillableTimeInSeconds"])
+        if description.get("EnableManagedSpotTraining") and description.get("TrainingTimeInSeconds"):
+            saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
+            facts["spot_saving"] = f"{saved:.0%}"
+        return {name: text for name, text in facts.items() if text}
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        """Last lines of the instance that failed first."""
+        if self._watched.has_ended:
+            self._poller.drain(self.name)
+        return self._watched.log.tail(lines)
+
+    def log_location(self) -> str:
+        """The command that shows the whole log."""
+        return f"aws logs tail {GROUP} --log-stream-name-prefix {self.name} --since 7d --region {self._account.region}"
+
+    def model_location(self) -> str:
+        """S3 URI of the archive with the trained model."""
+        return self._staging.uri(self._key("model.tar.gz"))
+
+    @property
+    def _description(self) -> Mapping[str, Any]:
+        return self._watched.description
+
+    def _status_events(self) -> list[Event]:
+        transitions = self._description.get("SecondaryStatusTransitions", [])
+        fresh, self._transitions = transitions[self._transitions :], len(transitions)
+        return [
+            Event(time=entry["StartTime"].timestamp(), step=0, message=_sentence(entry))
+            for entry in fresh
+            if entry.get("StartTime")
+        ]
+
+    def _report_text(self) -> str | None:
+        raw = self._fetch().get("report.json")
+        return raw.decode() if raw is not None else None
+
+    def _fetch(self) -> Mapping[str, bytes]:
+        """Files of the job's results, fetched once; empty while there are none."""
+        if self._results is not None:
+            return self._results
+        if not self._watched.has_ended:
+            return {}
+        try:
+            packed = self._staging.read(self._key("output.tar.gz"))
+        except AWS_ERRORS as error:
+            if is_passing(error):
+                return {}
+            from paretune.errors import LaunchRefused
+
+            raise LaunchRefused(explain(error, f"read the results of {self.name}")) from error
+        self._results = _unpack(packed) if packed is not None else {}
+        return self._results
+
+    def _key(self, name: str) -> str:
+        return f"{PREFIX}/jobs/{self.name}/output/{name}"
+
+
+def _sentence(transition: Mapping[str, Any]) -> str:
+    status, said = transition["Status"], transition.get("StatusMessage", "")
+    return f"{status}: {said}" if said and said != status else str(status)
+
+
+def _unpack(packed: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+        files = {}
+        for entry in archive.getmembers():
+            file = archive.extractfile(entry) if entry.isfile() else None
+            if file is not None:
+                files[entry.name.removeprefix("./")] = file.read()
+        return files

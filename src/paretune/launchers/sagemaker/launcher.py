@@ -1,0 +1,258 @@
+"""The launcher of SageMaker training jobs."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import paretune
+from paretune import catalog
+from paretune.catalog import Price
+from paretune.clock import Clock
+from paretune.cluster import Cluster
+from paretune.container import JobDocument, JobInputs
+from paretune.errors import BadInput, LaunchRefused
+from paretune.launchers.base import Launcher
+from paretune.launchers.sagemaker import archive, images
+from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.jobs import SageMakerJob
+from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
+from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.launchers.sagemaker.request import Order, build, network_environment
+from paretune.launchers.sagemaker.staging import Staging
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+from paretune.spec import JobSpec
+
+_CODE = "/opt/ml/input/data/code"
+_GIB = 2**30
+_SMALLEST_VOLUME_GIB = 30
+_SHORTEST_JOB_S = 60
+_SMP = {  # parameter to what SMP v2 calls it
+    "hybrid_shard_degree": "hybrid_shard_degree",
+    "tensor_parallel_degree": "tensor_parallel_degree",
+    "context_parallel_degree": "context_parallel_degree",
+    "expert_parallel_degree": "expert_parallel_degree",
+    "activation_offloading": "sm_activation_offloading",
+    "seed": "random_seed",
+}
+
+
+class SageMakerLauncher(Launcher):
+    """Starts jobs in an AWS account, and finds those that were started before.
+
+    Args:
+        cluster: gives region, role and bucket.
+        clock: for ages and the rate of calls.
+        environment: PARETUNE_ROLE and PARETUNE_BUCKET, and MLflow's address.
+        tracking_uri: of the MLflow server; when it is an ARN, the job writes to it itself.
+        calls_per_minute: what the poller may spend.
+        package: folder of the paretune package that travels.
+    """
+
+    name = "sagemaker"
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        environment: Mapping[str, str],
+        *,
+        tracking_uri: str = "",
+        calls_per_minute: float = CALLS_PER_MINUTE,
+        package: Path | None = None,
+    ) -> None:
+        self.account = Account(cluster, environment)
+        self._clock = clock
+        self._environment = environment
+        self._tracking_uri = tracking_uri
+        self._package = package or Path(paretune.__file__).parent
+        self._poller = Poller(self.account, clock, calls_per_minute)
+
+    def place(self) -> Mapping[str, str]:
+        """Region and bucket."""
+        return {"region": self.account.region, "bucket": self.account.bucket}
+
+    def check(self, spec: JobSpec) -> None:
+        """Strategy, image and instance type together; credentials, role, bucket and quotas."""
+        faults = images.faults(spec, self.account.region) + account_faults(spec, self.account)
+        if spec.entry_script is not None:
+            archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
+        if faults:
+            raise BadInput(faults)
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+        """Upload what is not in S3 yet and create the training job, or adopt the one that has this name."""
+        self.account.create_default_bucket()
+        staging = self._staging(document.spec)
+        request = self._request(document, inputs, staging)
+        try:
+            self.account.client("sagemaker").create_training_job(**request)
+        except AWS_ERRORS as error:
+            if code(error) != "ResourceInUse":
+                raise LaunchRefused(explain(error, "create the training job")) from error
+            adopted = self.attach(document.job_name)
+            if adopted is None:
+                raise LaunchRefused(f"a training job named {document.job_name} is just being deleted") from error
+            return adopted
+        return self._job(document.job_name, staging)
+
+    def attach(self, job_name: str) -> SageMakerJob | None:
+        """The training job of that name in this account and region."""
+        try:
+            description = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
+        except AWS_ERRORS as error:
+            if code(error) in {"ValidationException", "ResourceNotFound"}:
+                return None
+            raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
+        return self._job(job_name, self._staging(None), description)
+
+    def price(self, spec: JobSpec) -> Price | None:
+        """The on-demand price of the instance type in this region."""
+        return catalog.training_price(spec.instance_type, self.account.region)
+
+    def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
+        """The CreateTrainingJob request, exactly; nothing is uploaded."""
+        staging = self._staging(document.spec)
+        staging.dry = True
+        return self._request(document, inputs, staging)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether jobs write to MLflow themselves: to a SageMaker managed tracking server or app."""
+        return self._tracking_uri.startswith("arn:")
+
+    def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
+        return SageMakerJob(name, self.account, staging, self._poller, self._clock, description)
+
+    def _staging(self, spec: JobSpec | None) -> Staging:
+        return Staging(self.account.client("s3"), self.account.bucket, kms_key=spec.kms_key if spec else None)
+
+    def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
+        spec = document.spec
+        image = images.choose(spec, self.account.region, direct=self.is_direct)
+        channels, inside, code_files = self._inputs(document, inputs, staging)
+        code_files |= archive.package_files(self._package)
+        if image.requirements:
+            own = code_files.get(archive.REQUIREMENTS, "")
+            text = own if isinstance(own, str) else own.read_text()
+            code_files[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
+        shown = replace(document, spec=_without_account(inside))
+        channels["job"] = staging.text(
+            f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(shown.as_json(), indent=2)
+        )
+        module = "paretune.direct" if self.is_direct else "paretune.training"
+        order = Order(
+            job_name=document.job_name,
+            spec=spec,
+            image_uri=image.uri,
+            code=code_files,
+            command=f"python3 -m {module} /opt/ml",
+            channels=channels,
+            environment=self._job_environment(document),
+            checkpoints=self._checkpoints(document, inputs, staging),
+            max_seconds=max(_SHORTEST_JOB_S, math.ceil(document.max_seconds)),
+            volume_gib=spec.volume_gib or _volume_gib(inputs),
+            tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
+            smp=_smp(spec) if spec.strategy == "smp" else None,
+        )
+        return build(order, self.account, staging)
+
+    def _inputs(
+        self, document: JobDocument, inputs: JobInputs, staging: Staging
+    ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
+        """Channels, the specification as it reads inside the job, and a script's own files."""
+        channels, spec = {}, document.spec
+        if inputs.dataset is not None:
+            channels["dataset"] = staging.folder("datasets", inputs.dataset.folder, inputs.dataset.key)
+        if inputs.model is not None:
+            channels["model"] = staging.folder("models", inputs.model)
+        if spec.entry_script is None:
+            return channels, spec, {}
+        script = Path(spec.entry_script).expanduser().resolve()
+        files: dict[str, Path | str] = {
+            f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in archive.project_files(script.parent).items()
+        }
+        files[f"{archive.SCRIPT_FOLDER}/{script.name}"] = script
+        requirements = files.pop(f"{archive.SCRIPT_FOLDER}/{archive.REQUIREMENTS}", None)
+        if requirements is not None:
+            files[archive.REQUIREMENTS] = requirements
+        moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
+        for name in ("model", "dataset", "validation_file", "test_file"):
+            path = Path(getattr(spec, name) or "").expanduser()
+            if getattr(spec, name) and path.exists():
+                whole = path.is_dir()
+                channels[name] = staging.folder("files", path) if whole else staging.file("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{name}" + ("" if whole else f"/{path.resolve().name}")
+        return channels, spec.but(**moved), files
+
+    def _job_environment(self, document: JobDocument) -> dict[str, str]:
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **network_environment(document.spec),
+        }
+        if document.spec.entry_script is None:
+            environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
+        if document.spec.strategy == "smddp":
+            environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+        if self.is_direct:
+            environment |= {"MLFLOW_TRACKING_URI": self._tracking_uri, "MLFLOW_RUN_ID": _run_id(document.job_name)}
+            endpoint = self._environment.get("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT")
+            if endpoint:
+                environment["SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT"] = endpoint
+        return environment
+
+    def _checkpoints(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> str:
+        """Where checkpoints lie: shared by all jobs of the same specification, one after the other.
+
+        The first job claims the place; another one takes it over when that job has ended, else has a place of its own.
+        """
+        data = inputs.dataset.key[:12] if inputs.dataset else "script"
+        place = f"{PREFIX}/checkpoints/{document.spec.spec_hash()}-{data}"
+        run = _run_id(document.job_name)
+        owner = staging.claim(f"{place}.claim", document.job_name)
+        if _run_id(owner) != run and self._is_running(owner):
+            return staging.uri(f"{PREFIX}/checkpoints/{run}/")
+        if owner != document.job_name:
+            staging.text(f"{place}.claim", document.job_name)
+        return staging.uri(f"{place}/")
+
+    def _is_running(self, job_name: str) -> bool:
+        try:
+            found = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
+        except AWS_ERRORS:
+            return False
+        return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
+
+
+def _run_id(job_name: str) -> str:
+    """The MLflow run that a job's name was made from."""
+    return job_name.removeprefix("paretune-").rpartition("-")[0] or job_name
+
+
+def _without_account(spec: JobSpec) -> JobSpec:
+    """What the training needs to know: nothing of account, network and money."""
+    names = ("region", "role", "bucket", "kms_key", "subnets", "security_group_ids", "max_cost_usd")
+    return spec.but(**dict.fromkeys(names), tags={})
+
+
+def _smp(spec: JobSpec) -> dict[str, Any]:
+    return {there: getattr(spec, here) for here, there in _SMP.items() if getattr(spec, here) not in (None, False)}
+
+
+def _volume_gib(inputs: JobInputs) -> int:
+    """Room for data, model, its checkpoints (weights and two moments of Adam, two of them at a time), and results.
+
+    3 x fp32 weights a checkpoint, 2 checkpoints, the model once as input and twice as result (folder and archive):
+    9 x the weights, which lie on disk in fp16 as often as not, so 18; plus the data, image layers not included.
+    """
+    model = _bytes(inputs.model) if inputs.model is not None else 0
+    data = _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
+    return max(_SMALLEST_VOLUME_GIB, math.ceil((18 * model + 2 * data) / _GIB) + 10)
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

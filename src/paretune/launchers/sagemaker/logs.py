@@ -1,0 +1,103 @@
+"""What a job says in CloudWatch: each line once, never the whole log again.
+
+Every instance has a stream, and a new one after each restart: `JOB/algo-1-1763627000`. Events are lines of JSON that
+the first process writes, on the first instance; everything else is log.
+"""
+
+import json
+from collections import deque
+from typing import Any
+
+from paretune.container import Event
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code
+
+GROUP = "/aws/sagemaker/TrainingJobs"
+_EVENT = '{"time"'
+_KEPT_LINES = 200
+
+
+class LogReader:
+    """Reads the streams of one job, a page at a time; the caller decides when a call may be made.
+
+    Args:
+        client: boto client of CloudWatch Logs.
+        job_name: whose log.
+    """
+
+    def __init__(self, client: Any, job_name: str) -> None:
+        self._client = client
+        self._job_name = job_name
+        self._tokens: dict[str, str] = {}
+        self._tails: dict[str, deque[str]] = {}
+        self._last_time: dict[str, int] = {}
+        self._exhausted: set[str] = set()
+        self._lines: list[str] = []
+
+    def find_streams(self) -> None:
+        """Look for streams that have come since; one call."""
+        try:
+            page = self._client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{self._job_name}/")
+        except AWS_ERRORS as error:
+            if code(error) == "ResourceNotFoundException":  # nobody has ever trained in this account and region
+                return
+            raise
+        for stream in page["logStreams"]:
+            name = stream["logStreamName"]
+            self._tails.setdefault(name, deque(maxlen=_KEPT_LINES))
+
+    @property
+    def streams(self) -> list[str]:
+        """Streams found so far, oldest restart first."""
+        return sorted(self._tails, key=lambda name: (len(name), name))
+
+    @property
+    def main_streams(self) -> list[str]:
+        """Those of the first instance, which tells the events."""
+        return [name for name in self.streams if name.startswith(f"{self._job_name}/algo-1-")]
+
+    @property
+    def unread(self) -> list[str]:
+        """Of the first instance's streams: the newest, and older ones that have not been read to their end."""
+        main = self.main_streams
+        return [name for name in main if name == main[-1] or name not in self._exhausted]
+
+    def read(self, stream: str) -> bool:
+        """Take in what is new in one stream; True when there may be more at once. One call."""
+        token = self._tokens.get(stream)
+        options = {"nextToken": token} if token else {"startFromHead": True}
+        page = self._client.get_log_events(logGroupName=GROUP, logStreamName=stream, **options)
+        self._tokens[stream] = page["nextForwardToken"]
+        for entry in page["events"]:
+            self._last_time[stream] = entry["timestamp"]
+            line = entry["message"].rstrip("\n")
+            if line.startswith(_EVENT):
+                self._lines.append(line)
+            else:
+                self._tails[stream].append(line)
+        if not page["events"]:
+            self._exhausted.add(stream)
+        return bool(page["events"])
+
+    def new_events(self) -> list[Event]:
+        """Events read since the last call."""
+        lines, self._lines = self._lines, []
+        return [event for event in map(_event, lines) if event is not None]
+
+    def tail(self, lines: int) -> list[str]:
+        """Last lines of the instance that went silent first: where a failure began. Empty lines are left out."""
+        spoken = [name for name in self.streams if self._tails[name]]
+        if not spoken:
+            return []
+        latest: dict[str, str] = {}  # host to its newest stream
+        for name in spoken:
+            latest[name.rpartition("-")[0]] = name
+        first = min(latest.values(), key=lambda name: self._last_time[name])
+        return [line for line in self._tails[first] if line.strip()][-lines:]
+
+
+def _event(line: str) -> Event | None:
+    """The event on a line; None for a line of somebody else's that only looks like one."""
+    try:
+        return Event.from_line(line)
+    except (json.JSONDecodeError, TypeError):
+        return None

@@ -1,0 +1,113 @@
+"""Everything that can be asked of an AWS account before the first cent: all faults at once.
+
+What an identity may not ask (many may not simulate policies or list quotas) is left to CreateTrainingJob itself.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from paretune.cluster import Cluster
+from paretune.errors import BadInput
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+
+_QUOTA_KIND = {False: "training job usage", True: "spot training job usage"}
+
+
+def account_faults(cluster: Cluster, account: Account) -> list[str]:
+    """What credentials, role, bucket and quotas have against this cluster.
+
+    Raises:
+        LaunchRefused: AWS does not answer, or does not know us: nothing else can be asked then.
+    """
+    account.identity  # noqa: B018  # raises; the first thing to ask
+    return [*_role_faults(account), *_bucket_faults(account), *_quota_faults(cluster, account)]
+
+
+def _role_faults(account: Account) -> Iterator[str]:
+    try:
+        role = account.role_arn
+    except BadInput as error:
+        yield from error.faults
+        return
+    except AWS_ERRORS as error:
+        yield explain(error, "read the execution role of this notebook; set role")
+        return
+    caller = account.identity["Arn"]
+    if ":assumed-role/" in caller:  # policies are simulated for the role behind a session
+        caller = f"arn:{account.partition}:iam::{account.identity['Account']}:role/{caller.split('/')[1]}"
+    try:
+        answer = account.client("iam").simulate_principal_policy(
+            PolicySourceArn=caller,
+            ActionNames=["iam:PassRole"],
+            ResourceArns=[role],
+            ContextEntries=[
+                {
+                    "ContextKeyName": "iam:PassedToService",
+                    "ContextKeyValues": ["sagemaker.amazonaws.com"],
+                    "ContextKeyType": "string",
+                }
+            ],
+        )
+    except AWS_ERRORS:
+        return  # may not be asked, or the caller is the account itself
+    if any(result["EvalDecision"] != "allowed" for result in answer["EvaluationResults"]):
+        yield (
+            f"{account.identity['Arn']} may not pass the role {role} to SageMaker: add iam:PassRole for it to your "
+            "own policy (the README has it)"
+        )
+
+
+def _bucket_faults(account: Account) -> Iterator[str]:
+    bucket = account.bucket
+    try:
+        answer = account.client("s3").head_bucket(Bucket=bucket)
+    except AWS_ERRORS as error:
+        if code(error) in {"404", "NoSuchBucket"}:
+            if bucket != account.default_bucket:
+                yield f"bucket {bucket} does not exist: create it in {account.region}, or leave bucket out"
+            return
+        found = error.response.get("ResponseMetadata", {}) if hasattr(error, "response") else {}
+        region = found.get("HTTPHeaders", {}).get("x-amz-bucket-region", "")
+        if region and region != account.region:
+            yield _elsewhere(bucket, region, account)
+        else:
+            yield explain(error, f"use the bucket {bucket}")
+        return
+    region = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", "")
+    if region and region != account.region:
+        yield _elsewhere(bucket, region, account)
+
+
+def _elsewhere(bucket: str, region: str, account: Account) -> str:
+    return f"bucket {bucket} is in {region}, the job would run in {account.region}: use a bucket of the same region"
+
+
+def _quota_faults(cluster: Cluster, account: Account) -> Iterator[str]:
+    wanted = {f"{name} for {_QUOTA_KIND[cluster.spot]}": cluster.instance_count for name in cluster.instance_types()}
+    if cluster.keep_alive_minutes:
+        wanted[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
+    try:
+        found = _quotas(account, set(wanted))
+    except AWS_ERRORS:
+        return  # may not be asked; CreateTrainingJob will tell
+    for name, count in wanted.items():
+        quota = found.get(name)
+        if quota is not None and quota["Value"] < count:
+            yield (
+                f"quota {name!r} in {account.region} is {quota['Value']:g} and the job needs {count}: ask for more "
+                "with `aws service-quotas request-service-quota-increase --service-code sagemaker "
+                f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}`, or take "
+                "another instance_type"
+            )
+
+
+def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
+    """The quotas of these names; the list is read no further than needed."""
+    found: dict[str, dict[str, Any]] = {}
+    pages = account.client("service-quotas").get_paginator("list_service_quotas")
+    for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
+        found |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
+        if len(found) == len(names):
+            break
+    return found

@@ -1,0 +1,210 @@
+"""One CreateTrainingJob request, made by the SageMaker Python SDK.
+
+The SDK's ModelTrainer builds the request and its drivers; what it would upload, `Staging` uploads by content, and it
+asks AWS nothing. Its `train` is never called, so no telemetry is sent. Checked with sagemaker 3.27.0: the methods
+overridden here are its own inner ones.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paretune.cluster import listed
+from paretune.errors import BadInput
+from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
+from paretune.launchers.sagemaker.staging import Staging
+from paretune.spec import JobSpec
+
+LONGEST_ENVIRONMENT_VALUE = 512
+"""Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
+_SPOT_WAIT_MINUTES = 60.0
+_RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a job is, in our words; `build` says it in AWS's.
+
+    Attributes:
+        job_name: the exact name.
+        spec: cluster, limits, network, tags.
+        image_uri: training image.
+        code: name to file or text, unpacked in the job's current folder.
+        command: shell command; it replaces the shell, so that SIGTERM reaches it.
+        channels: channel name to S3 URI.
+        environment: shown by DescribeTrainingJob to everybody who may look.
+        hyperparameters: AWS's own switches only.
+        checkpoints: S3 URI of the checkpoints.
+        max_seconds: the longest the job may run.
+        volume_gib: storage of each instance.
+        tags: AWS tags.
+        smp: settings of SageMaker model parallel, if it is used.
+    """
+
+    job_name: str
+    spec: JobSpec
+    image_uri: str
+    code: Mapping[str, Path | str]
+    command: str
+    channels: Mapping[str, str]
+    environment: Mapping[str, str]
+    checkpoints: str
+    max_seconds: float
+    volume_gib: int
+    tags: Mapping[str, str]
+    smp: Mapping[str, Any] | None = None
+    hyperparameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def build(order: Order, account: Account, staging: Staging) -> dict[str, Any]:
+    """The request, ready for boto; code and drivers have been uploaded, unless `staging` is dry.
+
+    Raises:
+        BadInput: a value is longer than AWS takes.
+    """
+    long = [name for name, text in order.environment.items() if len(text) > LONGEST_ENVIRONMENT_VALUE]
+    if long:
+        raise BadInput([f"{name} must be at most {LONGEST_ENVIRONMENT_VALUE} characters for a job" for name in long])
+    with _quiet(), _role_taken_as_it_is(), tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+        archive = pack(order.code, Path(folder) / NAME)
+        trainer = _trainer(order, account, staging, archive)
+        request: dict[str, Any] = trainer._create_training_job_args(boto3=True)
+    request = {name: value for name, value in request.items() if value not in (None, {}, [])}
+    request["TrainingJobName"] = order.job_name
+    return request
+
+
+def _trainer(order: Order, account: Account, staging: Staging, archive: Path) -> Any:
+    from sagemaker.core.helper.session_helper import Session
+    from sagemaker.core.training import configs
+    from sagemaker.train import ModelTrainer
+    from sagemaker.train.distributed import SMP, Torchrun
+
+    class ContentAddressedSession(Session):  # type: ignore[misc]  # the SDK ships no types
+        def upload_data(self, path: str, *_: Any, **__: Any) -> str:
+            return staging.file("code", Path(path)) if Path(path).is_file() else staging.folder("code", _clean(path))
+
+        def default_bucket(self) -> str:
+            return staging.bucket
+
+    class Builder(ModelTrainer):  # type: ignore[misc]
+        def _resolve_staging_bucket(self) -> tuple[str, None]:
+            return staging.bucket, None  # instead of asking IAM before each upload
+
+    spec = order.spec
+    session = ContentAddressedSession(
+        boto_session=account.session, sagemaker_client=account.client("sagemaker"), default_bucket=staging.bucket
+    )
+    network = configs.Networking(
+        subnets=list(listed(spec.subnets)), security_group_ids=list(listed(spec.security_group_ids))
+    )
+    return Builder(
+        training_image=order.image_uri,
+        role=account.role_arn,
+        base_job_name="paretune",
+        sagemaker_session=session,
+        source_code=configs.SourceCode(
+            source_dir=str(archive),
+            command=f"exec {order.command}",
+            entry_script="paretune/training/__main__.py" if order.smp else None,  # the SDK wants one beside SMP
+            requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
+        ),
+        compute=_compute(order, configs),
+        networking=network if listed(spec.subnets) else None,
+        # Its driver is not used (it keeps SIGTERM from the training); what matters is what it puts into the request.
+        distributed=Torchrun(process_count_per_node=spec.processes, smp=SMP(**order.smp)) if order.smp else None,
+        stopping_condition=configs.StoppingCondition(
+            max_runtime_in_seconds=int(order.max_seconds),
+            **({"max_wait_time_in_seconds": _longest_wait(order)} if spec.spot else {}),
+        ),
+        hyperparameters=dict(order.hyperparameters),
+        environment=dict(order.environment),
+        input_data_config=[
+            configs.InputData(channel_name=name, data_source=uri) for name, uri in order.channels.items()
+        ],
+        checkpoint_config=configs.CheckpointConfig(s3_uri=order.checkpoints, local_path="/opt/ml/checkpoints"),
+        output_data_config=configs.OutputDataConfig(
+            s3_output_path=staging.uri(f"{PREFIX}/jobs"), **({"kms_key_id": spec.kms_key} if spec.kms_key else {})
+        ),
+        tags=[configs.Tag(key=key, value=value) for key, value in order.tags.items()],
+    )
+
+
+def _compute(order: Order, configs: Any) -> Any:
+    spec = order.spec
+    optional: dict[str, Any] = {}
+    if spec.keep_alive_minutes:
+        optional["keep_alive_period_in_seconds"] = int(spec.keep_alive_minutes * 60)
+    if spec.kms_key:
+        optional["volume_kms_key_id"] = spec.kms_key
+    return configs.Compute(
+        instance_type=spec.instance_type,
+        instance_count=spec.instance_count,
+        volume_size_in_gb=order.volume_gib,
+        enable_managed_spot_training=spec.spot,
+        **optional,
+    )
+
+
+def _longest_wait(order: Order) -> int:
+    minutes = order.spec.max_wait_minutes
+    return max(int(order.max_seconds), int(minutes * 60 if minutes else order.max_seconds + _SPOT_WAIT_MINUTES * 60))
+
+
+def network_environment(spec: JobSpec) -> dict[str, str]:
+    """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too."""
+    from paretune import catalog
+
+    if catalog.instance(spec.instance_type).family not in _RDMA_FAMILIES:
+        return {}
+    return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
+
+
+def _clean(path: str) -> Path:
+    """The SDK's drivers without what is of this machine: compiled files, and the folder the code was packed in."""
+    folder = Path(path)
+    for leftover in folder.rglob("__pycache__"):
+        shutil.rmtree(leftover)
+    description = folder / "sourcecode.json"
+    description.write_text(json.dumps(json.loads(description.read_text()) | {"source_dir": NAME}))
+    return folder
+
+
+@contextlib.contextmanager
+def _role_taken_as_it_is() -> Iterator[None]:
+    """The SDK would ask IAM about the role with rights that few users have; the preflight has asked what it can."""
+    before = os.environ.get("SAGEMAKER_VALIDATE_ROLE")
+    os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SAGEMAKER_VALIDATE_ROLE"]
+        else:
+            os.environ["SAGEMAKER_VALIDATE_ROLE"] = before
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The SDK narrates on standard output and in its log; what goes wrong it raises."""
+    names = ("sagemaker", "sagemaker.config", "sagemaker.train", "sagemaker.core", "sagemaker.train.model_trainer")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

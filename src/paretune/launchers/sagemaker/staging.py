@@ -1,0 +1,139 @@
+"""Uploads to S3, content-addressed: what is there already is not sent again, whichever job or machine sent it.
+
+s3://BUCKET/paretune/code/HASH/            the code that travels, and the SDK's drivers
+s3://BUCKET/paretune/datasets/KEY/         prepared data sets
+s3://BUCKET/paretune/models/HASH/          models to start from
+s3://BUCKET/paretune/files/HASH/           files a user's own script reads
+s3://BUCKET/paretune/checkpoints/...       checkpoints, by specification
+s3://BUCKET/paretune/jobs/NAME/            one job's document and results
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from boto3.exceptions import S3UploadFailedError
+
+from paretune.errors import LaunchRefused
+from paretune.launchers.sagemaker.account import PREFIX
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+
+_CHUNK = 8 * 2**20
+
+
+@dataclass
+class Staging:
+    """Where uploads go.
+
+    Attributes:
+        s3: boto client.
+        bucket: name of the bucket.
+        kms_key: encrypts what is uploaded; None leaves it to the bucket.
+        dry: only say where things would lie.
+        uploaded: S3 keys that were sent by this object, with their bytes.
+    """
+
+    s3: Any
+    bucket: str
+    kms_key: str | None = None
+    dry: bool = False
+    uploaded: dict[str, int] = field(default_factory=dict)
+
+    def folder(self, kind: str, folder: Path, digest: str | None = None) -> str:
+        """S3 URI, with a slash at its end, of a folder's content.
+
+        Args:
+            kind: first part of the key.
+            folder: what to upload, all files in it; links are followed.
+            digest: of the content, where it is known already.
+        """
+        files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
+        missing = dict(files) if self.dry else self._missing(prefix, files)
+        # The smallest last: a data set is complete when its description is there.
+        for name, path in sorted(missing.items(), key=lambda item: -item[1].stat().st_size):
+            self._send(prefix + name, path)
+        return self.uri(prefix)
+
+    def file(self, kind: str, path: Path) -> str:
+        """S3 URI of one file, below a prefix that holds nothing else."""
+        prefix = f"{PREFIX}/{kind}/{_digest({path.name: path})}/"
+        if self.dry or self._missing(prefix, {path.name: path}):
+            self._send(prefix + path.name, path)
+        return self.uri(prefix + path.name)
+
+    def text(self, key: str, text: str) -> str:
+        """S3 URI of a small text, written anew each time."""
+        if not self.dry:
+            try:
+                self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
+            except AWS_ERRORS as error:
+                raise self._refused(error) from error
+        self.uploaded[key] = len(text)
+        return self.uri(key)
+
+    def read(self, key: str) -> bytes | None:
+        """An object's content; None when there is none."""
+        try:
+            return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
+        except AWS_ERRORS as error:
+            if code(error) in {"NoSuchKey", "404"}:
+                return None
+            raise
+
+    def claim(self, key: str, owner: str) -> str:
+        """Who holds the name `key`: `owner`, if nobody did. Two claims at once cannot both succeed."""
+        if self.dry:
+            return owner
+        try:
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=owner.encode(), IfNoneMatch="*", **self._encryption())
+            return owner
+        except AWS_ERRORS as error:
+            if code(error) not in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
+                raise self._refused(error) from error
+        return (self.read(key) or b"").decode()
+
+    def uri(self, key: str) -> str:
+        """S3 URI of a key in this bucket."""
+        return f"s3://{self.bucket}/{key}"
+
+    def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
+        there: dict[str, int] = {}
+        try:
+            for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
+                there |= {entry["Key"]: entry["Size"] for entry in page.get("Contents", [])}
+        except AWS_ERRORS as error:
+            raise self._refused(error) from error
+        return {name: path for name, path in files.items() if there.get(prefix + name) != path.stat().st_size}
+
+    def _send(self, key: str, path: Path) -> None:
+        self.uploaded[key] = path.stat().st_size
+        if self.dry:
+            return
+        try:
+            self.s3.upload_file(str(path), self.bucket, key, ExtraArgs=self._encryption())
+        except (S3UploadFailedError, *AWS_ERRORS) as error:
+            raise self._refused(error) from error
+
+    def _encryption(self) -> dict[str, str]:
+        return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
+
+    def _refused(self, error: Exception) -> LaunchRefused:
+        return LaunchRefused(explain(error, f"use the bucket {self.bucket}"))
+
+
+def _digest(files: dict[str, Path]) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        digest.update(f"\0{name}\0{path.stat().st_size}\0".encode())
+        for chunk in _chunks(path):
+            digest.update(chunk)
+    return digest.hexdigest()[:32]
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk

@@ -1,0 +1,142 @@
+"""Bring MLflow up to date with jobs that nobody watches: adopt those that run, collect those that have ended."""
+
+import itertools
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paretune.attempts import Attempts
+from paretune.clock import Clock
+from paretune.container import Event, JobInputs
+from paretune.errors import BadInput, JobFailed
+from paretune.interruption import Interruption
+from paretune.launch import WATCH_INTERVAL_S
+from paretune.launchers.base import Launcher
+from paretune.preparation import prepare
+from paretune.recording import Outcome, Recording, is_watched
+from paretune.spec import JobSpec
+from paretune.tracking import RecordedRun, Tracking
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """How one run was brought up to date: an outcome, or one sentence that says why there is none."""
+
+    run_id: str
+    outcome: Outcome | None = None
+    remark: str = ""
+
+
+class Sync:
+    """Follows every unfinished job to its end. The jobs are watched, not owned: an interruption leaves them running.
+
+    Args:
+        launcher_of: the launcher a specification belongs to; the same one for jobs of one place.
+        tracking: where the runs are.
+        home: where prepared data lie, should a job be tried again with a smaller batch.
+        clock: for pauses.
+        environment: for preparing data.
+        interruption: ends the watching.
+        on_events: told what the jobs tell.
+    """
+
+    def __init__(
+        self,
+        *,
+        launcher_of: Callable[[JobSpec], Launcher],
+        tracking: Tracking,
+        home: Path,
+        clock: Clock,
+        environment: Mapping[str, str],
+        interruption: Interruption,
+        on_events: Callable[[list[Event]], None],
+    ) -> None:
+        self._launcher_of = launcher_of
+        self._tracking = tracking
+        self._home = home
+        self._clock = clock
+        self._environment = environment
+        self._interruption = interruption
+        self._on_events = on_events
+        self._under_way: dict[str, tuple[Attempts, Recording]] = {}
+
+    def run(self) -> list[Collected]:
+        """Take up all unfinished runs and follow them; how each ended.
+
+        Raises:
+            Interrupted: somebody wants to stop; the jobs go on.
+            TrackingUnavailable: MLflow does not answer; nothing was touched.
+        """
+        collected = []
+        for run in self._tracking.unfinished():
+            remark = self._take_up(run)
+            if remark:
+                collected.append(Collected(run_id=run.run_id, remark=remark))
+        try:
+            while self._under_way:
+                for run_id, (attempts, _) in list(self._under_way.items()):
+                    found = _look(run_id, attempts)
+                    if found is not None:
+                        collected.append(found)
+                        del self._under_way[run_id]
+                self._interruption.check()
+                self._clock.sleep(WATCH_INTERVAL_S if self._under_way else 0)
+        finally:
+            for _, recording in self._under_way.values():
+                recording.leave()
+        return collected
+
+    def _take_up(self, run: RecordedRun) -> str:
+        """Begin to follow the job of a run; or why it is left as it is."""
+        if is_watched(run.tags.get("paretune.watched_by", "")):
+            return "another process on this machine is watching it"
+        try:
+            spec = spec_of(run)
+            launcher = self._launcher_of(spec)
+        except BadInput as error:
+            return f"it cannot be read back: {error}"
+        if launcher.attach(run.tags.get("paretune.job_name", "")) is None:
+            return f"its job was never created; to start it: {run.tags.get('paretune.command', '')}"
+        recording = Recording(spec, launcher, self._tracking, run_id=run.run_id)
+        recording.begin(None)
+        attempts = Attempts(
+            spec,
+            launcher=launcher,
+            recording=recording,
+            inputs=lambda: self._prepare(spec),
+            clock=self._clock,
+            on_events=self._on_events,
+        )
+        attempts.begin()
+        self._under_way[run.run_id] = attempts, recording
+        return ""
+
+    def _prepare(self, spec: JobSpec) -> JobInputs:
+        return prepare(
+            spec,
+            home=self._home,
+            clock=self._clock,
+            environment=self._environment,
+            interruption=self._interruption,
+        )
+
+
+def spec_of(run: RecordedRun) -> JobSpec:
+    """The specification a run was recorded with, at the place where its launcher found it to belong.
+
+    Raises:
+        BadInput: it was recorded by another version, with other parameters.
+    """
+    words = shlex.split(run.tags.get("paretune.command", ""))
+    pairs = [word for flag, word in itertools.pairwise(words) if flag == "-P"]
+    spec = JobSpec.from_text(dict(pair.split("=", 1) for pair in pairs))
+    place = {name: run.tags[f"paretune.{name}"] for name in ("region", "bucket") if f"paretune.{name}" in run.tags}
+    return spec.but(**place) if spec.on_sagemaker else spec
+
+
+def _look(run_id: str, attempts: Attempts) -> Collected | None:
+    try:
+        return Collected(run_id=run_id, outcome=attempts.outcome) if attempts.look() else None
+    except JobFailed as error:
+        return Collected(run_id=run_id, remark=str(error))
