@@ -5,6 +5,7 @@ Images and their versions come from the SageMaker SDK's own list (2.27.0 of sage
 
 import re
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from paretune import catalog
 from paretune.spec import JobSpec
@@ -23,8 +24,9 @@ SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")
 """AWS, "Supported instance types" of SMP v2."""
 OLDEST_TRANSFORMERS = (5, 3)
 """What the training wing is tested with, to the newest one."""
-_ADDED_TO_BARE_IMAGES = ("transformers==5.3.0", "accelerate", "peft", "scikit-learn", "pyarrow", "psutil")
-_ADDED_FOR_DIRECT_LOGGING = ("mlflow==3.17.2", "sagemaker-mlflow==0.5.0")
+_TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
+_DIRECT_LOGGING_NEEDS = ("mlflow", "sagemaker-mlflow", "sqlalchemy")
+_TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer ones want torch 2.6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,23 +52,29 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
         region: where the job runs.
         direct: whether the job itself writes to MLflow.
     """
-    added = _ADDED_FOR_DIRECT_LOGGING if direct else ()
+    added = _as_here(_DIRECT_LOGGING_NEEDS) if direct else ()
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added, chosen=False)
     from sagemaker.core import image_uris
 
     where = {"region": region, "instance_type": spec.instance_type, "image_scope": "training"}
     if spec.strategy in {"smddp", "smp"}:
-        version = _SMDDP if spec.strategy == "smddp" else _SMP
-        uri = image_uris.retrieve("pytorch-smp", **where, **version)
-        return Image(uri=uri, requirements=(*_ADDED_TO_BARE_IMAGES, *added), chosen=True)
+        newest = _SMDDP if spec.strategy == "smddp" else _SMP
+        uri = image_uris.retrieve("pytorch-smp", **where, **newest)
+        needs = (_TRANSFORMERS_OF_OLD_TORCH, *_as_here(_TRAINING_NEEDS))
+        return Image(uri=uri, requirements=(*needs, *added), chosen=True)
     if catalog.instance(spec.instance_type).has_gpu:
         needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
         return Image(
             uri=image_uris.retrieve("huggingface", **where, **_HUGGING_FACE), requirements=(*needs, *added), chosen=True
         )
     uri = image_uris.retrieve("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
-    return Image(uri=uri, requirements=(*_ADDED_TO_BARE_IMAGES, *added), chosen=True)
+    return Image(uri=uri, requirements=(*_as_here(("transformers", *_TRAINING_NEEDS)), *added), chosen=True)
+
+
+def _as_here(packages: tuple[str, ...]) -> tuple[str, ...]:
+    """Requirements for the versions that are installed on this machine, which have prepared the data."""
+    return tuple(f"{name}=={version(name)}" for name in packages)
 
 
 def faults(spec: JobSpec, region: str) -> list[str]:

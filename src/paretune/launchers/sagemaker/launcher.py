@@ -145,7 +145,7 @@ class SageMakerLauncher(Launcher):
         module = "paretune.direct" if self.is_direct else "paretune.training"
         order = Order(
             job_name=document.job_name,
-            spec=spec,
+            cluster=spec,
             image_uri=image.uri,
             code=code_files,
             command=f"python3 -m {module} /opt/ml",

@@ -84,7 +84,10 @@ class LogReader:
         return [event for event in map(_event, lines) if event is not None]
 
     def tail(self, lines: int) -> list[str]:
-        """Last lines of the instance that went silent first: where a failure began. Empty lines are left out."""
+        """Last lines of the instance that went silent first: where a failure began.
+
+        Without empty lines, and without those in which the SDK's shell script (`set -x`) shows what it does.
+        """
         spoken = [name for name in self.streams if self._tails[name]]
         if not spoken:
             return []
@@ -92,7 +95,7 @@ class LogReader:
         for name in spoken:
             latest[name.rpartition("-")[0]] = name
         first = min(latest.values(), key=lambda name: self._last_time[name])
-        return [line for line in self._tails[first] if line.strip()][-lines:]
+        return [line for line in self._tails[first] if line.strip() and not line.startswith("+")][-lines:]
 
 
 def _event(line: str) -> Event | None:

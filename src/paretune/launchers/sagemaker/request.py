@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paretune.cluster import listed
+from paretune.cluster import Cluster, listed
 from paretune.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec import JobSpec
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
@@ -37,7 +36,7 @@ class Order:
 
     Attributes:
         job_name: the exact name.
-        spec: cluster, limits, network, tags.
+        cluster: instances, limits, network, encryption.
         image_uri: training image.
         code: name to file or text, unpacked in the job's current folder.
         command: shell command; it replaces the shell, so that SIGTERM reaches it.
@@ -52,7 +51,7 @@ class Order:
     """
 
     job_name: str
-    spec: JobSpec
+    cluster: Cluster
     image_uri: str
     code: Mapping[str, Path | str]
     command: str
@@ -101,12 +100,12 @@ def _trainer(order: Order, account: Account, staging: Staging, archive: Path) ->
         def _resolve_staging_bucket(self) -> tuple[str, None]:
             return staging.bucket, None  # instead of asking IAM before each upload
 
-    spec = order.spec
+    cluster = order.cluster
     session = ContentAddressedSession(
         boto_session=account.session, sagemaker_client=account.client("sagemaker"), default_bucket=staging.bucket
     )
     network = configs.Networking(
-        subnets=list(listed(spec.subnets)), security_group_ids=list(listed(spec.security_group_ids))
+        subnets=list(listed(cluster.subnets)), security_group_ids=list(listed(cluster.security_group_ids))
     )
     return Builder(
         training_image=order.image_uri,
@@ -120,12 +119,12 @@ def _trainer(order: Order, account: Account, staging: Staging, archive: Path) ->
             requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
         ),
         compute=_compute(order, configs),
-        networking=network if listed(spec.subnets) else None,
+        networking=network if listed(cluster.subnets) else None,
         # Its driver is not used (it keeps SIGTERM from the training); what matters is what it puts into the request.
-        distributed=Torchrun(process_count_per_node=spec.processes, smp=SMP(**order.smp)) if order.smp else None,
+        distributed=Torchrun(process_count_per_node=cluster.processes, smp=SMP(**order.smp)) if order.smp else None,
         stopping_condition=configs.StoppingCondition(
             max_runtime_in_seconds=int(order.max_seconds),
-            **({"max_wait_time_in_seconds": _longest_wait(order)} if spec.spot else {}),
+            **({"max_wait_time_in_seconds": _longest_wait(order)} if cluster.spot else {}),
         ),
         hyperparameters=dict(order.hyperparameters),
         environment=dict(order.environment),
@@ -134,38 +133,38 @@ def _trainer(order: Order, account: Account, staging: Staging, archive: Path) ->
         ],
         checkpoint_config=configs.CheckpointConfig(s3_uri=order.checkpoints, local_path="/opt/ml/checkpoints"),
         output_data_config=configs.OutputDataConfig(
-            s3_output_path=staging.uri(f"{PREFIX}/jobs"), **({"kms_key_id": spec.kms_key} if spec.kms_key else {})
+            s3_output_path=staging.uri(f"{PREFIX}/jobs"), **({"kms_key_id": cluster.kms_key} if cluster.kms_key else {})
         ),
         tags=[configs.Tag(key=key, value=value) for key, value in order.tags.items()],
     )
 
 
 def _compute(order: Order, configs: Any) -> Any:
-    spec = order.spec
+    cluster = order.cluster
     optional: dict[str, Any] = {}
-    if spec.keep_alive_minutes:
-        optional["keep_alive_period_in_seconds"] = int(spec.keep_alive_minutes * 60)
-    if spec.kms_key:
-        optional["volume_kms_key_id"] = spec.kms_key
+    if cluster.keep_alive_minutes:
+        optional["keep_alive_period_in_seconds"] = int(cluster.keep_alive_minutes * 60)
+    if cluster.kms_key:
+        optional["volume_kms_key_id"] = cluster.kms_key
     return configs.Compute(
-        instance_type=spec.instance_type,
-        instance_count=spec.instance_count,
+        instance_type=cluster.instance_type,
+        instance_count=cluster.instance_count,
         volume_size_in_gb=order.volume_gib,
-        enable_managed_spot_training=spec.spot,
+        enable_managed_spot_training=cluster.spot,
         **optional,
     )
 
 
 def _longest_wait(order: Order) -> int:
-    minutes = order.spec.max_wait_minutes
+    minutes = order.cluster.max_wait_minutes
     return max(int(order.max_seconds), int(minutes * 60 if minutes else order.max_seconds + _SPOT_WAIT_MINUTES * 60))
 
 
-def network_environment(spec: JobSpec) -> dict[str, str]:
+def network_environment(cluster: Cluster) -> dict[str, str]:
     """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too."""
     from paretune import catalog
 
-    if catalog.instance(spec.instance_type).family not in _RDMA_FAMILIES:
+    if catalog.instance(cluster.instance_type).family not in _RDMA_FAMILIES:
         return {}
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 
