@@ -3,13 +3,14 @@
 import io
 import tarfile
 from collections.abc import Mapping
+from heapq import merge
 from typing import Any
 
 from paretune.clock import Clock
 from paretune.container import Event, FailureKind, JobReport
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.logs import GROUP
+from paretune.launchers.sagemaker.logs import GROUP, read_event
 from paretune.launchers.sagemaker.polling import Poller
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, classify, code, explain, is_passing
@@ -58,6 +59,7 @@ class SageMakerJob(Job):
         self._created = clock.now()
         self._asked_to_stop = False
         self._told: set[str] = set()  # lines of events, for they come from the log and from the results
+        self._read = 0  # events of the log; the reader belongs to all who look at this job
         self._transitions = 0
         self._results: dict[str, bytes] | None = None
 
@@ -80,12 +82,13 @@ class SageMakerJob(Job):
         """What the training told, and each new secondary status as a message."""
         if self._watched.has_ended:
             self._poller.drain(self.name)
-        found = self._status_events() + self._watched.log.new_events()
+        told = self._watched.log.events[self._read :]
+        self._read += len(told)
         if self._watched.has_ended:
             lines = self._fetch().get("events.jsonl", b"").decode(errors="replace").splitlines()
-            found += [Event.from_line(line) for line in lines]
+            told += [event for event in map(read_event, lines) if event is not None]
         fresh = []
-        for event in found:
+        for event in merge(self._status_events(), told, key=lambda event: event.time):
             if event.line() not in self._told:
                 self._told.add(event.line())
                 fresh.append(event)

@@ -28,7 +28,6 @@ from paretune.spec import JobSpec
 _CODE = "/opt/ml/input/data/code"
 _GIB = 2**30
 _SMALLEST_VOLUME_GIB = 30
-_SHORTEST_JOB_S = 60
 _SMP = {  # parameter to what SMP v2 calls it
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
@@ -152,7 +151,7 @@ class SageMakerLauncher(Launcher):
             channels=channels,
             environment=self._job_environment(document),
             checkpoints=self._checkpoints(document, inputs, staging),
-            max_seconds=max(_SHORTEST_JOB_S, math.ceil(document.max_seconds)),
+            max_seconds=max(1, math.ceil(document.max_seconds)),
             volume_gib=spec.volume_gib or _volume_gib(inputs),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             smp=_smp(spec) if spec.strategy == "smp" else None,

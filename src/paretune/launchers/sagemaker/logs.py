@@ -5,7 +5,9 @@ the first process writes, on the first instance; everything else is log.
 """
 
 import json
+import re
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from paretune.container import Event
@@ -13,6 +15,7 @@ from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 _EVENT = '{"time"'
+_TRACE = re.compile(r"\++ ")
 _KEPT_LINES = 200
 
 
@@ -22,6 +25,9 @@ class LogReader:
     Args:
         client: boto client of CloudWatch Logs.
         job_name: whose log.
+
+    Attributes:
+        events: what the job has told so far, in its order.
     """
 
     def __init__(self, client: Any, job_name: str) -> None:
@@ -31,7 +37,7 @@ class LogReader:
         self._tails: dict[str, deque[str]] = {}
         self._last_time: dict[str, int] = {}
         self._exhausted: set[str] = set()
-        self._lines: list[str] = []
+        self.events: list[Event] = []
 
     def find_streams(self) -> None:
         """Look for streams that have come since; one call."""
@@ -70,18 +76,14 @@ class LogReader:
         for entry in page["events"]:
             self._last_time[stream] = entry["timestamp"]
             line = entry["message"].rstrip("\n")
-            if line.startswith(_EVENT):
-                self._lines.append(line)
+            event = read_event(line)
+            if event is not None:
+                self.events.append(event)
             else:
                 self._tails[stream].append(line)
         if not page["events"]:
             self._exhausted.add(stream)
         return bool(page["events"])
-
-    def new_events(self) -> list[Event]:
-        """Events read since the last call."""
-        lines, self._lines = self._lines, []
-        return [event for event in map(_event, lines) if event is not None]
 
     def tail(self, lines: int) -> list[str]:
         """Last lines of the instance that went silent first: where a failure began.
@@ -95,12 +97,17 @@ class LogReader:
         for name in spoken:
             latest[name.rpartition("-")[0]] = name
         first = min(latest.values(), key=lambda name: self._last_time[name])
-        return [line for line in self._tails[first] if line.strip() and not line.startswith("+")][-lines:]
+        return [line for line in self._tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
 
 
-def _event(line: str) -> Event | None:
-    """The event on a line; None for a line of somebody else's that only looks like one."""
+def read_event(line: str) -> Event | None:
+    """The event on a line; None for a line of somebody else's that only looks like one, and for half a line."""
+    if not line.startswith(_EVENT):
+        return None
     try:
-        return Event.from_line(line)
+        event = Event.from_line(line)
     except (json.JSONDecodeError, TypeError):
         return None
+    figures = (event.time, event.step, *event.metrics.values()) if isinstance(event.metrics, Mapping) else (None,)
+    are_numbers = all(isinstance(value, int | float) for value in figures)
+    return event if are_numbers and isinstance(event.message, str) else None

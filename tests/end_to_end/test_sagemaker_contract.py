@@ -1,0 +1,157 @@
+"""The SageMaker launcher keeps the contract of all launchers, on the emulator; with one switch, in a real account.
+
+    export PARETUNE_TEST_ACCOUNT=1 PARETUNE_ROLE=... PARETUNE_BUCKET=...
+    pytest -m slow tests/end_to_end/test_sagemaker_contract.py
+
+takes the AWS configuration of this machine and starts about 30 jobs on one ml.m5.large each, one to three minutes long:
+30 x 3 min x 0.115 USD per hour = 0.17 USD at most (price of us-east-1, 2026-08-11).
+"""
+
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import paretune
+from paretune.clock import SystemClock
+from paretune.cluster import Cluster
+from paretune.container import Event, JobDocument, JobInputs
+from paretune.launchers.base import Job
+from paretune.launchers.sagemaker import images
+from paretune.launchers.sagemaker.jobs import SageMakerJob
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.spec import JobSpec
+from tests.launcher_contract import LauncherContract, Place
+from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
+
+IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
+COST = "about 30 jobs on ml.m5.large start in your AWS account now: some 90 minutes, about 0.20 USD"
+INSTANCE_TYPE = "ml.m5.large"
+
+# Travels in place of paretune/training/__main__.py. It keeps the container contract and needs no torch.
+TRAINING = """
+import signal, sys, threading, time
+from pathlib import Path
+from paretune.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+
+asked = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: asked.set())
+folder = JobFolder(Path(sys.argv[1]))
+document = JobDocument.read(folder.document)
+kind = document.spec.model
+step = 0
+
+def tell(message="", **metrics):
+    with folder.events.open("a") as file:
+        line = Event(time=time.time(), step=step, metrics=metrics, message=message).line()
+        file.write(line + "\\n")
+        print(line, flush=True)
+
+folder.make()
+tell("started")
+if kind == "quick":
+    for step in range(1, 6):
+        tell(**{"train/loss": 1 / step})
+    print(*(f"line {number}" for number in range(1, 41)), sep="\\n", flush=True)
+    JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}).write(folder.report)
+elif kind == "failing":
+    folder.write_failure(FailureKind.DISK_FULL, "the disk is full: of sand")
+    sys.exit(1)
+else:
+    asked.wait()
+    step = 1
+    tell("stopped")
+"""
+
+missing = None if IN_AN_ACCOUNT else namespaces_are_missing()
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing is not None, reason=str(missing))]
+
+
+@contextmanager
+def _emulated_account(folder: Path) -> Iterator[None]:
+    """AWS's variables of this process lead to an emulator."""
+    source = Path(paretune.__file__).parents[1]
+    with (
+        Emulator.start(folder, {"*": Path(sys.prefix)}, hide=[source], start_delay_s=0.05, grace_s=5.0) as emulator,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, text in emulator.environment.items():
+            patch.setenv(name, text)
+        patch.setenv("PARETUNE_ROLE", emulator.role)
+        patch.setenv("PARETUNE_BUCKET", emulator.bucket)
+        yield
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[None]:
+    if not IN_AN_ACCOUNT:
+        with _emulated_account(tmp_path_factory.mktemp("emulator")):
+            yield
+        return
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{COST}")
+    yield
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of paretune with TRAINING as its training."""
+    folder = tmp_path_factory.mktemp("package") / "paretune"
+    shutil.copytree(Path(paretune.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "training" / "__main__.py").write_text(TRAINING)
+    return folder
+
+
+class RememberingLauncher(SageMakerLauncher):
+    """Keeps what it has started."""
+
+    started: list[Job]
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+        job = super().submit(document, inputs)
+        self.started.append(job)
+        return job
+
+
+def _order(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
+    """A job under a name of its own, in an image that lacks nothing, so that nothing is installed."""
+    spec = JobSpec(model=kind, instance_type=INSTANCE_TYPE, max_runtime_minutes=10)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
+    spec = spec.but(image_uri=images.choose(spec, region, direct=False).uri, **changes)
+    return JobDocument(job_name=f"paretune-{uuid.uuid4().hex}-1", spec=spec, plan=spec.plan()), JobInputs()
+
+
+def _is_no_status(event: Event) -> bool:
+    return not event.message[:1].isupper()
+
+
+class TestSageMakerLauncherKeepsTheContract(LauncherContract):
+    @pytest.fixture
+    def place(self, account: None, package: Path) -> Iterator[Place]:
+        started: list[Job] = []
+
+        def launcher() -> SageMakerLauncher:
+            rate = 60 if IN_AN_ACCOUNT else 6000
+            made = RememberingLauncher(Cluster(), SystemClock(), os.environ, calls_per_minute=rate, package=package)
+            made.started = started
+            return made
+
+        yield Place(
+            launcher=launcher(),
+            another=launcher,
+            order=_order,
+            let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.05),
+            within_s=1200 if IN_AN_ACCOUNT else 60,
+            shortest_runtime_minutes=1 if IN_AN_ACCOUNT else 1 / 60,
+            is_told_by_the_job=_is_no_status,
+        )
+        for job in started:
+            job.stop()
