@@ -37,7 +37,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny-bert")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *OTHER, *(f"unused{n}" for n in range(50))]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
+    BertTokenizerFast(vocab={word: number for number, word in enumerate(words)}, model_max_length=64).save_pretrained(
+        folder
+    )
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(words),

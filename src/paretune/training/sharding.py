@@ -13,7 +13,8 @@ from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_state_dict,
-    set_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
 )
 
 from paretune.training import device
@@ -88,8 +89,9 @@ class ShardedTrainer(LengthGroupedTrainer):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
+        # Mixed precision, but not plain data parallelism, in which accelerate would wrap it when training begins.
         self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
-        self.model._is_accelerate_prepared = True  # or accelerate would wrap it for plain data parallelism
+        self.accelerator.prepare_model = lambda model, **_: model
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
         return self._gradient_norm(self.args.max_grad_norm)
@@ -137,13 +139,9 @@ class ShardedTrainer(LengthGroupedTrainer):
     def _load_state(self, checkpoint: str) -> None:
         state = self._read(checkpoint, _STATE) or {"model": {}, "optimizer": {}}
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
-        set_state_dict(
-            self.model,
-            self._bare_optimizer(),
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-            options=options,
-        )
+        # One after the other: `set_state_dict` takes the empty mappings of all but the first process for no model at all.
+        set_model_state_dict(self.model, state["model"], options=options)
+        set_optimizer_state_dict(self.model, self._bare_optimizer(), state["optimizer"], options=options)
 
     def _read(self, checkpoint: str, name: str) -> Any:
         """The content of a file of a checkpoint, in the first process; None in the others."""

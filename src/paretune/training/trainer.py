@@ -26,6 +26,8 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
     def __init__(self, *, sampler: GlobalBatchSampler, recorder: Recorder, **arguments: Any) -> None:
         super().__init__(callbacks=[recorder], **arguments)
+        # The Trainer scales losses itself; in transformers 5.3 accelerate then divides them by the steps once more.
+        self.accelerator.gradient_accumulation_steps = 1
         self._sampler = sampler
         self._recorder = recorder
 
