@@ -128,7 +128,7 @@ class JobFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The instances of a SageMaker cluster, seen from one of them; processes meet at `names[0]`, everywhere the same."""
+    """The instances of a SageMaker cluster, seen from one of them; processes meet at `names[0]`, the same for all."""
 
     names: tuple[str, ...]
     current: str

@@ -1,0 +1,153 @@
+"""The paretune command against an emulated AWS account, as tests of whole jobs need it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Run
+
+from tests.processes import Command, command, paretune, wait_until
+from tests.stand_ins.sagemaker.emulator import Emulator
+
+REPOSITORY = Path(__file__).parents[2]
+WITHIN_S = 180.0
+
+
+@dataclass
+class Cloud:
+    """A user with an emulated account, an empty folder and an MLflow store.
+
+    Attributes:
+        emulator: the account.
+        folder: the user's current folder.
+        environment: what the user's shell has set.
+    """
+
+    emulator: Emulator
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.environment = (
+            {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+            | self.emulator.environment
+            | {"PARETUNE_ROLE": self.emulator.role, "PARETUNE_BUCKET": self.emulator.bucket}
+            | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            | self.environment
+        )
+
+    def run(self, *words: str, **job: object) -> "Done":
+        """A paretune command, to its end; `job` are parameters."""
+        with self.start(*words, **job) as running:
+            code = running.wait(WITHIN_S)
+            return Done(code, running.text)
+
+    def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
+        """The same, while the block runs."""
+        return self._command(paretune(*(words or ("main",)), *spelled(job)), self.environment)
+
+    def restart(self, run_id: str, **job: object) -> AbstractContextManager[Command]:
+        """The command `main` for an MLflow run that is there."""
+        return self._command(paretune("main", *spelled(job)), self.environment | {"MLFLOW_RUN_ID": run_id})
+
+    def mlflow(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command of MLflow's."""
+        return subprocess.run(
+            [sys.executable, "-m", "mlflow", *words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+
+    @property
+    def client(self) -> MlflowClient:
+        """Of the user's MLflow store."""
+        return MlflowClient(self.environment["MLFLOW_TRACKING_URI"])
+
+    def runs(self) -> list[Run]:
+        """Recorded runs, newest first."""
+        return list(self.client.search_runs(["0"], order_by=["attributes.start_time DESC"]))
+
+    def the_run(self) -> Run:
+        """The only run there is."""
+        (run,) = self.runs()
+        return run
+
+    def history(self, run: Run, name: str) -> list[Metric]:
+        """All points of a metric."""
+        return list(self.client.get_metric_history(run.info.run_id, name))
+
+    def described(self, job_name: str | None = None) -> dict[str, Any]:
+        """What SageMaker says of a job; of the only one when no name is given."""
+        import boto3
+
+        names = self.emulator.jobs() if job_name is None else [job_name]
+        assert len(names) == 1, names
+        options = {
+            "endpoint_url": self.emulator.url,
+            "region_name": "us-east-1",
+            "aws_access_key_id": "testing",
+            "aws_secret_access_key": "testing",
+        }
+        client = boto3.client("sagemaker", **options)
+        return dict(client.describe_training_job(TrainingJobName=names[0]))
+
+    def created(self) -> list[dict[str, Any]]:
+        """The CreateTrainingJob requests that were accepted."""
+        requests = self.emulator.requests("CreateTrainingJob")
+        return [request.body for request in requests if request.status == 200 and isinstance(request.body, dict)]
+
+    def until_it_trains(self, running: Command, job_number: int = 0) -> str:
+        """Wait until the job makes steps; its name."""
+
+        def trains() -> bool:
+            names = self.emulator.jobs()
+            logs = self.emulator.job_folder(names[job_number]).rglob("algo-1/log") if len(names) > job_number else []
+            return running.process.poll() is not None or any('"train/loss"' in log.read_text() for log in logs)
+
+        wait_until(trains, within_s=WITHIN_S, what="the training makes steps")
+        assert running.process.poll() is None, running.text
+        return self.emulator.jobs()[job_number]
+
+    def _command(self, words: list[str], environment: dict[str, str]) -> AbstractContextManager[Command]:
+        return command(
+            words,
+            home=self.folder / ".paretune",
+            cwd=self.folder,
+            environment=environment,
+            log=self.folder / f"printed-{len(list(self.folder.glob('printed-*')))}",
+        )
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended."""
+
+    code: int
+    text: str
+
+
+def spelled(job: dict[str, Any]) -> list[str]:
+    """Parameters as words of a command line."""
+    return [
+        word
+        for name, value in job.items()
+        for word in (f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value))
+    ]
+
+
+@contextmanager
+def account(root: Path, **options: Any) -> Iterator[Emulator]:
+    """An emulated account whose training image is this Python, without paretune's own sources."""
+    with Emulator.start(root, images={"*": Path(sys.prefix)}, hide=[REPOSITORY / "src"], **options) as emulator:
+        yield emulator

@@ -1,0 +1,40 @@
+"""An emulated AWS account for whole jobs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.cloud import Cloud, account
+from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
+    """A user with an account of their own."""
+    missing = namespaces_are_missing()
+    if missing:
+        pytest.skip(missing)
+    with account(tmp_path / "account") as emulator:
+        yield Cloud(emulator, workplace)
+
+
+@pytest.fixture
+def tiny_job(tiny_model: Path, reviews: Path) -> dict[str, object]:
+    """A training of seconds on a CPU instance."""
+    return {
+        "instance_type": "ml.m5.large",
+        "model": tiny_model,
+        "dataset": reviews,
+        "max_seq_length": 32,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-3,
+        "precision": "fp32",
+    }
+
+
+@pytest.fixture
+def long_job(tiny_job: dict[str, object]) -> dict[str, object]:
+    """A training of thousands of steps, to be interrupted."""
+    arguments = {"eval_strategy": "no", "logging_steps": 5}
+    return tiny_job | {"num_train_epochs": 400, "training_arguments": arguments}

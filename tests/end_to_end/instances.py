@@ -1,0 +1,110 @@
+"""SageMaker instances without SageMaker: each a job folder and a process of its own, on the loopback network."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from paretune.container import EventReader, JobDocument, JobFolder, write_json
+from paretune.spec import JobSpec
+from tests.processes import wait_until
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def make_job(root: Path, spec: JobSpec) -> JobFolder:
+    """A job folder with everything the training wing reads, as a launcher would make it."""
+    request, answer = root.with_suffix(".request"), root.with_suffix(".answer")
+    request.write_text(json.dumps(spec.as_text()))
+    words = [sys.executable, "-m", "paretune.training.prepare", str(request), str(root.parent / "data"), str(answer)]
+    subprocess.run(words, check=True, capture_output=True)
+    made = json.loads(answer.read_text())
+    folder = JobFolder(root)
+    folder.make()
+    write_json(folder.document, JobDocument(job_name=root.name, spec=spec, plan=spec.plan()).as_json())
+    for link, target in ((folder.dataset, made["dataset"]), (folder.model_source, made["model"])):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+    return folder
+
+
+def instances_of(job: JobFolder, count: int) -> list[JobFolder]:
+    """The job on each of `count` instances, whose names are addresses of this machine."""
+    names = [f"127.0.0.{number + 1}" for number in range(count)]
+    folders = []
+    for number, name in enumerate(names):
+        root = job.root.with_name(f"{job.root.name}-{number + 1}")
+        shutil.copytree(job.root, root, symlinks=True)
+        folder = JobFolder(root)
+        hosts = {"current_host": name, "hosts": names, "network_interface_name": "lo"}
+        write_json(folder.resource_config, hosts)
+        folders.append(folder)
+    return folders
+
+
+def copy_checkpoints_to_all(folders: Sequence[JobFolder]) -> None:
+    """What S3 does between two jobs: every instance gets every other one's files, and nothing is removed."""
+    for source in folders:
+        for target in folders:
+            if target != source and source.checkpoints.exists():
+                shutil.copytree(source.checkpoints, target.checkpoints, dirs_exist_ok=True)
+
+
+@contextmanager
+def running(
+    folders: Sequence[JobFolder], *, python: str = sys.executable, environment: Mapping[str, str] | None = None
+) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """The processes of the instances; none is left after the block."""
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    values = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
+    values |= {"SM_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"}
+    values |= environment or {}
+    processes = []
+    try:
+        for folder in folders:
+            with folder.log.open("ab") as log:
+                words = [python, "-m", "paretune.training", str(folder.root)]
+                options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+                processes.append(subprocess.Popen(words, env=values, start_new_session=True, **options))
+        yield processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def run(folders: Sequence[JobFolder], **options: Any) -> None:
+    """Run the job to its end; fails unless every instance ends with 0."""
+    with running(folders, **options) as processes:
+        codes = [process.wait(240) for process in processes]
+    assert codes == [0] * len(folders), "\n".join(folder.log.read_text()[-3000:] for folder in folders)
+
+
+def wait_for_step(folder: JobFolder, step: int) -> None:
+    """Return when the training has done `step` steps."""
+    wait_until(lambda: any(at >= step for at, _ in curves(folder)), within_s=120, what=f"step {step} is done")
+
+
+def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
+    """(step, name) to value of everything that was recorded but speed and load."""
+    return {
+        (event.step, name): value
+        for event in EventReader(folder.events).new()
+        for name, value in event.metrics.items()
+        if not name.startswith("system/") and not name.endswith("_per_second")
+    }
+
+
+def messages(folder: JobFolder) -> list[str]:
+    """What the job told people."""
+    return [event.message for event in EventReader(folder.events).new() if event.message]

@@ -1,0 +1,158 @@
+"""Whatever happens to the launcher or to its instances: one job, one run, everything recorded, the right bill."""
+
+import random
+import signal
+
+import pytest
+from mlflow.entities import Run
+
+from paretune.catalog import instance
+from tests.end_to_end.cloud import WITHIN_S, Cloud
+from tests.processes import wait_until
+
+pytestmark = pytest.mark.slow
+
+PRICE = instance("ml.m5.large").price
+
+
+def assert_complete(cloud: Cloud, run: Run, instances: int = 1) -> None:
+    """One job; a finished run with whole curves, each point once, and SageMaker's own bill."""
+    assert len(cloud.created()) == 1
+    job = cloud.described()
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["paretune.state"] == "Completed"
+    assert PRICE is not None
+    dollars = job["BillableTimeInSeconds"] * instances * PRICE.usd_per_hour / 3600
+    assert run.data.metrics["cost_usd"] == pytest.approx(dollars)
+    assert {"f1", "throughput_samples_per_second", "train_seconds", "baseline_f1_tfidf"} <= set(run.data.metrics)
+    steps = [point.step for point in cloud.history(run, "train/loss")]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == len(steps) * (steps[1] - steps[0])  # every point, at even distances
+
+
+def test_a_launcher_that_is_killed_at_any_moment_is_started_again_and_pays_once(
+    cloud: Cloud, tiny_job: dict[str, object]
+) -> None:
+    job = tiny_job | {"instance_count": 2, "num_train_epochs": 4, "max_train_samples": 96}
+    run_id = cloud.client.create_run("0").info.run_id
+    moments = random.Random(20261120)
+    killed = 0
+    for _ in range(10):
+        with cloud.restart(run_id, **job) as running:
+            try:
+                running.process.wait(moments.uniform(1.0, 12.0))
+            except Exception:  # it still runs
+                running.process.send_signal(signal.SIGKILL)
+                running.process.wait()
+                killed += 1
+    with cloud.restart(run_id, **job) as running:
+        assert running.wait(WITHIN_S) == 0, running.text
+
+    assert killed >= 3  # the later ones find the job ended and are done before their moment comes
+    assert_complete(cloud, cloud.the_run(), instances=2)
+
+
+def test_sync_adopts_what_runs_and_collects_what_has_ended(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    job = tiny_job | {"num_train_epochs": 60, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
+    with cloud.start(**job) as running:
+        cloud.until_it_trains(running)
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+
+    done = cloud.run("sync")
+
+    assert done.code == 0, done.text
+    assert_complete(cloud, cloud.the_run())
+    assert "nothing to do" in cloud.run("sync").text
+
+
+def test_sync_leaves_a_job_alone_that_somebody_watches(cloud: Cloud, long_job: dict[str, object]) -> None:
+    with cloud.start(**long_job) as running:
+        cloud.until_it_trains(running)
+
+        done = cloud.run("sync")
+
+        assert done.code == 0, done.text
+        assert "another process on this machine is watching it" in done.text
+        assert running.process.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_launcher_stops_its_job_and_books_it(
+    cloud: Cloud, long_job: dict[str, object], number: signal.Signals
+) -> None:
+    with cloud.start(**long_job) as running:
+        cloud.until_it_trains(running)
+        running.process.send_signal(number)
+        assert running.wait(WITHIN_S) == 130, running.text
+
+    run, job = cloud.the_run(), cloud.described()
+    assert job["TrainingJobStatus"] == "Stopped"
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
+    assert PRICE is not None
+    dollars = job["BillableTimeInSeconds"] * PRICE.usd_per_hour / 3600
+    assert run.data.metrics["cost_usd"] == pytest.approx(dollars)
+    assert len(cloud.created()) == 1
+
+
+def test_the_same_command_continues_a_stopped_job_from_its_checkpoint(
+    cloud: Cloud, long_job: dict[str, object]
+) -> None:
+    with cloud.start(**long_job) as running:
+        cloud.until_it_trains(running)
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait(WITHIN_S) == 130, running.text
+
+    with cloud.start(**long_job) as running:
+        cloud.until_it_trains(running, job_number=1)
+        wait_until(lambda: "continuing from checkpoint-" in running.text, within_s=WITHIN_S, what="it continues")
+
+
+def test_a_detached_job_goes_on_and_sync_collects_it(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    job = tiny_job | {"num_train_epochs": 60, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
+    with cloud.start(**job, on_interrupt="detach") as running:
+        name = cloud.until_it_trains(running)
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait(WITHIN_S) == 130, running.text
+        assert "sync" in running.text
+    assert cloud.described(name)["TrainingJobStatus"] in {"InProgress", "Completed"}
+    assert cloud.the_run().info.status == "RUNNING"
+
+    assert cloud.run("sync").code == 0
+
+    assert_complete(cloud, cloud.the_run())
+
+
+def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
+    cloud: Cloud, tiny_job: dict[str, object]
+) -> None:
+    arguments = {"eval_strategy": "no", "logging_steps": 10, "save_strategy": "steps", "save_steps": 20}
+    job = tiny_job | {"num_train_epochs": 80, "training_arguments": arguments, "spot": "true"}
+    with cloud.start(**job) as running:
+        name = cloud.until_it_trains(running)
+        cloud.emulator.interrupt(name)
+        assert running.wait(WITHIN_S) == 0, running.text
+        assert "Interrupted" in running.text
+        assert "continuing from checkpoint-" in running.text
+
+    run, told = cloud.the_run(), cloud.described()
+    assert told["BillableTimeInSeconds"] < told["TrainingTimeInSeconds"]
+    assert run.data.tags["paretune.spot_saving"].endswith("%")
+    assert_complete(cloud, run)
+
+
+def test_a_tracking_store_that_goes_away_meanwhile_costs_nothing(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    job = tiny_job | {"num_train_epochs": 60, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
+    store, away = cloud.folder / "mlflow.db", cloud.folder / "away.db"
+    with cloud.start(**job) as running:
+        cloud.until_it_trains(running)
+        running.process.send_signal(signal.SIGSTOP)
+        store.rename(away)
+        store.mkdir()  # a store that can be opened by nobody
+        running.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: "MLflow does not answer" in running.text, within_s=WITHIN_S, what="the gap is noticed")
+        store.rmdir()
+        away.rename(store)
+        assert running.wait(WITHIN_S) == 0, running.text
+
+    assert_complete(cloud, cloud.the_run())

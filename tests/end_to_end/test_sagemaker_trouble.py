@@ -1,0 +1,184 @@
+"""What goes wrong on SageMaker, and what the user reads, pays and finds recorded then."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.cloud import Cloud
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import argparse, json, os, sys
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+parser.add_argument("--per_device_train_batch_size", type=int)
+parser.add_argument("--gradient_accumulation_steps", type=int)
+arguments, _ = parser.parse_known_args()
+{body}
+Path(arguments.output_dir).mkdir(exist_ok=True)
+Path(arguments.output_dir, "all_results.json").write_text(json.dumps({{"eval_f1": 0.5}}))
+"""
+
+
+@pytest.fixture
+def script(workplace: Path) -> dict[str, object]:
+    """A job that runs `train.py` of the current folder; `write` gives it a body."""
+    return {"instance_type": "ml.m5.large", "entry_script": "train.py"}
+
+
+def write(cloud: Cloud, body: str) -> None:
+    (cloud.folder / "train.py").write_text(SCRIPT.format(body=body))
+
+
+def test_out_of_memory_is_tried_again_with_half_the_batch_and_all_attempts_are_paid(
+    cloud: Cloud, script: dict[str, object]
+) -> None:
+    write(cloud, "if arguments.per_device_train_batch_size > 4: raise MemoryError('too much')")
+
+    done = cloud.run(**script, per_device_train_batch_size=16)
+
+    assert done.code == 0, done.text
+    assert "again with per-device batch 8 x 2" in done.text
+    assert "again with per-device batch 4 x 4" in done.text
+    run, names = cloud.the_run(), cloud.emulator.jobs()
+    assert names == [f"paretune-{run.info.run_id}-{attempt}" for attempt in (1, 2, 3)]
+    billed = sum(cloud.described(name)["BillableTimeInSeconds"] for name in names)
+    assert run.data.metrics["billable_seconds"] == billed
+    assert run.data.tags["paretune.used_per_device_train_batch_size"] == "4"
+
+
+def test_no_capacity_goes_on_to_the_next_type_of_the_list(cloud: Cloud, script: dict[str, object]) -> None:
+    write(cloud, "")
+    cloud.emulator.lack_capacity("ml.m5.large", times=1)
+
+    done = cloud.run(**script, fallback_instance_types="ml.m5.xlarge,ml.m5.2xlarge")
+
+    assert done.code == 0, done.text
+    assert "no capacity for ml.m5.large: trying ml.m5.xlarge" in done.text
+    run = cloud.the_run()
+    assert run.data.tags["paretune.used_instance_type"] == "ml.m5.xlarge"
+    assert run.data.tags["paretune.price_usd_per_hour"] == "0.23"
+    assert [request["ResourceConfig"]["InstanceType"] for request in cloud.created()] == ["ml.m5.large", "ml.m5.xlarge"]
+
+
+def test_no_capacity_anywhere_says_what_to_do_and_costs_nothing(cloud: Cloud, script: dict[str, object]) -> None:
+    write(cloud, "")
+    cloud.emulator.lack_capacity("ml.m5.large", times=1)
+
+    done = cloud.run(**script)
+
+    assert done.code == 3
+    assert "capacity_wait_minutes" in done.text
+    assert "fallback_instance_types" in done.text
+    assert cloud.the_run().data.metrics["cost_usd"] == 0
+
+
+def test_a_failing_job_shows_its_reason_its_last_lines_and_where_to_look(
+    cloud: Cloud, script: dict[str, object]
+) -> None:
+    write(cloud, "print('about to fail', flush=True); raise RuntimeError('no such luck')")
+
+    done = cloud.run(**script)
+
+    assert done.code == 3
+    for part in ("RuntimeError: no such luck", "about to fail", "aws logs tail /aws/sagemaker/TrainingJobs"):
+        assert part in done.text
+    run = cloud.the_run()
+    assert run.info.status == "FAILED"
+    assert "no such luck" in run.data.tags["paretune.failure_reason"]
+    assert run.data.metrics["cost_usd"] > 0
+
+
+def test_the_instance_that_failed_first_gives_the_reason(cloud: Cloud, script: dict[str, object]) -> None:
+    write(
+        cloud,
+        "import time\n"
+        "if os.environ['SM_CURRENT_HOST'] == 'algo-2': raise RuntimeError('the second one broke')\n"
+        "time.sleep(600)",
+    )
+
+    done = cloud.run(**script, instance_count=2)
+
+    assert done.code == 3
+    assert "the second one broke" in done.text
+
+
+def test_a_full_disk_asks_for_a_larger_volume(cloud: Cloud, script: dict[str, object]) -> None:
+    write(cloud, "raise OSError(28, 'No space left on device')")
+
+    done = cloud.run(**script)
+
+    assert done.code == 3
+    assert "volume_gib" in done.text
+
+
+def test_a_job_ends_at_its_maximum_runtime_and_says_so(cloud: Cloud, script: dict[str, object]) -> None:
+    write(cloud, "import time; time.sleep(600)")
+
+    done = cloud.run(**script, max_runtime_minutes=1 / 60)
+
+    assert done.code == 3
+    assert "MaxRuntimeExceeded" in done.text
+
+
+def test_throttling_is_not_noticed(cloud: Cloud, script: dict[str, object]) -> None:
+    write(cloud, "")
+    for operation in ("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "GetLogEvents"):
+        cloud.emulator.inject(operation, "ThrottlingException", times=3)
+
+    done = cloud.run(**script)
+
+    assert done.code == 0, done.text
+    assert "hrottl" not in done.text
+
+
+def test_a_quota_that_is_used_up_meanwhile_says_how_to_ask_for_more(cloud: Cloud, script: dict[str, object]) -> None:
+    write(cloud, "")
+    cloud.emulator.inject(
+        "CreateTrainingJob",
+        "ResourceLimitExceeded",
+        "The account-level service limit 'ml.m5.large for training job usage' is 1 Instances, with current utilization "
+        "of 1 Instances and a request delta of 1 Instances.",
+    )
+
+    done = cloud.run(**script)
+
+    assert done.code == 2
+    assert "Service Quotas" in done.text
+    assert cloud.the_run().info.status == "FAILED"
+
+
+def test_a_broken_hardware_is_told_as_awss_own_trouble(cloud: Cloud, script: dict[str, object]) -> None:
+    write(cloud, "import time; print('working', flush=True); time.sleep(600)")
+    with cloud.start(**script) as running:
+        while not cloud.emulator.jobs() and running.process.poll() is None:
+            pass
+        cloud.emulator.kill_instance(cloud.emulator.jobs()[0], "algo-1")
+
+        assert running.wait(120) == 3
+        assert "AWS's own trouble" in running.text
+
+
+def test_a_script_finds_its_files_its_modules_and_its_requirements(cloud: Cloud, script: dict[str, object]) -> None:
+    (cloud.folder / "rows.csv").write_text("text,label\nfine,1\n")
+    (cloud.folder / "helper_of_mine.py").write_text("ANSWER = 42\n")
+    (cloud.folder / "requirements.txt").write_text("numpy\n")
+    write(
+        cloud,
+        "import helper_of_mine\n"
+        "words = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
+        "assert Path(words['--train_file']).read_text().startswith('text,label'), words\n"
+        "assert helper_of_mine.ANSWER == 42",
+    )
+
+    done = cloud.run(**script, dataset="rows.csv")
+
+    assert done.code == 0, done.text
+    assert cloud.the_run().data.metrics["f1"] == 0.5
+    (request,) = cloud.created()
+    assert {channel["ChannelName"] for channel in request["InputDataConfig"]} == {
+        *("dataset", "job", "code", "sm_drivers"),
+    }

@@ -1,0 +1,248 @@
+"""Ways of spreading one job over processes and instances: they train the same model, stop together and fail together."""
+
+import json
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from transformers import AutoModelForSequenceClassification
+
+from paretune.container import FailureKind, JobFolder, JobReport
+from paretune.spec import JobSpec
+from tests.end_to_end.instances import (
+    copy_checkpoints_to_all,
+    curves,
+    instances_of,
+    make_job,
+    messages,
+    run,
+    running,
+    wait_for_step,
+)
+
+pytestmark = pytest.mark.slow
+
+ENDS_WITHIN_S = 60.0
+EVERY_STEP = {"logging_steps": 1, "eval_steps": 7}
+
+
+def model_without_dropout(model: Path, folder: Path) -> Path:
+    """Dropout's random numbers would differ from process to process."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop")
+    (folder / "config.json").write_text(json.dumps(config | {name: 0.0 for name in names if name in config}))
+    return folder
+
+
+@pytest.fixture
+def one_process(tiny_model: Path, reviews: Path, tmp_path: Path) -> JobSpec:
+    """Fourteen steps in one process."""
+    return JobSpec(
+        model=str(model_without_dropout(tiny_model, tmp_path / "sober")),
+        dataset=str(reviews),
+        max_seq_length=32,
+        num_train_epochs=2.0,
+        learning_rate=3e-3,
+        global_batch_size=16,
+        precision="fp32",
+        training_arguments=EVERY_STEP,
+    )
+
+
+def on_two_processes(spec: JobSpec, **changes: Any) -> JobSpec:
+    """The same job in two processes, with two micro-batches per step."""
+    return replace(spec, instance_count=2, per_device_train_batch_size=4, **changes)
+
+
+def on_two_instances(spec: JobSpec, **changes: Any) -> JobSpec:
+    """The same job on two instances of two processes, with two micro-batches per step."""
+    cluster = {"instance_type": "ml.m5.large", "processes_per_instance": 2}
+    return replace(spec, instance_count=2, per_device_train_batch_size=2, **cluster, **changes)
+
+
+def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
+    (path,) = folder.model.glob("*.safetensors")
+    return load_file(path)
+
+
+def check_it_is_the_same_training(found: JobFolder, expected: JobFolder) -> None:
+    assert curves(found) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
+    report, wanted = JobReport.read(found.report), JobReport.read(expected.report)
+    for name in ("eval_loss", "f1", "trainable_parameters", "total_parameters"):
+        if name in wanted.metrics:
+            assert report.metrics[name] == pytest.approx(wanted.metrics[name], rel=2e-3), name
+    assert report.confusion_matrix == wanted.confusion_matrix
+    assert report.facts["model_class"] == wanted.facts["model_class"]
+    weights, known = weights_of(found), weights_of(expected)
+    assert {name: item.shape for name, item in weights.items()} == {name: item.shape for name, item in known.items()}
+    for name, item in weights.items():
+        assert item == pytest.approx(known[name], abs=2e-4), name
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_and_two_instances_train_the_model_of_one_process(
+    one_process: JobSpec, tmp_path: Path, strategy: str
+) -> None:
+    alone = make_job(tmp_path / "alone", one_process)
+    run([alone])
+    report = JobReport.read(alone.report)
+    assert report.metrics["f1"] > 0.9
+    assert report.facts["used_vocabulary_only"]  # the table is put back whole
+
+    together = make_job(tmp_path / "together", on_two_processes(one_process, strategy=strategy))
+    run([together], environment={"GLOO_SOCKET_IFNAME": "lo"})
+    check_it_is_the_same_training(together, alone)
+    first, second = instances_of(make_job(tmp_path / "far", on_two_instances(one_process, strategy=strategy)), 2)
+    run([first, second])
+    check_it_is_the_same_training(first, alone)
+
+    loaded = AutoModelForSequenceClassification.from_pretrained(first.model)
+    assert type(loaded).__name__ == "BertForSequenceClassification"
+    assert loaded.config.architectures == ["BertForSequenceClassification"]
+    assert not second.report.exists()
+    assert [path.name for path in second.checkpoints.iterdir()] == ["finished"]
+
+
+@pytest.mark.parametrize("changes", [{"fine_tuning": "lora"}, {"fine_tuning": "head"}, {"task": "causal-lm"}], ids=str)
+def test_sharding_goes_with_adapters_frozen_encoders_and_language_models(
+    one_process: JobSpec, tiny_causal_model: Path, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    if "task" in changes:
+        changes["model"] = str(model_without_dropout(tiny_causal_model, tmp_path / "sober-causal"))
+    alone = make_job(tmp_path / "alone", replace(one_process, **changes))
+    sharded = make_job(tmp_path / "sharded", on_two_processes(one_process, strategy="fsdp", **changes))
+
+    run([alone])
+    run([sharded], environment={"GLOO_SOCKET_IFNAME": "lo"})
+
+    check_it_is_the_same_training(sharded, alone)
+
+
+def test_each_process_holds_its_share_of_weights_and_optimiser_state(one_process: JobSpec, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", on_two_processes(one_process, strategy="fsdp"))
+    weigh = tmp_path / "sitecustomize.py"
+    weigh.write_text(WEIGH)
+
+    run([job], environment={"PYTHONPATH": f"{tmp_path}:{sys.path[0]}", "GLOO_SOCKET_IFNAME": "lo"})
+
+    held = [json.loads((tmp_path / f"held-{rank}.json").read_text()) for rank in range(2)]
+    whole = held[0]["whole"]
+    assert held[0]["kinds"] == held[1]["kinds"] == ["DTensor"]
+    for name, size in (("weights", whole), ("moments", 2 * whole)):  # Adam has two
+        shares = [each[name] for each in held]
+        assert sum(shares) == size
+        assert max(shares) < 0.6 * size
+
+
+WEIGH = '''
+"""Weighs what a process holds when its training is over."""
+import json, os, sys
+from pathlib import Path
+
+if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv):
+    import paretune.training.loop as loop
+
+    finish = loop._finish
+
+    def weigh_and_finish(parts, *arguments, **options):
+        items = list(parts.trainer.model.parameters())
+        states = [entry[name] for entry in parts.trainer.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+        held = {
+            "kinds": sorted({type(item.data).__name__ for item in items}),
+            "whole": sum(item.numel() for item in items),
+            "weights": sum(item.to_local().numel() for item in items),
+            "moments": sum(item.to_local().numel() for item in states),
+        }
+        Path(__file__).with_name(f"held-{os.environ['RANK']}.json").write_text(json.dumps(held))
+        return finish(parts, *arguments, **options)
+
+    loop._finish = weigh_and_finish
+'''
+
+
+@pytest.fixture
+def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
+    """A training of 210 steps on two instances, with dropout, so that its random numbers must go on too."""
+    arguments = {"logging_steps": 1, "eval_strategy": "no"}
+    return on_two_instances(
+        replace(one_process, model=str(tiny_model), num_train_epochs=30.0), training_arguments=arguments
+    )
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(
+    long_job: JobSpec, tmp_path: Path, strategy: str
+) -> None:
+    job = make_job(tmp_path / "job", replace(long_job, strategy=strategy))
+    undisturbed = instances_of(job, 2)
+    run(undisturbed)
+    expected = curves(undisturbed[0])
+    job.root.rename(tmp_path / "stopped")
+    stopped = instances_of(JobFolder(tmp_path / "stopped"), 2)
+
+    with running(stopped) as (first, second):
+        wait_for_step(stopped[0], 30)
+        second.send_signal(signal.SIGTERM)
+        time.sleep(0.5)  # the signals of an interruption do not arrive together
+        first.send_signal(signal.SIGTERM)
+        assert [first.wait(ENDS_WITHIN_S), second.wait(ENDS_WITHIN_S)] == [0, 0], stopped[0].log.read_text()[-3000:]
+
+    assert all(folder.stopped.exists() and not folder.failure.exists() for folder in stopped)
+    (told,) = messages(stopped[0])
+    copy_checkpoints_to_all(stopped)
+    run(stopped)
+    assert messages(stopped[0])[1] == f"continuing from checkpoint-{told.split()[3].rstrip(',')}"
+    assert curves(stopped[0]) == expected
+
+
+def test_a_half_copied_checkpoint_is_passed_over_for_the_one_before(long_job: JobSpec, tmp_path: Path) -> None:
+    folders = instances_of(make_job(tmp_path / "job", long_job), 2)
+    with running(folders) as (first, second):
+        wait_for_step(folders[0], 25)
+        first.send_signal(signal.SIGTERM)
+        assert [first.wait(ENDS_WITHIN_S), second.wait(ENDS_WITHIN_S)] == [0, 0]
+    copy_checkpoints_to_all(folders)
+    whole = sorted(folders[0].checkpoints.glob("checkpoint-*/complete.json"), key=lambda path: path.stat().st_mtime)
+    older, newest = (path.parent.name for path in whole)
+    (folders[1].checkpoints / newest / "model.safetensors").unlink()  # it was not in S3 yet when that instance started
+
+    with running(folders) as processes:
+        wait_for_step(folders[0], 35)
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(ENDS_WITHIN_S) for process in processes] == [0, 0]
+
+    assert f"continuing from {older}" in messages(folders[0])
+
+
+def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
+    long_job: JobSpec, tmp_path: Path
+) -> None:
+    folders = instances_of(make_job(tmp_path / "job", long_job), 2)
+    with running(folders) as (first, second):
+        wait_for_step(folders[0], 5)
+        signal_group(second.pid)
+
+        assert first.wait(ENDS_WITHIN_S) == 1
+    found = folders[0].read_failure()
+    assert found is not None
+    assert found[0] is FailureKind.ERROR
+    assert "another process of the job has gone, which is the cause" in found[1]
+    assert not folders[0].report.exists()
+
+
+def signal_group(leader: int) -> None:
+    """An instance that is switched off takes all its processes with it."""
+    import psutil
+
+    processes = [psutil.Process(leader), *psutil.Process(leader).children(recursive=True)]
+    for process in processes:
+        process.kill()
