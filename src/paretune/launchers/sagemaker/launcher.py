@@ -239,7 +239,8 @@ def _without_account(spec: JobSpec) -> JobSpec:
 
 
 def _smp(spec: JobSpec) -> dict[str, Any]:
-    return {there: getattr(spec, here) for here, there in _SMP.items() if getattr(spec, here) not in (None, False)}
+    given = {there: getattr(spec, here) for here, there in _SMP.items()}
+    return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
 def _volume_gib(inputs: JobInputs) -> int:

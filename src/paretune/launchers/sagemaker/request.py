@@ -27,6 +27,8 @@ from paretune.launchers.sagemaker.staging import Staging
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
 _SPOT_WAIT_MINUTES = 60.0
+_LONGEST_WAIT_S = 28 * 24 * 3600
+"""AWS, StoppingCondition: a job may take 28 days at most."""
 _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
 
 
@@ -157,7 +159,8 @@ def _compute(order: Order, configs: Any) -> Any:
 
 def _longest_wait(order: Order) -> int:
     minutes = order.cluster.max_wait_minutes
-    return max(int(order.max_seconds), int(minutes * 60 if minutes else order.max_seconds + _SPOT_WAIT_MINUTES * 60))
+    wait = minutes * 60 if minutes else min(_LONGEST_WAIT_S, order.max_seconds + _SPOT_WAIT_MINUTES * 60)
+    return max(int(order.max_seconds), int(wait))
 
 
 def network_environment(cluster: Cluster) -> dict[str, str]:

@@ -1,0 +1,355 @@
+"""AWS in memory: the services that the launcher talks to, each call checked against the API model and noted.
+
+What a service does here is what its documentation says and no more than the launcher uses. Errors are queued with
+`Aws.refuse`; time passes on `FakeClock` only.
+"""
+
+import datetime
+import io
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+from botocore.exceptions import ClientError
+from botocore.validate import ParamValidator
+
+from paretune.launchers.sagemaker.logs import GROUP
+
+ACCOUNT = "123456789012"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
+BUCKET = "models"
+EPOCH = 1_800_000_000.0
+
+
+class FakeClock:
+    """A clock that only moves when it is told to, or slept on."""
+
+    def __init__(self) -> None:
+        self.time = EPOCH
+        self.skew = 0.0
+
+    def now(self) -> float:
+        return self.time + self.skew
+
+    def monotonic(self) -> float:
+        return self.time - EPOCH
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request."""
+
+    service: str
+    operation: str
+    parameters: dict[str, Any]
+
+
+def error(code: str, message: str = "", status: int = 400, **metadata: Any) -> ClientError:
+    """What boto raises for an answer with an error code."""
+    answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status, **metadata}}
+    return ClientError(answer, "Operation")
+
+
+@cache
+def _model(service: str) -> Any:
+    return botocore.session.get_session().get_service_model(service)
+
+
+class Client:
+    """Stands for a boto client."""
+
+    def __init__(self, aws: "Aws", name: str, service: Any) -> None:
+        self._aws = aws
+        self._name = name
+        self._service = service
+        self.meta = type("Meta", (), {"region_name": aws.region})()
+
+    def __getattr__(self, method: str) -> Any:
+        def call(**parameters: Any) -> Any:
+            operation = "".join(part.capitalize() for part in method.split("_"))
+            shape = _model(self._name).operation_model(operation).input_shape
+            faults = ParamValidator().validate(parameters, shape)
+            assert not faults.has_errors(), faults.generate_report()
+            return self._answer(operation, parameters, getattr(self._service, method))
+
+        return call
+
+    def upload_file(self, path: str, bucket: str, key: str, ExtraArgs: Any = None) -> None:  # noqa: N803  # boto's name
+        parameters = {"Bucket": bucket, "Key": key, **(ExtraArgs or {})}
+        body = Path(path).read_bytes()
+        self._answer("PutObject", parameters, lambda **known: self._service.put_object(Body=body, **known))
+
+    def get_paginator(self, method: str) -> "Paginator":
+        return Paginator(self, method)
+
+    def _answer(self, operation: str, parameters: dict[str, Any], carry_out: Any) -> Any:
+        self._aws.calls.append(Call(self._name, operation, parameters))
+        self._aws.meet(operation)
+        return carry_out(**parameters)
+
+
+class Paginator:
+    """Stands for boto's; follows either kind of token."""
+
+    def __init__(self, client: Client, method: str) -> None:
+        self._call = getattr(client, method)
+
+    def paginate(self, PaginationConfig: Any = None, **parameters: Any) -> Iterator[dict[str, Any]]:  # noqa: N803
+        while True:
+            page = self._call(**parameters)
+            yield page
+            tokens = [("NextToken", "NextToken"), ("NextContinuationToken", "ContinuationToken")]
+            more = {there: page[here] for here, there in tokens if page.get(here)}
+            if not more:
+                return
+            parameters |= more
+
+
+class Aws:
+    """An AWS account in one region."""
+
+    def __init__(self, clock: FakeClock, region: str = "us-east-1") -> None:
+        self.clock = clock
+        self.region = region
+        self.calls: list[Call] = []
+        self._refusals: dict[str, list[Exception | None]] = {}
+        self.sagemaker = SageMaker(self)
+        self.logs = Logs()
+        self.s3 = S3(self)
+        self.iam = Iam()
+        self.quotas = Quotas()
+        services = {
+            "sagemaker": self.sagemaker,
+            "logs": self.logs,
+            "s3": self.s3,
+            "iam": self.iam,
+            "sts": Sts(),
+            "service-quotas": self.quotas,
+        }
+        self._clients = {name: Client(self, name, service) for name, service in services.items()}
+
+    def client(self, name: str) -> Client:
+        """The client of a service; of one that is not here, any call is an error."""
+        return self._clients.get(name) or Client(self, name, None)
+
+    def refuse(self, operation: str, code: str | Exception, message: str = "", times: int = 1, after: int = 0) -> None:
+        """Let calls of an operation fail: the next ones, or those after the next `after`."""
+        refusal = code if isinstance(code, Exception) else error(code, message)
+        self._refusals.setdefault(operation, []).extend([None] * after + [refusal] * times)
+
+    def meet(self, operation: str) -> None:
+        """Raise what this call has to fail with."""
+        waiting = self._refusals.get(operation)
+        refusal = waiting.pop(0) if waiting else None
+        if refusal is not None:
+            raise refusal
+
+    def count(self, *operations: str) -> int:
+        """How often operations were called; any, if none is named."""
+        return len(self.of(*operations))
+
+    def of(self, *operations: str) -> list[Call]:
+        """Calls of some operations; all, if none is named."""
+        return [call for call in self.calls if not operations or call.operation in operations]
+
+
+class SageMaker:
+    """Training jobs that do what a test says."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.page_size = 100
+
+    def create_training_job(self, **request: Any) -> dict[str, Any]:
+        name = request["TrainingJobName"]
+        if name in self.jobs:
+            raise error("ResourceInUse", "Training job names must be unique within an AWS account and region")
+        self.begin(name, request)
+        return {"TrainingJobArn": self.jobs[name]["TrainingJobArn"]}
+
+    def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
+        if TrainingJobName not in self.jobs:
+            raise error("ValidationException", "Requested resource not found.")
+        job = self.jobs[TrainingJobName]
+        return job | {"SecondaryStatusTransitions": list(job["SecondaryStatusTransitions"])}
+
+    def list_training_jobs(self, **request: Any) -> dict[str, Any]:
+        found = [
+            job
+            for name, job in self.jobs.items()
+            if request.get("NameContains", "") in name and job["LastModifiedTime"] > request["LastModifiedTimeAfter"]
+        ]
+        start = int(request.get("NextToken", "0"))
+        shown = ("TrainingJobName", "CreationTime", "LastModifiedTime", "TrainingJobStatus", "SecondaryStatus")
+        page = [{name: job[name] for name in shown} for job in found[start : start + self.page_size]]
+        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(found) else {}
+        return {"TrainingJobSummaries": page} | more
+
+    def stop_training_job(self, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
+        job = self.jobs.get(TrainingJobName)
+        if job is None or job["TrainingJobStatus"] not in {"InProgress", "Stopping"}:
+            raise error("ValidationException", "The request was rejected because the training job is in status Stopped")
+        self.enter(TrainingJobName, "Stopping", "Stopping")
+        return {}
+
+    def begin(self, name: str, request: dict[str, Any] | None = None) -> None:
+        """A job that has just been created."""
+        now = self._now()
+        self.jobs[name] = {
+            **(request or {}),
+            "TrainingJobName": name,
+            "TrainingJobArn": f"arn:aws:sagemaker:{self._aws.region}:{ACCOUNT}:training-job/{name}",
+            "CreationTime": now,
+            "LastModifiedTime": now,
+            "TrainingJobStatus": "InProgress",
+            "SecondaryStatus": "Starting",
+            "SecondaryStatusTransitions": [{"Status": "Starting", "StartTime": now, "StatusMessage": "Starting"}],
+        }
+
+    def enter(self, name: str, secondary: str, primary: str = "InProgress", **more: Any) -> None:
+        """A job goes on to its next status."""
+        job, now = self.jobs[name], self._now()
+        job |= {"TrainingJobStatus": primary, "SecondaryStatus": secondary, "LastModifiedTime": now, **more}
+        job["SecondaryStatusTransitions"] = [
+            *job["SecondaryStatusTransitions"],
+            {"Status": secondary, "StartTime": now, "StatusMessage": secondary},
+        ]
+        if secondary == "Training":
+            job.setdefault("TrainingStartTime", now)
+
+    def end(self, name: str, primary: str = "Completed", secondary: str = "", **more: Any) -> None:
+        """A job ends."""
+        self.enter(name, secondary or primary, primary, **{"TrainingEndTime": self._now(), **more})
+
+    def _now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self._aws.clock.time, datetime.UTC)
+
+
+@dataclass
+class Logs:
+    """Streams of lines; an empty page may come in the middle, as CloudWatch allows."""
+
+    streams: dict[str, list[str]] = field(default_factory=dict)
+    page_size: int = 10_000
+    gaps: set[tuple[str, int]] = field(default_factory=set)
+    time: Iterator[int] = field(default_factory=itertools.count)
+    stamps: dict[str, list[int]] = field(default_factory=dict)
+
+    def say(self, stream: str, *lines: str) -> None:
+        """Lines of one stream."""
+        self.streams.setdefault(stream, []).extend(lines)
+        self.stamps.setdefault(stream, []).extend(next(self.time) for _ in lines)
+
+    def describe_log_streams(self, **request: Any) -> dict[str, Any]:
+        assert request["logGroupName"] == GROUP
+        found = sorted(name for name in self.streams if name.startswith(request["logStreamNamePrefix"]))
+        start = int(request.get("nextToken", "0"))
+        more = {"nextToken": str(start + 50)} if start + 50 < len(found) else {}
+        return {"logStreams": [{"logStreamName": name} for name in found[start : start + 50]]} | more
+
+    def get_log_events(self, **request: Any) -> dict[str, Any]:
+        stream = request["logStreamName"]
+        if stream not in self.streams:
+            raise error("ResourceNotFoundException", "The specified log stream does not exist.")
+        assert request.get("startFromHead"), "without it, CloudWatch begins at the end"
+        start = int(request.get("nextToken", "f/0").removeprefix("f/"))
+        if (stream, start) in self.gaps:
+            self.gaps.remove((stream, start))
+            return {"events": [], "nextForwardToken": f"f/0{start}"}
+        lines = self.streams[stream][start : start + self.page_size]
+        stamps = self.stamps[stream][start : start + self.page_size]
+        events = [{"timestamp": stamp, "message": line} for stamp, line in zip(stamps, lines, strict=True)]
+        return {"events": events, "nextForwardToken": f"f/{start + len(lines)}"}
+
+
+class S3:
+    """Buckets of one region, with conditional writes."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+        self.buckets = {BUCKET: aws.region}
+        self.objects: dict[str, bytes] = {}
+        self.modified: dict[str, datetime.datetime] = {}
+        self._versions = itertools.count(1)
+        self.etags: dict[str, str] = {}
+
+    def put_object(self, **request: Any) -> dict[str, Any]:
+        key, body = request["Key"], request["Body"]
+        if request.get("IfNoneMatch") == "*" and key in self.objects:
+            raise error("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+        if "IfMatch" in request and request["IfMatch"] != self.etags.get(key):
+            raise error("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+        self.objects[key] = body
+        self.etags[key] = f'"{next(self._versions)}"'
+        self.modified[key] = datetime.datetime.fromtimestamp(self._aws.clock.time, datetime.UTC)
+        return {"ETag": self.etags[key]}
+
+    def get_object(self, **request: Any) -> dict[str, Any]:
+        key = request["Key"]
+        if key not in self.objects:
+            raise error("NoSuchKey", "The specified key does not exist.", 404)
+        return {"Body": io.BytesIO(self.objects[key]), "ETag": self.etags[key], "LastModified": self.modified[key]}
+
+    def head_bucket(self, **request: Any) -> dict[str, Any]:
+        if request["Bucket"] not in self.buckets:
+            raise error("404", "Not Found", 404)
+        region = self.buckets[request["Bucket"]]
+        headers = {"x-amz-bucket-region": region}
+        if region != self._aws.region:
+            raise error("301", "Moved Permanently", 301, HTTPHeaders=headers)
+        return {"BucketRegion": region, "ResponseMetadata": {"HTTPHeaders": headers}}
+
+    def create_bucket(self, **request: Any) -> dict[str, Any]:
+        place = request.get("CreateBucketConfiguration", {}).get("LocationConstraint", "us-east-1")
+        self.buckets[request["Bucket"]] = place
+        return {}
+
+    def list_objects_v2(self, **request: Any) -> dict[str, Any]:
+        found = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
+        start = int(request.get("ContinuationToken", "0"))
+        page = [{"Key": key, "Size": len(self.objects[key])} for key in found[start : start + 1000]]
+        more = {"NextContinuationToken": str(start + 1000)} if start + 1000 < len(found) else {}
+        return {"Contents": page} | more
+
+
+class Sts:
+    """Who asks."""
+
+    arn = f"arn:aws:iam::{ACCOUNT}:user/ada"
+
+    def get_caller_identity(self) -> dict[str, Any]:
+        return {"Account": ACCOUNT, "Arn": Sts.arn, "UserId": "1"}
+
+
+class Iam:
+    """Roles and what an identity may do."""
+
+    decision = "allowed"
+
+    def get_role(self, **request: Any) -> dict[str, Any]:
+        return {"Role": {"Arn": f"arn:aws:iam::{ACCOUNT}:role/service-role/{request['RoleName']}"}}
+
+    def simulate_principal_policy(self, **request: Any) -> dict[str, Any]:
+        return {"EvaluationResults": [{"EvalDecision": self.decision}]}
+
+
+class Quotas:
+    """Quotas by name, in two pages."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def list_service_quotas(self, **request: Any) -> dict[str, Any]:
+        names = sorted(self.values)
+        half = len(names) // 2
+        page = names[half:] if "NextToken" in request else names[:half]
+        quotas = [{"QuotaName": name, "Value": self.values[name], "QuotaCode": f"L-{len(name):04d}"} for name in page]
+        return {"Quotas": quotas} | ({} if "NextToken" in request else {"NextToken": "2"})

@@ -1,0 +1,89 @@
+"""An AWS account in memory, and nothing of this machine's own AWS configuration."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from paretune.cluster import Cluster
+from paretune.container import JobDocument
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.staging import Staging
+from paretune.spec import JobSpec
+from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No credentials, profiles and configuration files but those of the test; every connection is an error."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "SAGEMAKER_", "PARETUNE_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-configuration"))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "no-configuration"))
+
+    def refuse(*address: Any, **_: Any) -> None:
+        raise AssertionError(f"a unit test asks the network: {address}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def aws(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """The account that every boto session leads to."""
+    made = Aws(clock)
+    monkeypatch.setattr(boto3.Session, "client", lambda _session, service, **_: made.client(service))
+    monkeypatch.setattr(boto3.Session, "resource", lambda *_, **__: None)  # the SDK makes one and does not use it
+    return made
+
+
+@pytest.fixture
+def account(aws: Aws) -> Account:
+    return Account(Cluster(role=ROLE, bucket=BUCKET), {})
+
+
+@pytest.fixture
+def staging(aws: Aws) -> Staging:
+    return Staging(aws.client("s3"), BUCKET)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package of two files, for the code that travels."""
+    folder = tmp_path / "package" / "paretune"
+    (folder / "training").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "training" / "__main__.py").write_text("print('trained')\n")
+    return folder
+
+
+@pytest.fixture
+def launcher(aws: Aws, clock: FakeClock, package: Path) -> Iterator[SageMakerLauncher]:
+    yield SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET), clock, {}, package=package)
+
+
+@pytest.fixture
+def order() -> Callable[..., JobDocument]:
+    """Makes the document of a job."""
+
+    def make(run: str = "run1", attempt: int = 1, **changes: Any) -> JobDocument:
+        spec = JobSpec(**{"instance_type": "ml.m5.large", "role": ROLE, "bucket": BUCKET, **changes})
+        return JobDocument(job_name=f"paretune-{run}-{attempt}", spec=spec, plan=spec.plan(), attempt=attempt)
+
+    return make

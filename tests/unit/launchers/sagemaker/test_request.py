@@ -1,0 +1,327 @@
+"""The CreateTrainingJob request, field by field, for each strategy and each setting of the cluster."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from paretune.cluster import Cluster
+from paretune.container import JobDocument, JobInputs
+from paretune.errors import BadInput
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.request import Order, build
+from paretune.launchers.sagemaker.staging import Staging
+from tests.stand_ins.sagemaker.validation import check
+from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
+
+Make = Callable[..., JobDocument]
+Ask = Callable[..., dict[str, Any]]
+
+GPU = "ml.p4d.24xlarge"
+COMMAND = "exec python3 -m paretune.training /opt/ml"
+
+
+@pytest.fixture
+def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
+    """The request that a launcher sends for a specification."""
+
+    def make(**changes: Any) -> dict[str, Any]:
+        document = order(**changes)
+        launcher.submit(document, JobInputs())
+        return aws.of("CreateTrainingJob")[-1].parameters
+
+    return make
+
+
+def drivers(request: Mapping[str, Any], aws: Aws) -> dict[str, Any]:
+    """What the SDK's drivers are told: the JSON files of the channel sm_drivers."""
+    prefix = channels(request)["sm_drivers"].removeprefix(f"s3://{BUCKET}/")
+    names = ("sourcecode.json", "distributed.json")
+    return {name: json.loads(aws.s3.objects[prefix + name]) for name in names}
+
+
+def channels(request: Mapping[str, Any]) -> dict[str, str]:
+    """Name to address."""
+    return {
+        channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"] for channel in request["InputDataConfig"]
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"instance_type": "ml.g5.12xlarge", "instance_count": 2, "strategy": "fsdp"},
+        {"instance_type": GPU, "instance_count": 2, "strategy": "smddp"},
+        {"instance_type": GPU, "strategy": "smp", "tensor_parallel_degree": 2},
+        {"instance_type": GPU, "strategy": "deepspeed"},
+        {"spot": True, "tags": {"team": "search"}, "volume_gib": 77},
+        {"subnets": "subnet-1, subnet-2", "security_group_ids": "sg-1", "kms_key": "alias/mine"},
+        {"keep_alive_minutes": 10.0},
+    ],
+    ids=["default", "fsdp", "smddp", "smp", "deepspeed", "spot", "network", "warm pool"],
+)
+def test_every_request_keeps_the_rules_of_the_api(ask: Ask, changes: dict[str, Any]) -> None:
+    request = ask(**changes)
+
+    shape = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob")
+    faults = ParamValidator().validate(request, shape.input_shape)
+    assert not faults.has_errors(), faults.generate_report()
+    check("CreateTrainingJob", request)  # lengths, patterns and choices too
+    assert len({*channels(request)}) == len(request["InputDataConfig"]) <= 20
+    assert all(name.replace("_", "").isalnum() for name in channels(request))
+
+
+def test_the_default_request_says_all_that_it_should_and_nothing_else(ask: Ask, aws: Aws) -> None:
+    request = ask(num_train_epochs=2.0, max_runtime_minutes=30.5)
+
+    assert set(request) == {
+        "TrainingJobName",
+        "AlgorithmSpecification",
+        "RoleArn",
+        "InputDataConfig",
+        "OutputDataConfig",
+        "ResourceConfig",
+        "StoppingCondition",
+        "CheckpointConfig",
+        "Environment",
+        "Tags",
+        "EnableManagedSpotTraining",
+    }
+    assert request["TrainingJobName"] == "paretune-run1-1"
+    assert request["RoleArn"] == ROLE
+    assert request["EnableManagedSpotTraining"] is False
+    assert request["ResourceConfig"] == {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 30}
+    assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 1830}
+    assert request["OutputDataConfig"] == {"S3OutputPath": f"s3://{BUCKET}/paretune/jobs", "CompressionType": "GZIP"}
+    assert request["CheckpointConfig"]["LocalPath"] == "/opt/ml/checkpoints"
+    assert set(channels(request)) == {"job", "code", "sm_drivers"}
+    assert channels(request)["job"] == f"s3://{BUCKET}/paretune/jobs/paretune-run1-1/job.json"
+    told = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])
+    assert told["spec"]["num_train_epochs"] == "2.0"
+    assert not {"MetricDefinitions"} & set(request["AlgorithmSpecification"])  # numbers come as events
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed"])
+def test_ddp_fsdp_and_deepspeed_leave_spreading_to_the_training_and_differ_in_the_document_alone(
+    ask: Ask, aws: Aws, strategy: str
+) -> None:
+    request = ask(instance_type="ml.g5.12xlarge", instance_count=2, strategy=strategy)
+
+    assert drivers(request, aws)["sourcecode.json"]["command"] == COMMAND
+    assert drivers(request, aws)["distributed.json"] == {}
+    assert "HyperParameters" not in request
+    assert "SM_FRAMEWORK_PARAMS" not in request["Environment"]
+    assert json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]["strategy"] == strategy
+    assert "huggingface-pytorch-training" in request["AlgorithmSpecification"]["TrainingImage"]
+
+
+def test_smddp_is_switched_on_as_transformers_looks_for_it(ask: Ask, aws: Aws) -> None:
+    request = ask(instance_type=GPU, instance_count=2, strategy="smddp")
+
+    assert json.loads(request["Environment"]["SM_FRAMEWORK_PARAMS"]) == {
+        "sagemaker_distributed_dataparallel_enabled": True
+    }
+    assert "smdistributed-modelparallel" in request["AlgorithmSpecification"]["TrainingImage"]
+    assert drivers(request, aws)["sourcecode.json"]["command"] == COMMAND
+
+
+def test_smp_takes_every_degree_under_the_name_that_the_library_knows(ask: Ask, aws: Aws) -> None:
+    request = ask(
+        instance_type=GPU,
+        instance_count=2,
+        strategy="smp",
+        tensor_parallel_degree=4,
+        context_parallel_degree=2,
+        expert_parallel_degree=2,
+        hybrid_shard_degree=2,
+        activation_offloading=True,
+        seed=7,
+    )
+
+    assert json.loads(request["HyperParameters"]["mp_parameters"]) == {
+        "tensor_parallel_degree": 4,
+        "context_parallel_degree": 2,
+        "expert_parallel_degree": 2,
+        "hybrid_shard_degree": 2,
+        "sm_activation_offloading": True,
+        "random_seed": 7,
+    }
+    assert drivers(request, aws)["sourcecode.json"]["command"] == COMMAND
+    assert "'" not in request["HyperParameters"]["mp_parameters"]
+
+
+def test_smp_without_degrees_sends_only_what_was_set(ask: Ask) -> None:
+    request = ask(instance_type=GPU, strategy="smp", hybrid_shard_degree=0)
+
+    assert json.loads(request["HyperParameters"]["mp_parameters"]) == {"hybrid_shard_degree": 0, "random_seed": 42}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wait"),
+    [
+        ({}, 3600 + 3600),
+        ({"max_wait_minutes": 60.0}, 3600),
+        ({"max_wait_minutes": 90.5}, 5430),
+        ({"max_runtime_minutes": 40_320.0}, 28 * 24 * 3600),
+    ],
+)
+def test_spot_waits_as_long_as_was_said_and_never_longer_than_aws_allows(
+    ask: Ask, changes: dict[str, Any], wait: int
+) -> None:
+    request = ask(spot=True, **changes)
+
+    assert request["EnableManagedSpotTraining"] is True
+    assert request["StoppingCondition"]["MaxWaitTimeInSeconds"] == wait
+    assert wait >= request["StoppingCondition"]["MaxRuntimeInSeconds"]
+
+
+def test_a_warm_pool_network_key_volume_and_tags_stand_where_aws_wants_them(ask: Ask, aws: Aws) -> None:
+    request = ask(
+        keep_alive_minutes=7.5,
+        subnets=" subnet-1 ,subnet-2,",
+        security_group_ids="sg-1",
+        kms_key="alias/mine",
+        volume_gib=123,
+        tags={"team": "search"},
+    )
+
+    assert request["ResourceConfig"] == {
+        "InstanceType": "ml.m5.large",
+        "InstanceCount": 1,
+        "VolumeSizeInGB": 123,
+        "KeepAlivePeriodInSeconds": 450,
+        "VolumeKmsKeyId": "alias/mine",
+    }
+    assert request["VpcConfig"] == {"Subnets": ["subnet-1", "subnet-2"], "SecurityGroupIds": ["sg-1"]}
+    assert request["OutputDataConfig"]["KmsKeyId"] == "alias/mine"
+    tags = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+    assert tags.pop("paretune:spec")
+    assert tags == {"team": "search", "paretune:run": "run1"}
+    sent = aws.of("PutObject")
+    assert sent
+    assert {call.parameters["SSEKMSKeyId"] for call in sent} == {"alias/mine"}
+
+
+def test_two_launches_of_the_same_code_send_it_once(ask: Ask, aws: Aws) -> None:
+    first = channels(ask(run="run1"))
+    before = aws.count("PutObject")
+    second = channels(ask(run="run2", learning_rate=1e-3))
+
+    assert {name: first[name] for name in ("code", "sm_drivers")} == {
+        name: second[name] for name in ("code", "sm_drivers")
+    }
+    job, claim = (call.parameters["Key"] for call in aws.of("PutObject")[before:])
+    assert job == "paretune/jobs/paretune-run2-1/job.json"
+    assert claim.endswith(".claim")
+
+
+def test_the_code_says_nothing_of_this_machine(ask: Ask, aws: Aws, tmp_path: Path) -> None:
+    request = ask()
+
+    uploaded = b"".join(aws.s3.objects.values()) + json.dumps(request, default=str).encode()
+    assert str(tmp_path).encode() not in uploaded
+    assert str(Path.home()).encode() + b"/" not in uploaded
+    assert drivers(request, aws)["sourcecode.json"]["source_dir"] == "code.tar.gz"
+
+
+def test_building_asks_aws_nothing_and_prints_nothing(
+    aws: Aws, account: Account, staging: Staging, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    staging.dry = True
+    request = build(plain_order(), account, staging)
+
+    assert request["TrainingJobName"] == "paretune-run1-1"
+    assert aws.calls == []
+    assert capsys.readouterr() == ("", "")
+    assert caplog.records == []
+
+
+def test_a_dry_request_is_the_request_that_is_sent(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
+    shown = launcher.preview(order(), JobInputs())
+    assert aws.s3.objects == {}
+
+    launcher.submit(order(), JobInputs())
+
+    assert shown == aws.of("CreateTrainingJob")[-1].parameters
+
+
+def test_a_value_of_the_environment_that_is_too_long_is_refused_by_name(account: Account, staging: Staging) -> None:
+    order = plain_order(environment={"SHORT": "1", "FIRST": "x" * 513, "SECOND": "x" * 600})
+
+    with pytest.raises(BadInput) as caught:
+        build(order, account, staging)
+
+    assert caught.value.faults == (
+        "FIRST must be at most 512 characters for a job",
+        "SECOND must be at most 512 characters for a job",
+    )
+    assert staging.uploaded == {}
+
+
+def test_building_leaves_the_environment_as_it_was(
+    account: Account, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    staging.dry = True
+    before = dict(os.environ)
+    build(plain_order(), account, staging)
+    assert dict(os.environ) == before
+
+    monkeypatch.setenv("SAGEMAKER_VALIDATE_ROLE", "true")
+    build(plain_order(), account, staging)
+    assert os.environ["SAGEMAKER_VALIDATE_ROLE"] == "true"
+
+
+def test_defaults_in_the_sdk_s_configuration_file_do_not_change_a_request(
+    account: Account, staging: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging.dry = True
+    order = plain_order(environment={"OWN": "1"})
+    plain = build(order, account, staging)
+    configuration = tmp_path / "other.yaml"
+    configuration.write_text(
+        "SchemaVersion: '1.0'\nSageMaker:\n  TrainingJob:\n    RoleArn: arn:aws:iam::123456789012:role/Other\n"
+        "    Environment: {EXTRA: '1'}\n  PythonSDK: {Modules: {Session: {DefaultS3Bucket: other}}}\n"
+    )
+    monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(configuration))
+
+    assert build(order, account, staging) == plain
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "expected"),
+    [
+        ("ml.p4d.24xlarge", {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}),
+        ("ml.p5en.48xlarge", {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}),
+        ("ml.g5.xlarge", {}),
+        ("ml.m5.large", {}),
+    ],
+)
+def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: str, expected: dict[str, str]) -> None:
+    environment = ask(instance_type=instance_type)["Environment"]
+
+    assert {name: text for name, text in environment.items() if name.startswith(("FI_", "RDMAV"))} == expected
+
+
+def plain_order(**changes: Any) -> Order:
+    usual: dict[str, Any] = {
+        "job_name": "paretune-run1-1",
+        "cluster": Cluster(instance_type="ml.m5.large"),
+        "image_uri": "image",
+        "code": {"paretune/__init__.py": ""},
+        "command": "python3 -m paretune.training /opt/ml",
+        "channels": {"job": f"s3://{BUCKET}/job.json"},
+        "environment": {},
+        "checkpoints": f"s3://{BUCKET}/checkpoints/",
+        "max_seconds": 60,
+        "volume_gib": 30,
+        "tags": {},
+    }
+    return Order(**(usual | changes))
