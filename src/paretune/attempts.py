@@ -52,6 +52,7 @@ class Attempts:
         self._without_capacity = 0
         self._waiting_since: float | None = None
         self._not_before = 0.0
+        self._booked = ""  # the last job whose bill has been added
         self._outcome: Outcome | None = None
 
     def begin(self) -> None:
@@ -75,7 +76,7 @@ class Attempts:
         self._take_events()
         if not ended:
             return False
-        self._recording.book(self.job, self._document)
+        self._book(self.job)
         following = self._following(self.job)
         if following is not None:
             self._document = following
@@ -99,7 +100,12 @@ class Attempts:
             self._take_events()
             self._clock.sleep(pause_s)
         self._take_events()
-        self._recording.book(self.job, self._document)
+        self._book(self.job)
+
+    def _book(self, job: Job) -> None:
+        if self._booked != job.name:
+            self._recording.book(job, self._document)
+            self._booked = job.name
 
     def _take_events(self) -> None:
         assert self.job is not None  # the callers have looked
@@ -133,16 +139,19 @@ class Attempts:
         following = self._types[self._without_capacity % len(self._types)]
         if self._waiting_since is None:
             self._waiting_since = self._clock.now() - job.seconds()
+        spec = self._spec.on(following)
+        again = self._next(spec=spec, plan=spec.plan())
+        if again.max_seconds <= 0:
+            return None
         pause = 0.0
-        if self._without_capacity % len(self._types) == 0:
+        round_is_over = self._without_capacity % len(self._types) == 0
+        if round_is_over and self._launcher.attach(again.job_name) is None:  # else a launcher that died has gone on
             waited = self._clock.now() + CAPACITY_PAUSE_S - self._waiting_since
             if waited > self._spec.capacity_wait_minutes * 60:
                 return None
             pause = CAPACITY_PAUSE_S
-        spec = self._spec.on(following)
         self._not_before = self._clock.now() + pause
         self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}")
-        again = self._next(spec=spec, plan=spec.plan())
         self._recording.change_type(again)
         return again
 

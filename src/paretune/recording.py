@@ -61,6 +61,7 @@ class Recording:
         self._facts: Mapping[str, float] = {}
         self._detail = ""
         self._events: list[Event] = []
+        self._retries = 0
 
     def begin(self, inputs: JobInputs | None) -> None:
         """Parameters, tags and what is known of the data alone; None where an earlier launcher has recorded that."""
@@ -121,9 +122,10 @@ class Recording:
     def retry(self, document: JobDocument) -> str:
         """Record that the job runs again with less memory; the sentence that tells the user."""
         plan = document.plan
+        self._retries += 1
         self.run.set_tags(
             {
-                "paretune.out_of_memory_retries": str(document.attempt - 1),
+                "paretune.out_of_memory_retries": str(self._retries),
                 "paretune.used_per_device_train_batch_size": str(plan.per_device_train_batch_size),
                 "paretune.used_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
             }
