@@ -1,0 +1,75 @@
+"""How torchrun is called on each instance."""
+
+from pathlib import Path
+
+import pytest
+from torch.distributed import run
+from torch.distributed.elastic.multiprocessing.api import PContext
+
+from paretune.container import Hosts
+from paretune.spec import JobSpec
+from paretune.training.rendezvous import network_environment, torchrun_words, world_size
+
+ROOT = Path("/opt/ml")
+TWO = JobSpec(instance_type="ml.g5.12xlarge", instance_count=2)
+
+
+def hosts(current: str, *names: str) -> Hosts:
+    return Hosts(names=names or ("algo-1", "algo-2"), current=current, network_interface="eth0")
+
+
+def test_an_instance_starts_its_processes_and_meets_the_others_at_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SM_MASTER_PORT", raising=False)
+    parsed = run.parse_args(torchrun_words(TWO, hosts("algo-2"), ROOT, grace_s=110))
+
+    assert (parsed.nnodes, parsed.node_rank, parsed.nproc_per_node) == ("2", 1, "4")
+    assert (parsed.master_addr, parsed.master_port, parsed.rdzv_backend) == ("algo-1", 7777, "static")
+    assert parsed.max_restarts == 0
+    assert parsed.shutdown_timeout == 110
+    assert (parsed.module, parsed.training_script, parsed.training_script_args) == (
+        True,
+        "paretune.training",
+        ["/opt/ml"],
+    )
+
+
+def test_processes_of_one_machine_meet_on_a_free_port() -> None:
+    parsed = run.parse_args(torchrun_words(JobSpec(instance_count=3), None, ROOT, grace_s=60))
+
+    assert parsed.standalone
+    assert parsed.nproc_per_node == "3"
+
+
+def test_a_torchrun_without_an_argument_for_it_is_patient_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def older() -> object:
+        parser = real()
+        parser.format_help = lambda: "--nnodes"
+        return parser
+
+    real = run.get_args_parser
+    monkeypatch.setattr(run, "get_args_parser", older)
+    monkeypatch.setattr(PContext.close, "__defaults__", (None, 30))  # restores it afterwards
+    words = torchrun_words(TWO, hosts("algo-1"), ROOT, grace_s=110)
+
+    assert not any("shutdown" in word for word in words)
+    assert PContext.close.__defaults__ == (None, 110)
+
+
+@pytest.mark.parametrize(
+    ("spec", "cluster", "processes"),
+    [
+        (JobSpec(), None, 1),
+        (JobSpec(instance_count=2), None, 2),
+        (JobSpec(instance_type="ml.m5.large"), hosts("algo-1", "algo-1"), 1),
+        (TWO, hosts("algo-1"), 8),
+        (JobSpec(instance_type="ml.m5.large", instance_count=2, processes_per_instance=3), hosts("algo-1"), 6),
+    ],
+)
+def test_the_world_is_all_processes_of_all_instances(spec: JobSpec, cluster: Hosts | None, processes: int) -> None:
+    assert world_size(spec, cluster) == processes
+
+
+def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:
+    found = network_environment(hosts("algo-1"), {"NCCL_SOCKET_IFNAME": "ib0"})
+
+    assert found == {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}

@@ -1,0 +1,141 @@
+"""What each strategy asks of the image, the Trainer and the specification; real trainings are in end_to_end."""
+
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
+
+from paretune.errors import BadInput
+from paretune.spec import JobSpec
+from paretune.training import device, strategies
+from paretune.training.sharding import ShardedTrainer, layers_of
+from paretune.training.strategies import Strategy, strategy_faults, strategy_of
+
+GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
+
+
+@pytest.fixture
+def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    return lambda rank: monkeypatch.setenv("RANK", str(rank))
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("smddp", "smdistributed"), ("smp", "torch.sagemaker"), ("deepspeed", "deepspeed")]
+)
+def test_an_image_without_the_library_is_named_with_a_way_out(
+    name: str, package: str, as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_rank(0)
+    monkeypatch.setattr(strategies, "_has", lambda module: False)
+
+    with pytest.raises(BadInput) as error:
+        strategy_of(JobSpec(strategy=name, **GPU)).begin()
+
+    assert f"strategy {name} needs package {package}, which this image lacks" in str(error.value)
+    assert "image_uri" in str(error.value)
+
+
+def test_a_job_of_one_process_has_nobody_to_share_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+
+    assert type(strategy_of(JobSpec(strategy="fsdp"))) is Strategy
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
+    """A module of that name, with its parents."""
+    parts = name.split(".")
+    for length in range(1, len(parts) + 1):
+        path = ".".join(parts[:length])
+        if path not in sys.modules:
+            module = types.ModuleType(path)
+            module.__path__ = []
+            monkeypatch.setitem(sys.modules, path, module)
+    for key, value in contents.items():
+        setattr(sys.modules[name], key, value)
+    monkeypatch.setattr(strategies, "_has", lambda module: module in sys.modules)
+
+
+def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
+    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_rank(3)
+    stand_in(monkeypatch, "smdistributed.dataparallel.torch.torch_smddp")
+    monkeypatch.setenv("SM_FRAMEWORK_PARAMS", '{"sagemaker_distributed_dataparallel_enabled": true}')
+    asked: list[str] = []
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: asked.append(backend))
+    monkeypatch.setattr(device, "has_gpu", lambda: False)
+
+    strategy = strategy_of(JobSpec(strategy="smddp", **GPU))
+    strategy.begin()
+
+    assert asked == ["smddp"]
+    assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
+    assert strategy.data_rank() == 3
+
+
+SMP = {"strategy": "smp", "tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "activation_offloading": True}
+
+
+def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
+    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_rank(5)
+    given: list[Any] = []
+    stand_in(monkeypatch, "torch.sagemaker", init=given.append)
+    monkeypatch.setattr(device, "has_gpu", lambda: False)
+
+    strategy = strategy_of(JobSpec(**SMP, **GPU))
+    strategy.begin()
+
+    expected = {"tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "sm_activation_offloading": True}
+    assert given == [expected | {"random_seed": 42}]
+    assert strategy.data_rank() == 2  # ranks 4 and 5 share their rows
+    assert issubclass(strategy.trainer_class(), ShardedTrainer)
+
+
+def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:
+    as_rank(0)
+    chosen = strategy_of(JobSpec(strategy="deepspeed", **GPU)).training_arguments()["deepspeed"]
+
+    assert chosen["zero_optimization"]["stage"] == 2
+    assert chosen["train_micro_batch_size_per_gpu"] == chosen["gradient_accumulation_steps"] == "auto"
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        (JobSpec(strategy="fsdp", compiler="inductor"), "compiler inductor goes with strategy ddp, got fsdp"),
+        (
+            JobSpec(training_arguments={"fsdp": True}),
+            "training_arguments must not set fsdp: use the parameter strategy",
+        ),
+        (JobSpec(strategy="fsdp", training_arguments={"save_only_model": True}), "must not set save_only_model"),
+    ],
+)
+def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None:
+    (found,) = strategy_faults(spec)
+
+    assert fault in found
+
+
+def test_what_a_strategy_can_do_is_not_refused(tmp_path: Path) -> None:
+    for spec in (
+        JobSpec(compiler="inductor"),
+        JobSpec(strategy="fsdp", fine_tuning="lora"),
+        JobSpec(strategy="deepspeed", training_arguments={"deepspeed": {"zero_optimization": {"stage": 3}}}, **GPU),
+    ):
+        assert strategy_faults(spec) == []
+
+
+def test_layers_are_the_repeated_parts() -> None:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 10}
+    bert = BertForSequenceClassification(BertConfig(num_hidden_layers=3, **sizes))
+    gpt = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=10))
+
+    assert layers_of(bert) == list(bert.bert.encoder.layer)
+    assert layers_of(gpt) == list(gpt.transformer.h)
