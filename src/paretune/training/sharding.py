@@ -139,7 +139,7 @@ class ShardedTrainer(LengthGroupedTrainer):
     def _load_state(self, checkpoint: str) -> None:
         state = self._read(checkpoint, _STATE) or {"model": {}, "optimizer": {}}
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
-        # One after the other: `set_state_dict` takes the empty mappings of all but the first process for no model at all.
+        # Not `set_state_dict`: it takes the empty mappings of all but the first process for no model at all.
         set_model_state_dict(self.model, state["model"], options=options)
         set_optimizer_state_dict(self.model, self._bare_optimizer(), state["optimizer"], options=options)
 

@@ -71,3 +71,35 @@ def test_a_real_allocation_that_is_too_large_is_lack_of_memory() -> None:
         torch.empty(2**58, dtype=torch.uint8)
 
     assert device.is_out_of_memory(failed.value)
+
+
+def test_a_gpu_instance_without_a_visible_gpu_is_told_and_still_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "has_gpu", lambda: False)
+
+    (told,) = device.machine_warnings(JobSpec(instance_type="ml.g5.12xlarge"))
+
+    assert "ml.g5.12xlarge has 4 x NVIDIA A10G, but PyTorch" in told
+    assert "training on the CPU" in told
+    assert device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge")) == []
+    assert device.machine_warnings(JobSpec(instance_type="ml.m5.large")) == []
+    assert device.machine_warnings(JobSpec()) == []
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "precision", "fault"),
+    [
+        ("ml.g4dn.xlarge", "bf16", "ml.g4dn.xlarge has NVIDIA T4"),
+        ("ml.p3.2xlarge", "bf16", "ml.p3.2xlarge has NVIDIA V100"),
+        ("ml.m5.large", "fp16", "precision fp16 needs a GPU, ml.m5.large has none"),
+        ("ml.g5.xlarge", "bf16", None),
+        ("ml.g4dn.xlarge", "fp16", None),
+        ("ml.m5.large", "bf16", None),
+    ],
+)
+def test_a_sagemaker_job_is_checked_against_its_instances_and_not_this_machine(
+    instance_type: str, precision: str, fault: str | None
+) -> None:
+    found = device.device_faults(JobSpec(instance_type=instance_type, precision=precision, instance_count=64))
+
+    assert len(found) == (0 if fault is None else 1)
+    assert fault is None or fault in found[0]

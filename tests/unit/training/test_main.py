@@ -1,0 +1,90 @@
+"""What a failure is called, and how the first process of a container ends."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from paretune.container import FailureKind, JobDocument, JobFolder, write_json
+from paretune.errors import BadInput
+from paretune.spec import JobSpec
+from paretune.training import __main__ as room
+from paretune.training import device, lifeline
+from paretune.training.lifeline import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (BadInput(["seed must be at least 0"]), FailureKind.BAD_INPUT, "seed must be at least 0"),
+        (ModuleNotFoundError("No module named 'peft'", name="peft"), FailureKind.BAD_INPUT, "package peft is missing"),
+        (ModuleNotFoundError("No module", name="sklearn.metrics"), FailureKind.BAD_INPUT, "package sklearn is missing"),
+        (MemoryError(), FailureKind.OUT_OF_MEMORY, "MemoryError"),
+        (OSError(28, "No space left on device"), FailureKind.DISK_FULL, "the disk is full"),
+        (
+            RuntimeError("[pair.cc:553] Connection closed by peer [10.0.0.2]:56753"),
+            FailureKind.ERROR,
+            "another process of the job has gone, which is the cause: [pair.cc:553] Connection closed by peer",
+        ),
+        (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
+    ],
+)
+def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: FailureKind, words: str) -> None:
+    found, sentence = room._classify(error)
+
+    assert found is kind
+    assert words in sentence
+
+
+def test_more_processes_than_gpus_are_refused_on_the_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = JobSpec(instance_type="ml.g5.xlarge", processes_per_instance=2)
+    folder = JobFolder(tmp_path)
+    folder.make()
+    write_json(folder.document, JobDocument(job_name="job", spec=spec, plan=spec.plan()).as_json())
+    hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
+    write_json(folder.resource_config, hosts)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(device, "has_gpu", lambda: True)
+    monkeypatch.setattr(device.torch.cuda, "device_count", lambda: 1)
+
+    assert room.main(folder) == 1
+
+    found = folder.read_failure()
+    assert found is not None
+    assert found[0] is FailureKind.BAD_INPUT
+    assert "processes_per_instance must be at most 1" in found[1]
+
+
+def test_a_container_is_given_less_time_than_sagemaker_gives_it() -> None:
+    assert GRACE_S < SAGEMAKER_GRACE_S < 120
+
+
+def test_the_first_process_of_a_container_obeys_sigterm_and_has_no_parent_to_lose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handlers: dict[int, object] = {}
+    monkeypatch.delenv("PARETUNE_STARTER", raising=False)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(os, "getppid", lambda: 0)
+    monkeypatch.setattr(signal, "getsignal", lambda _number: signal.SIG_DFL)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    waits: list[float] = []
+
+    class Enough(Exception):
+        """The watch has looked often enough."""
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise Enough
+
+    monkeypatch.setattr(lifeline.time, "sleep", sleep)
+    monkeypatch.setattr(lifeline.threading.Thread, "start", lambda _self: None)
+    watch = Lifeline()
+    watch.watch_parent()
+    with pytest.raises(Enough):
+        watch._watch()
+
+    assert list(handlers) == [signal.SIGTERM]
+    assert waits == [1, 1, 1]
