@@ -106,14 +106,19 @@ class Account:
         if not role:
             caller = self.identity["Arn"]
             if ":assumed-role/" in caller and "SageMaker" in caller:  # a notebook's own execution role
-                name = caller.split("/")[1]
-                return str(self.client("iam").get_role(RoleName=name)["Role"]["Arn"])
+                return self._arn_of(caller.split("/")[1])
             raise BadInput(
                 ["role must be set: an IAM role that SageMaker may assume, by name or ARN; the README shows its policy"]
             )
         if role.startswith("arn:"):
             return role
         return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{role}"
+
+    def _arn_of(self, role: str) -> str:
+        try:
+            return str(self.client("iam").get_role(RoleName=role)["Role"]["Arn"])
+        except AWS_ERRORS as error:
+            raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
 
     @property
     def bucket(self) -> str:
@@ -137,4 +142,8 @@ class Account:
             if code(error) not in {"404", "NoSuchBucket"}:
                 raise LaunchRefused(explain(error, f"use the bucket {self.bucket}")) from error
             place = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
-            s3.create_bucket(Bucket=self.bucket, **({"CreateBucketConfiguration": place} if place else {}))
+            try:
+                s3.create_bucket(Bucket=self.bucket, **({"CreateBucketConfiguration": place} if place else {}))
+            except AWS_ERRORS as refused:
+                if code(refused) != "BucketAlreadyOwnedByYou":
+                    raise LaunchRefused(explain(refused, f"create the bucket {self.bucket}; set bucket")) from refused

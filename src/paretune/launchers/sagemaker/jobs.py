@@ -1,17 +1,18 @@
 """One SageMaker training job as a `Job`."""
 
-import io
 import tarfile
+import zlib
 from collections.abc import Mapping
 from heapq import merge
-from typing import Any
+from typing import Any, BinaryIO
 
 from paretune.clock import Clock
 from paretune.container import Event, FailureKind, JobReport
+from paretune.errors import LostSight
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.logs import GROUP, read_event
-from paretune.launchers.sagemaker.polling import Poller
+from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, classify, code, explain, is_passing
 
@@ -21,8 +22,9 @@ _STATES = {
     "Completed": JobState.COMPLETED,
     "Failed": JobState.FAILED,
     "Stopped": JobState.STOPPED,
-    "Deleting": JobState.STOPPED,
 }
+_GONE = {"Deleting", DELETED}
+_WANTED = ("report.json", "events.jsonl")  # of the results; the rest stays in S3
 _LIMITS = {
     "MaxRuntimeExceeded": "MaxRuntimeExceeded: it ran longer than max_runtime_minutes",
     "MaxWaitTimeExceeded": "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes",
@@ -58,18 +60,25 @@ class SageMakerJob(Job):
         self._watched = poller.watch(name, description)
         self._created = clock.now()
         self._asked_to_stop = False
+        self._must_stop_again = False
         self._told: set[str] = set()  # lines of events, for they come from the log and from the results
         self._read = 0  # events of the log; the reader belongs to all who look at this job
         self._transitions = 0
-        self._results: dict[str, bytes] | None = None
+        self._results: Mapping[str, bytes] | None = None
 
     def state(self) -> JobState:
         """The state as SageMaker last said, asked again if the rate of calls allows."""
         if not self._watched.has_ended:
             self._poller.look()
-        state = _STATES[self._description.get("TrainingJobStatus", "InProgress")]
-        if state is JobState.COMPLETED and self._report_text() is None:
-            return JobState.FAILED
+        if self._must_stop_again and not self._watched.has_ended:
+            self._ask_to_stop()
+        status = self._description.get("TrainingJobStatus", "InProgress")
+        if status in {"Completed", *_GONE}:
+            results = self._fetch()
+            if results is None:  # S3 does not answer just now, and what it has says how the job ended
+                return JobState.RUNNING
+            return JobState.COMPLETED if "report.json" in results else JobState.FAILED
+        state = _STATES.get(status, JobState.RUNNING)
         if state is JobState.RUNNING and self._asked_to_stop:
             return JobState.STOPPING
         return state
@@ -85,7 +94,7 @@ class SageMakerJob(Job):
         told = self._watched.log.events[self._read :]
         self._read += len(told)
         if self._watched.has_ended:
-            lines = self._fetch().get("events.jsonl", b"").decode(errors="replace").splitlines()
+            lines = (self._fetch() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
             told += [event for event in map(read_event, lines) if event is not None]
         fresh = []
         for event in merge(self._status_events(), told, key=lambda event: event.time):
@@ -99,24 +108,23 @@ class SageMakerJob(Job):
         if self._watched.has_ended:
             return
         self._asked_to_stop = True
-        try:
-            self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
-        except AWS_ERRORS as error:
-            if code(error) != "ValidationException":  # it has ended meanwhile, or stops already
-                raise
-        self._watched.changed = True
+        self._ask_to_stop()
 
     def report(self) -> JobReport | None:
         """The report from the job's results in S3."""
-        text = self._report_text() if self.state() is JobState.COMPLETED else None
-        return JobReport.from_json(text) if text is not None else None
+        if self.state() is not JobState.COMPLETED:
+            return None
+        return JobReport.from_json((self._fetch() or {})["report.json"].decode())
 
     def failure(self) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
         state = self.state()
         if state is JobState.FAILED:
-            if self._description.get("TrainingJobStatus") == "Completed":
+            status = self._description.get("TrainingJobStatus")
+            if status == "Completed":
                 return FailureKind.ERROR, "it ended without a report.json in its results"
+            if status in _GONE:
+                return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             return classify(str(self._description.get("FailureReason", "")))
         if state is JobState.STOPPED and self.detail() in _LIMITS:
             return FailureKind.ERROR, _LIMITS[self.detail()]
@@ -126,17 +134,15 @@ class SageMakerJob(Job):
         """Seconds from the job's creation to its end, or to now; waiting for instances included."""
         created = self._description.get("CreationTime")
         begin = created.timestamp() if created else self._created
-        ended = self._description.get("TrainingEndTime") or self._description.get("LastModifiedTime")
-        end = ended.timestamp() if ended and self._watched.has_ended else self._clock.now()
-        return max(0.0, float(end - begin))
+        return max(0.0, self._end() - begin)
 
     def billable_seconds(self) -> float:
-        """BillableTimeInSeconds; before the end, the time since the instances were there."""
+        """BillableTimeInSeconds; where AWS does not say it (yet), the time since the instances were there."""
         billed = self._description.get("BillableTimeInSeconds")
-        if billed is not None or self._watched.has_ended:
-            return float(billed or 0)
+        if billed is not None:
+            return float(billed)
         started = self._description.get("TrainingStartTime")
-        return max(0.0, self._clock.now() - started.timestamp()) if started else 0.0
+        return max(0.0, self._end() - started.timestamp()) if started else 0.0
 
     def facts(self) -> dict[str, str]:
         """Where the job is in AWS, and what spot and warm pool made of its bill."""
@@ -180,25 +186,37 @@ class SageMakerJob(Job):
             if entry.get("StartTime")
         ]
 
-    def _report_text(self) -> str | None:
-        raw = self._fetch().get("report.json")
-        return raw.decode() if raw is not None else None
+    def _end(self) -> float:
+        """When the job ended; now, while it has not."""
+        ended = self._description.get("TrainingEndTime") or self._description.get("LastModifiedTime")
+        return float(ended.timestamp()) if ended and self._watched.has_ended else self._clock.now()
 
-    def _fetch(self) -> Mapping[str, bytes]:
-        """Files of the job's results, fetched once; empty while there are none."""
-        if self._results is not None:
-            return self._results
-        if not self._watched.has_ended:
-            return {}
+    def _ask_to_stop(self) -> None:
+        self._must_stop_again = False
         try:
-            packed = self._staging.read(self._key("output.tar.gz"))
+            self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
-            if is_passing(error):
-                return {}
-            from paretune.errors import LaunchRefused
+            self._must_stop_again = is_passing(error)
+            if not is_passing(error) and code(error) != "ValidationException":  # has ended meanwhile, or stops already
+                raise LostSight(
+                    f"{explain(error, f'stop {self.name}')}\nit may still be running: "
+                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"
+                ) from error
+        self._watched.changed = True
 
-            raise LaunchRefused(explain(error, f"read the results of {self.name}")) from error
-        self._results = _unpack(packed) if packed is not None else {}
+    def _fetch(self) -> Mapping[str, bytes] | None:
+        """What is wanted of an ended job's results, fetched once; None when S3 does not answer just now."""
+        if self._results is None:
+            try:
+                packed = self._staging.open(self._key("output.tar.gz"))
+                self._results = _unpack(packed) if packed is not None else {}
+            except AWS_ERRORS as error:
+                if is_passing(error):
+                    return None
+                raise LostSight(
+                    f"{explain(error, f'read the results of {self.name}')}\nit has ended; sign in again, then "
+                    "`mlflow run . -e sync`"
+                ) from error
         return self._results
 
     def _key(self, name: str) -> str:
@@ -210,11 +228,16 @@ def _sentence(transition: Mapping[str, Any]) -> str:
     return f"{status}: {said}" if said and said != status else str(status)
 
 
-def _unpack(packed: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
-        files = {}
-        for entry in archive.getmembers():
-            file = archive.extractfile(entry) if entry.isfile() else None
-            if file is not None:
-                files[entry.name.removeprefix("./")] = file.read()
-        return files
+def _unpack(packed: BinaryIO) -> dict[str, bytes]:
+    """The files that are wanted; none of an archive that is damaged."""
+    files: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=packed, mode="r|gz") as archive:
+            for entry in archive:
+                name = entry.name.removeprefix("./")
+                file = archive.extractfile(entry) if entry.isfile() and name in _WANTED else None
+                if file is not None:
+                    files[name] = file.read()
+    except (tarfile.TarError, EOFError, zlib.error):
+        return {}
+    return files

@@ -13,7 +13,7 @@ from paretune.catalog import Price
 from paretune.clock import Clock
 from paretune.cluster import Cluster
 from paretune.container import JobDocument, JobInputs
-from paretune.errors import BadInput, LaunchRefused
+from paretune.errors import BadInput, LaunchRefused, LostSight
 from paretune.launchers.base import Launcher
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -21,13 +21,14 @@ from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import Order, build, network_environment
-from paretune.launchers.sagemaker.staging import Staging
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+from paretune.launchers.sagemaker.staging import Claim, Staging
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain, is_missing, is_passing
 from paretune.spec import JobSpec
 
 _CODE = "/opt/ml/input/data/code"
 _GIB = 2**30
 _SMALLEST_VOLUME_GIB = 30
+_CREATED_WITHIN_S = 600.0  # between a claim and its job lies the upload of the code, seconds
 _SMP = {  # parameter to what SMP v2 calls it
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
@@ -89,12 +90,7 @@ class SageMakerLauncher(Launcher):
         try:
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:
-            if code(error) != "ResourceInUse":
-                raise LaunchRefused(explain(error, "create the training job")) from error
-            adopted = self.attach(document.job_name)
-            if adopted is None:
-                raise LaunchRefused(f"a training job named {document.job_name} is just being deleted") from error
-            return adopted
+            return self._after(error, document.job_name)
         return self._job(document.job_name, staging)
 
     def attach(self, job_name: str) -> SageMakerJob | None:
@@ -102,7 +98,7 @@ class SageMakerLauncher(Launcher):
         try:
             description = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
         except AWS_ERRORS as error:
-            if code(error) in {"ValidationException", "ResourceNotFound"}:
+            if is_missing(error):
                 return None
             raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
         return self._job(job_name, self._staging(None), description)
@@ -121,6 +117,25 @@ class SageMakerLauncher(Launcher):
     def is_direct(self) -> bool:
         """Whether jobs write to MLflow themselves: to a SageMaker managed tracking server or app."""
         return self._tracking_uri.startswith("arn:")
+
+    def _after(self, error: Exception, job_name: str) -> SageMakerJob:
+        """The job that is there although CreateTrainingJob failed: an earlier one, or one whose answer was lost.
+
+        Raises:
+            LaunchRefused: there is none.
+            LostSight: AWS does not even tell whether there is one.
+        """
+        if code(error) != "ResourceInUse" and not is_passing(error):
+            raise LaunchRefused(explain(error, "create the training job")) from error
+        try:
+            found = self.attach(job_name)
+        except LaunchRefused as unknown:
+            raise LostSight(f"{unknown}\n{job_name} may have been created: `mlflow run . -e sync` finds it") from error
+        if found is not None:
+            return found
+        if code(error) == "ResourceInUse":
+            raise LaunchRefused(f"a training job named {job_name} is just being deleted") from error
+        raise LaunchRefused(explain(error, "create the training job")) from error
 
     def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
         return SageMakerJob(name, self.account, staging, self._poller, self._clock, description)
@@ -211,19 +226,22 @@ class SageMakerLauncher(Launcher):
         """
         data = inputs.dataset.key[:12] if inputs.dataset else "script"
         place = f"{PREFIX}/checkpoints/{document.spec.spec_hash()}-{data}"
-        run = _run_id(document.job_name)
-        owner = staging.claim(f"{place}.claim", document.job_name)
-        if _run_id(owner) != run and self._is_running(owner):
+        run, name = _run_id(document.job_name), f"{place}.claim"
+        if staging.dry:
+            return staging.uri(f"{place}/")
+        former = staging.claim(name)
+        if former is not None and _run_id(former.owner) != run and self._is_alive(former):
             return staging.uri(f"{PREFIX}/checkpoints/{run}/")
-        if owner != document.job_name:
-            staging.text(f"{place}.claim", document.job_name)
-        return staging.uri(f"{place}/")
+        if (former is not None and former.owner == document.job_name) or staging.take(name, document.job_name, former):
+            return staging.uri(f"{place}/")
+        return staging.uri(f"{PREFIX}/checkpoints/{run}/")
 
-    def _is_running(self, job_name: str) -> bool:
+    def _is_alive(self, claim: Claim) -> bool:
+        """Whether the job that has claimed a place runs, or may just be about to be created."""
         try:
-            found = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
-        except AWS_ERRORS:
-            return False
+            found = self.account.client("sagemaker").describe_training_job(TrainingJobName=claim.owner)
+        except AWS_ERRORS as error:
+            return not is_missing(error) or self._clock.now() - claim.since < _CREATED_WITHIN_S
         return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
 
 

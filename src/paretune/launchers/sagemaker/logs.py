@@ -7,11 +7,11 @@ the first process writes, on the first instance; everything else is log.
 import json
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paretune.container import Event
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain, is_denied
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 _EVENT = '{"time"'
@@ -28,6 +28,7 @@ class LogReader:
 
     Attributes:
         events: what the job has told so far, in its order.
+        unreadable: why this identity may not read logs; empty when it may.
     """
 
     def __init__(self, client: Any, job_name: str) -> None:
@@ -38,18 +39,20 @@ class LogReader:
         self._last_time: dict[str, int] = {}
         self._exhausted: set[str] = set()
         self.events: list[Event] = []
+        self.unreadable = ""
 
-    def find_streams(self) -> None:
-        """Look for streams that have come since; one call."""
-        try:
-            page = self._client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{self._job_name}/")
-        except AWS_ERRORS as error:
-            if code(error) == "ResourceNotFoundException":  # nobody has ever trained in this account and region
+    def find_streams(self, *, all_pages: bool = False) -> None:
+        """Look for streams that have come since; one call, which shows those of the first instance, or all pages."""
+        options = {"logGroupName": GROUP, "logStreamNamePrefix": f"{self._job_name}/"}
+        while True:
+            page = self._ask(self._client.describe_log_streams, **options)
+            if page is None:  # nobody has ever trained in this account and region
                 return
-            raise
-        for stream in page["logStreams"]:
-            name = stream["logStreamName"]
-            self._tails.setdefault(name, deque(maxlen=_KEPT_LINES))
+            for stream in page["logStreams"]:
+                self._tails.setdefault(stream["logStreamName"], deque(maxlen=_KEPT_LINES))
+            if not all_pages or "nextToken" not in page:
+                return
+            options["nextToken"] = page["nextToken"]
 
     @property
     def streams(self) -> list[str]:
@@ -70,8 +73,9 @@ class LogReader:
     def read(self, stream: str) -> bool:
         """Take in what is new in one stream; True when there may be more at once. One call."""
         token = self._tokens.get(stream)
-        options = {"nextToken": token} if token else {"startFromHead": True}
-        page = self._client.get_log_events(logGroupName=GROUP, logStreamName=stream, **options)
+        page = self._page(stream, token)
+        if page is None:
+            return False
         self._tokens[stream] = page["nextForwardToken"]
         for entry in page["events"]:
             self._last_time[stream] = entry["timestamp"]
@@ -81,9 +85,32 @@ class LogReader:
                 self.events.append(event)
             else:
                 self._tails[stream].append(line)
-        if not page["events"]:
+        if page["nextForwardToken"] != token:  # a page may be empty although others follow
+            return True
+        self._exhausted.add(stream)
+        return False
+
+    def _page(self, stream: str, token: str | None) -> dict[str, Any] | None:
+        """The next page; None of a stream that is gone, or whose token has been forgotten: it is read anew then."""
+        options = {"nextToken": token} if token else {}
+        page = self._ask(
+            self._client.get_log_events, logGroupName=GROUP, logStreamName=stream, startFromHead=True, **options
+        )
+        if page is None:
+            self._tokens.pop(stream, None)
             self._exhausted.add(stream)
-        return bool(page["events"])
+        return page
+
+    def _ask(self, call: Callable[..., dict[str, Any]], **request: Any) -> dict[str, Any] | None:
+        """An answer; None where there is none to be had."""
+        try:
+            return call(**request)
+        except AWS_ERRORS as error:
+            if is_denied(error):
+                self.unreadable = explain(error, "read the log of a job")
+            elif code(error) not in {"ResourceNotFoundException", "InvalidParameterException"}:
+                raise
+            return None
 
     def tail(self, lines: int) -> list[str]:
         """Last lines of the instance that went silent first: where a failure began.
@@ -92,7 +119,7 @@ class LogReader:
         """
         spoken = [name for name in self.streams if self._tails[name]]
         if not spoken:
-            return []
+            return [self.unreadable] if self.unreadable else []
         latest: dict[str, str] = {}  # host to its newest stream
         for name in spoken:
             latest[name.rpartition("-")[0]] = name

@@ -14,28 +14,34 @@ from paretune.clock import Clock
 from paretune.errors import LostSight
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.logs import LogReader
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, explain, is_passing
+from paretune.launchers.sagemaker.trouble import AWS_ERRORS, explain, is_missing, is_passing
 
 CALLS_PER_MINUTE = 60
 """AWS publishes no limit for these calls; half a dozen a second were seen to be throttled. One a second is polite."""
 _BURST = 10.0
-_LIST_EVERY_S = 5.0
+_INTERVAL_CALLS = 5.0  # between two lists, or two readings of one log: what 5 calls take, 5 s at 60 a minute
 _DESCRIBE_EVERY_S = 300.0  # should a list ever miss a change
-_OVERLAP_S = 60.0  # AWS's clock and ours may differ by so much
-_TERMINAL = {"Completed", "Failed", "Stopped"}
+_STREAMS_EVERY = 12.0  # intervals without a word: the job may have been restarted, and speak in another stream
+_OVERLAP = datetime.timedelta(seconds=60)  # a list may be as old as this
+_UNKNOWN_FOR_S = 60.0  # that long a new job may be unknown to AWS itself
+DELETED = "Deleted"
+"""TrainingJobStatus, as we call it, of a job that AWS no longer knows."""
+_TERMINAL = {"Completed", "Failed", "Stopped", "Deleting", DELETED}
 
 
 class Watched:
     """What the poller knows of one job: its last description and its log."""
 
-    def __init__(self, name: str, log: LogReader, description: Mapping[str, Any] | None) -> None:
+    def __init__(self, name: str, log: LogReader, description: Mapping[str, Any] | None, now: float) -> None:
         self.name = name
         self.log = log
         self.description: Mapping[str, Any] = description or {}
         self.changed = description is None
-        self.described_at = float("inf")
+        self.since = now
+        self.described_at = now
         self.read_at = float("-inf")
         self.looked_for_streams_at = float("-inf")
+        self.is_silent = True
         self.drained = False
 
     @property
@@ -57,16 +63,18 @@ class Poller:
         self._account = account
         self._clock = clock
         self._rate = calls_per_minute / 60
-        self._interval = min(_LIST_EVERY_S, _BURST / self._rate)
+        self._interval = _INTERVAL_CALLS / self._rate
         self._budget = _BURST
         self._refilled = clock.monotonic()
         self._listed_at = float("-inf")
+        self._listed_until: datetime.datetime | None = None  # in AWS's time: its clock and ours may differ
         self._jobs: dict[str, Watched] = {}
 
     def watch(self, name: str, description: Mapping[str, Any] | None) -> Watched:
         """Begin to ask about a job; None for one that has just been created."""
         if name not in self._jobs:
-            self._jobs[name] = Watched(name, LogReader(self._account.client("logs"), name), description)
+            log = LogReader(self._account.client("logs"), name)
+            self._jobs[name] = Watched(name, log, description, self._clock.monotonic())
         return self._jobs[name]
 
     def look(self) -> None:
@@ -94,13 +102,12 @@ class Poller:
         if job.drained:
             return
         try:
-            job.log.find_streams()
+            job.log.find_streams(all_pages=True)
             for stream in job.log.streams:
                 while job.log.read(stream):
                     pass
-        except AWS_ERRORS as error:
-            if not is_passing(error):
-                raise
+        except AWS_ERRORS:
+            return  # the log helps; the results, which are read next, count
         job.drained = True
 
     def _refill(self) -> None:
@@ -118,56 +125,77 @@ class Poller:
 
     def _find_changes(self) -> None:
         now = self._clock.monotonic()
-        running = {name for name, job in self._jobs.items() if not job.has_ended}
+        running = {name: job for name, job in self._jobs.items() if job.description and not job.has_ended}
         if running and now - self._listed_at >= self._interval and self._spend(lambda: self._list(running)):
             self._listed_at = now
 
-    def _list(self, running: set[str]) -> None:
-        since = self._clock.now() - _OVERLAP_S - 2 * self._interval
-        options: dict[str, Any] = {
-            "NameContains": _common_prefix(running),
-            "LastModifiedTimeAfter": datetime.datetime.fromtimestamp(since, datetime.UTC),
-            "MaxResults": 100,
-        }
+    def _list(self, running: Mapping[str, Watched]) -> None:
+        """Mark the jobs that have changed since the last list."""
+        known = [job.description["LastModifiedTime"] for job in running.values()]
+        options: dict[str, Any] = {"LastModifiedTimeAfter": (self._listed_until or min(known)) - _OVERLAP}
+        prefix = _common_prefix(set(running))
+        options |= {"MaxResults": 100} | ({"NameContains": prefix} if prefix else {})
+        seen = []
         while True:
             page = self._account.client("sagemaker").list_training_jobs(**options)
             for summary in page["TrainingJobSummaries"]:
-                job = self._jobs.get(summary["TrainingJobName"])
-                known = job.description.get("LastModifiedTime") if job is not None else None
-                if job is not None and (known is None or summary["LastModifiedTime"] > known):
-                    job.changed = True
+                seen.append(summary["LastModifiedTime"])
+                if summary["TrainingJobName"] in running and _is_news(summary, running):
+                    running[summary["TrainingJobName"]].changed = True
             if "NextToken" not in page:
-                return
+                break
             options["NextToken"] = page["NextToken"]
             self._budget -= 1
+        self._listed_until = max([*seen, *([self._listed_until] if self._listed_until else [])], default=None)
 
     def _describe(self, job: Watched) -> None:
-        job.description = self._account.client("sagemaker").describe_training_job(TrainingJobName=job.name)
-        job.described_at = self._clock.monotonic()
+        now = self._clock.monotonic()
+        try:
+            job.description = self._account.client("sagemaker").describe_training_job(TrainingJobName=job.name)
+        except AWS_ERRORS as error:
+            if not is_missing(error):
+                raise
+            if not job.description and now - job.since < _UNKNOWN_FOR_S:
+                return
+            noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
+            gone = {"TrainingJobStatus": DELETED, "SecondaryStatus": DELETED, "LastModifiedTime": noticed}
+            job.description = {**job.description, **gone}
+        job.described_at = now
         job.changed = False
-
-    def _read(self, job: Watched, stream: str) -> bool:
-        self._budget -= 1
-        return job.log.read(stream)
 
     def _read_logs(self) -> None:
         talking = [
             job
             for job in self._jobs.values()
-            if not job.has_ended and job.description.get("SecondaryStatus") not in {None, "Starting", "Pending"}
+            if not job.has_ended
+            and not job.log.unreadable
+            and job.description.get("SecondaryStatus") not in {None, "Starting", "Pending"}
         ]
         for job in sorted(talking, key=lambda job: job.read_at):
             now = self._clock.monotonic()
             if now - job.read_at < self._interval:
                 return
-            if not job.log.main_streams or now - job.looked_for_streams_at > 12 * self._interval:
+            is_time = now - job.looked_for_streams_at > _STREAMS_EVERY * self._interval
+            if not job.log.main_streams or (job.is_silent and is_time):
                 if not self._spend(job.log.find_streams):
                     return
                 job.looked_for_streams_at = now
             for stream in job.log.unread:
-                while self._budget >= 1 and self._read(job, stream):
-                    pass
+                if not self._spend(partial(self._read, job, stream)):
+                    return  # and go on with this job
             job.read_at = now
+
+    def _read(self, job: Watched, stream: str) -> None:
+        job.is_silent = not job.log.read(stream)  # the newest stream is read last
+
+
+def _is_news(summary: Mapping[str, Any], running: Mapping[str, Watched]) -> bool:
+    """Whether a job has changed since it was described; two changes may bear the same time."""
+    known = running[summary["TrainingJobName"]].description
+    if summary["LastModifiedTime"] != known["LastModifiedTime"]:
+        return bool(summary["LastModifiedTime"] > known["LastModifiedTime"])
+    shown = ("TrainingJobStatus", "SecondaryStatus")
+    return any(summary.get(name, known.get(name)) != known.get(name) for name in shown)
 
 
 def _common_prefix(names: set[str]) -> str:

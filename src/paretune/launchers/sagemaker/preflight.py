@@ -30,9 +30,6 @@ def _role_faults(account: Account) -> Iterator[str]:
     except BadInput as error:
         yield from error.faults
         return
-    except AWS_ERRORS as error:
-        yield explain(error, "read the execution role of this notebook; set role")
-        return
     caller = account.identity["Arn"]
     if ":assumed-role/" in caller:  # policies are simulated for the role behind a session
         caller = f"arn:{account.partition}:iam::{account.identity['Account']}:role/{caller.split('/')[1]}"

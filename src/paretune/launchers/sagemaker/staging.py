@@ -23,6 +23,15 @@ from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
 _CHUNK = 8 * 2**20
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A name that somebody holds: who, in which version of the claim, and since when (seconds since the epoch)."""
+
+    owner: str
+    version: str
+    since: float
+
+
 @dataclass
 class Staging:
     """Where uploads go.
@@ -74,26 +83,35 @@ class Staging:
         self.uploaded[key] = len(text)
         return self.uri(key)
 
-    def read(self, key: str) -> bytes | None:
-        """An object's content; None when there is none."""
+    def open(self, key: str) -> Any:
+        """A stream of an object's bytes; None when there is none."""
         try:
-            return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
+            return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
         except AWS_ERRORS as error:
             if code(error) in {"NoSuchKey", "404"}:
                 return None
             raise
 
-    def claim(self, key: str, owner: str) -> str:
-        """Who holds the name `key`: `owner`, if nobody did. Two claims at once cannot both succeed."""
-        if self.dry:
-            return owner
+    def claim(self, key: str) -> "Claim | None":
+        """Who holds the name `key`; None when nobody does."""
         try:
-            self.s3.put_object(Bucket=self.bucket, Key=key, Body=owner.encode(), IfNoneMatch="*", **self._encryption())
-            return owner
+            found = self.s3.get_object(Bucket=self.bucket, Key=key)
+            return Claim(found["Body"].read().decode(), found["ETag"], found["LastModified"].timestamp())
         except AWS_ERRORS as error:
-            if code(error) not in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
-                raise self._refused(error) from error
-        return (self.read(key) or b"").decode()
+            if code(error) in {"NoSuchKey", "404"}:
+                return None
+            raise self._refused(error) from error
+
+    def take(self, key: str, owner: str, former: "Claim | None") -> bool:
+        """Make `owner` hold the name `key`, in place of `former`; False when somebody else was faster."""
+        condition = {"IfMatch": former.version} if former is not None else {"IfNoneMatch": "*"}
+        try:
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=owner.encode(), **condition, **self._encryption())
+        except AWS_ERRORS as error:
+            if code(error) in {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"}:
+                return False
+            raise self._refused(error) from error
+        return True
 
     def uri(self, key: str) -> str:
         """S3 URI of a key in this bucket."""

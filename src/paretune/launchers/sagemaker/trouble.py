@@ -5,11 +5,16 @@ import re
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    CredentialRetrievalError,
     EndpointConnectionError,
+    LoginError,
+    NoAuthTokenError,
     NoCredentialsError,
     NoRegionError,
+    ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSOError,
     TokenRetrievalError,
 )
 
@@ -18,11 +23,23 @@ from paretune.container import FailureKind
 AWS_ERRORS = (BotoCoreError, ClientError)
 """Everything boto raises."""
 
-_NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound, TokenRetrievalError)
+_NO_CREDENTIALS = (
+    NoCredentialsError,
+    NoAuthTokenError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    ProfileNotFound,
+    TokenRetrievalError,
+    SSOError,
+    LoginError,
+)
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
 _UNKNOWN_KEY = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"}
-_THROTTLED = {"Throttling", "ThrottlingException", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown"}
+_THROTTLED = {
+    *("Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"),
+    *("RequestLimitExceeded", "RequestThrottled", "SlowDown"),
+}
 
 
 def code(error: BaseException) -> str:
@@ -47,7 +64,19 @@ def is_passing(error: BaseException) -> bool:
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return is_throttling(error) or status >= 500
-    return isinstance(error, BotoCoreError) and not isinstance(error, (*_NO_CREDENTIALS, NoRegionError))
+    return isinstance(error, BotoCoreError) and not isinstance(
+        error, (*_NO_CREDENTIALS, NoRegionError, ParamValidationError)
+    )
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether this identity may not ask."""
+    return code(error) in _DENIED
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether DescribeTrainingJob knows no job of that name."""
+    return code(error) in {"ValidationException", "ResourceNotFound"}
 
 
 def explain(error: BaseException, doing: str) -> str:
@@ -67,7 +96,7 @@ def explain(error: BaseException, doing: str) -> str:
         return "the AWS credentials have expired: sign in again (`aws sso login`), then repeat the command"
     if code(error) in _UNKNOWN_KEY:
         return f"AWS does not know these credentials ({message(error)}): check AWS_PROFILE and the access keys"
-    if code(error) in _DENIED:
+    if is_denied(error):
         return f"AWS does not allow this identity to {doing}: {message(error)}"
     if is_throttling(error):
         return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
@@ -93,7 +122,8 @@ def classify(reason: str) -> tuple[FailureKind, str]:
     ", exit code: N" behind it.
     """
     text = re.sub(r"^AlgorithmError: ", "", reason.strip())
-    text = re.sub(r",? exit code: \d+$", "", text).strip()
+    ending = re.search(r",? ?exit code: (\d+)$", text)
+    text = text[: ending.start()].strip() if ending else text
     kind, _, sentence = text.partition(": ")
     if kind in {member.value for member in FailureKind}:
         return FailureKind(kind), sentence.strip()
@@ -101,6 +131,11 @@ def classify(reason: str) -> tuple[FailureKind, str]:
         return FailureKind.CAPACITY, text
     if "No space left on device" in reason or "nsufficient disk space" in reason:
         return FailureKind.DISK_FULL, text
+    if "use an instance type with more memory" in reason:
+        return FailureKind.OUT_OF_MEMORY, text
     if reason.startswith("InternalServerError"):
         return FailureKind.ERROR, f"{text} (AWS's own trouble: start the job again)"
+    if ending and not text:
+        killed = ": it was killed, most often for lack of memory" if ending[1] == "137" else ""
+        return FailureKind.ERROR, f"the container ended with exit code {ending[1]} and no reason{killed}"
     return FailureKind.ERROR, text or "SageMaker gave no reason"

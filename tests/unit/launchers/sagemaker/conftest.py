@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,8 @@ def package(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def launcher(aws: Aws, clock: FakeClock, package: Path) -> Iterator[SageMakerLauncher]:
-    yield SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET), clock, {}, package=package)
+def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
+    return SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET), clock, {}, package=package)
 
 
 @pytest.fixture

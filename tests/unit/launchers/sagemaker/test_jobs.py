@@ -1,0 +1,354 @@
+"""One training job as the launching wing sees it, through every way in which it can end."""
+
+import io
+import tarfile
+from collections.abc import Callable, Mapping
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.errors import LostSight
+from paretune.launchers.base import JobState
+from paretune.launchers.sagemaker.jobs import SageMakerJob
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from tests.unit.launchers.sagemaker.aws import BUCKET, Aws, FakeClock
+
+NAME = "paretune-run1-1"
+REPORT = JobReport(metrics={"f1": 0.75})
+
+
+@pytest.fixture
+def job(launcher: SageMakerLauncher, order: Callable[..., JobDocument]) -> SageMakerJob:
+    return launcher.submit(order(), JobInputs())
+
+
+def leave(aws: Aws, files: Mapping[str, str]) -> None:
+    """The archive with a job's results."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    aws.client("s3").put_object(Bucket=BUCKET, Key=f"paretune/jobs/{NAME}/output/output.tar.gz", Body=packed.getvalue())
+
+
+def line(step: int, time: float = 1000.0) -> str:
+    return Event(time=time + step, step=step, metrics={"train/loss": 1 / (step + 1)}).line()
+
+
+def look(job: SageMakerJob, clock: FakeClock, seconds: float = 30) -> JobState:
+    """The state after some time."""
+    for _ in range(int(seconds)):
+        job.state()
+        clock.sleep(1)
+    return job.state()
+
+
+def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    seen = [(look(job, clock), job.detail())]
+    for status in ("Downloading", "Training", "Uploading"):
+        aws.sagemaker.enter(NAME, status)
+        seen.append((look(job, clock), job.detail()))
+    leave(aws, {"report.json": REPORT.to_json()})
+    aws.sagemaker.end(NAME)
+    seen.append((look(job, clock), job.detail()))
+
+    assert seen == [
+        (JobState.RUNNING, "Starting"),
+        (JobState.RUNNING, "Downloading"),
+        (JobState.RUNNING, "Training"),
+        (JobState.RUNNING, "Uploading"),
+        (JobState.COMPLETED, "Completed"),
+    ]
+    assert job.report() == REPORT
+    assert job.failure() is None
+    assert job.model_location() == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model.tar.gz"
+
+
+def test_a_status_that_aws_invents_later_is_a_job_that_runs(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.sagemaker.enter(NAME, "Pondering", "Pondering")
+
+    assert look(job, clock) is JobState.RUNNING
+
+
+def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    leave(aws, {"events.jsonl": line(1)})
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.FAILED
+    assert job.failure() == (FailureKind.ERROR, "it ended without a report.json in its results")
+    assert job.report() is None
+
+
+def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"report.json": REPORT.to_json()})
+    aws.refuse("GetObject", EndpointConnectionError(endpoint_url="https://s3"), times=40)
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock, 20) is JobState.RUNNING
+    assert job.failure() is None
+    assert look(job, clock, 40) is JobState.COMPLETED
+    assert job.report() == REPORT
+
+
+def test_results_that_may_not_be_read_are_lost_sight_of_and_no_failure(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    leave(aws, {"report.json": REPORT.to_json()})
+    aws.refuse("GetObject", "ExpiredToken", times=1)
+    aws.sagemaker.end(NAME)
+
+    with pytest.raises(LostSight, match="sign in again"):
+        look(job, clock)
+
+
+def test_a_damaged_archive_is_a_failure_and_no_crash(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"report.json": REPORT.to_json(), "events.jsonl": line(1) * 1000})
+    key = f"paretune/jobs/{NAME}/output/output.tar.gz"
+    aws.s3.objects[key] = aws.s3.objects[key][:60]
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.FAILED
+
+
+def test_of_the_results_only_what_is_wanted_is_kept(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"huge.bin": "x" * 100_000, "./report.json": REPORT.to_json(), "plots/report.json": "no"})
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.COMPLETED
+    assert set(job._fetch() or {}) == {"report.json"}
+
+
+@pytest.mark.parametrize("secondary", ["MaxRuntimeExceeded", "MaxWaitTimeExceeded"])
+def test_a_limit_of_time_is_a_stop_with_a_reason(aws: Aws, job: SageMakerJob, clock: FakeClock, secondary: str) -> None:
+    aws.sagemaker.end(NAME, "Stopped", secondary)
+
+    assert look(job, clock) is JobState.STOPPED
+    failure = job.failure()
+    assert failure is not None
+    assert secondary in failure[1]
+
+
+def test_a_job_stopped_in_the_console_is_stopped_without_a_reason_of_ours(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.sagemaker.enter(NAME, "Stopping", "Stopping")
+    assert look(job, clock) is JobState.STOPPING
+    aws.sagemaker.end(NAME, "Stopped")
+
+    assert look(job, clock) is JobState.STOPPED
+    assert job.failure() is None
+
+
+def test_a_job_deleted_after_its_end_still_has_its_report(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    look(job, clock)
+    leave(aws, {"report.json": REPORT.to_json()})
+    del aws.sagemaker.jobs[NAME]
+
+    assert look(job, clock, 400) is JobState.COMPLETED
+    assert job.report() == REPORT
+
+
+def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_then(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    look(job, clock)
+    del aws.sagemaker.jobs[NAME]
+
+    assert look(job, clock, 400) is JobState.FAILED
+    assert job.failure() == (FailureKind.ERROR, "it was deleted in AWS, and has left no report")
+    assert 30 < job.billable_seconds() <= 400
+    clock.sleep(1000)
+    assert job.billable_seconds() <= 400
+
+
+def test_stop_says_stopping_at_once_and_asks_once(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    job.stop()
+
+    assert job.state() is JobState.STOPPING
+    aws.sagemaker.end(NAME, "Stopped")
+    assert look(job, clock) is JobState.STOPPED
+    assert job.failure() is None
+    assert aws.count("StopTrainingJob") == 1
+
+
+def test_stop_is_asked_again_when_aws_throttles_it(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.refuse("StopTrainingJob", "ThrottlingException", "Rate exceeded", times=2)
+
+    job.stop()
+
+    assert look(job, clock, 5) is JobState.STOPPING
+    assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
+    assert aws.count("StopTrainingJob") == 3
+
+
+def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: SageMakerJob) -> None:
+    aws.refuse("StopTrainingJob", "AccessDeniedException", "no")
+
+    with pytest.raises(LostSight, match=f"aws sagemaker stop-training-job --training-job-name {NAME}"):
+        job.stop()
+
+
+def test_stopping_a_job_that_has_ended_meanwhile_is_left_alone(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"report.json": REPORT.to_json()})
+    aws.sagemaker.end(NAME)
+
+    job.stop()
+
+    assert look(job, clock) is JobState.COMPLETED
+    job.stop()
+    assert aws.count("StopTrainingJob") == 1
+
+
+def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    look(job, clock)
+    aws.sagemaker.enter(NAME, "Training")
+    began = clock.now()
+    lines = [line(step, began) for step in range(1, 6)]
+    aws.logs.say(f"{NAME}/algo-1-1", *lines[:2])
+    look(job, clock)
+    seen = job.events()
+    aws.logs.say(f"{NAME}/algo-1-1", *lines[2:4])  # the last one never reaches the log
+    leave(aws, {"report.json": REPORT.to_json(), "events.jsonl": "\n".join(lines) + "\n"})
+    aws.sagemaker.end(NAME)
+    look(job, clock)
+    seen += job.events()
+
+    assert [event.step for event in seen if event.metrics] == [1, 2, 3, 4, 5]
+    assert [event.message for event in seen if event.message] == ["Starting", "Training", "Completed"]
+    assert [event.time for event in seen] == sorted(event.time for event in seen)
+    assert job.events() == []
+
+
+def test_half_a_line_in_the_results_is_left_out(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"events.jsonl": f"{line(1)}\n{line(2)[:20]}"})
+    aws.sagemaker.end(NAME, "Stopped", "MaxRuntimeExceeded")
+    look(job, clock)
+
+    assert [event.step for event in job.events() if event.metrics] == [1]
+
+
+def test_each_of_two_watchers_of_a_job_gets_all_events(
+    aws: Aws, job: SageMakerJob, launcher: SageMakerLauncher, clock: FakeClock
+) -> None:
+    other = launcher.attach(NAME)
+    assert other is not None
+    aws.sagemaker.enter(NAME, "Training")
+    aws.logs.say(f"{NAME}/algo-1-1", line(1))
+    look(job, clock)
+
+    assert [event.step for event in job.events() if event.metrics] == [1]
+    assert [event.step for event in other.events() if event.metrics] == [1]
+
+
+def test_a_restart_that_repeats_steps_tells_them_as_they_came(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    aws.logs.say(f"{NAME}/algo-1-1", line(1), line(2))
+    look(job, clock, 20)
+    aws.sagemaker.enter(NAME, "Interrupted")
+    aws.sagemaker.enter(NAME, "Training")
+    aws.logs.say(f"{NAME}/algo-1-2", line(2, 2000.0), line(3, 2000.0))
+    look(job, clock, 100)
+
+    assert [event.step for event in job.events() if event.metrics] == [1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "sentence"),
+    [
+        (
+            "AlgorithmError: disk_full: the disk is full: of sand\n, exit code: 1",
+            "DISK_FULL",
+            "the disk is full: of sand",
+        ),
+        ("AlgorithmError: out_of_memory: CUDA out of memory, exit code: 1", "OUT_OF_MEMORY", "CUDA out of memory"),
+        ("AlgorithmError: , exit code: 137", "ERROR", "exit code 137 and no reason"),
+        ("AlgorithmError: ExecuteUserScriptError: x: y, exit code: 1", "ERROR", "ExecuteUserScriptError: x: y"),
+        ("CapacityError: Unable to provision requested ML compute capacity.", "CAPACITY", "Unable to provision"),
+        ("ClientError: Artifact upload failed: No space left on device", "DISK_FULL", "No space left on device"),
+        ("InternalServerError: We encountered an internal error.", "ERROR", "start the job again"),
+        ("", "ERROR", "SageMaker gave no reason"),
+    ],
+)
+def test_the_reason_of_a_failure_is_read(
+    aws: Aws, job: SageMakerJob, clock: FakeClock, reason: str, kind: str, sentence: str
+) -> None:
+    aws.sagemaker.end(NAME, "Failed", FailureReason=reason)
+
+    assert look(job, clock) is JobState.FAILED
+    failure = job.failure()
+    assert failure is not None
+    assert failure[0] is FailureKind[kind]
+    assert sentence in failure[1]
+
+
+def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    clock.sleep(100)
+    aws.sagemaker.end(
+        NAME,
+        "Stopped",
+        TrainingTimeInSeconds=100,
+        BillableTimeInSeconds=30,
+        EnableManagedSpotTraining=True,
+        WarmPoolStatus={"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 12},
+    )
+    look(job, clock)
+
+    assert job.billable_seconds() == 30
+    assert job.facts()["spot_saving"] == "70%"
+    assert job.facts()["warm_pool"] == "Reused"
+    assert job.facts()["warm_pool_billable_seconds"] == "12"
+
+
+def test_a_bill_that_aws_has_not_written_yet_is_the_training_time_and_not_zero(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    clock.sleep(100)
+    aws.sagemaker.end(NAME, "Stopped")
+
+    look(job, clock)
+
+    assert job.billable_seconds() == 100
+
+
+def test_a_job_that_never_got_instances_costs_nothing(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    clock.sleep(100)
+    aws.sagemaker.end(NAME, "Failed", FailureReason="CapacityError: none")
+    look(job, clock)
+
+    assert job.billable_seconds() == 0
+    assert job.seconds() == 100
+
+
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+def test_a_wrong_clock_makes_no_negative_time_and_no_wrong_bill(
+    aws: Aws, job: SageMakerJob, clock: FakeClock, skew: float
+) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    look(job, clock)
+    clock.skew = skew
+    assert job.seconds() >= 0
+    assert job.billable_seconds() >= 0
+    clock.sleep(70)
+    aws.sagemaker.end(NAME, "Stopped", BillableTimeInSeconds=100)
+    look(job, clock)
+
+    assert job.seconds() == 100
+    assert job.billable_seconds() == 100
+
+
+def test_the_log_is_found_with_a_command_that_names_the_region(job: SageMakerJob) -> None:
+    assert job.log_location() == (
+        f"aws logs tail /aws/sagemaker/TrainingJobs --log-stream-name-prefix {NAME} --since 7d --region us-east-1"
+    )
