@@ -69,6 +69,19 @@ FLOORS = {
     "paretune.attempts": 5,
     "paretune.launch": 5,
     "paretune.sync": 5,
+    "paretune.projects": 6,
+    "paretune.projects.backend": 6,
+    "paretune.projects.collection": 6,
+    "paretune.projects.command": 6,
+    "paretune.projects.configuration": 6,
+    "paretune.projects.environment": 6,
+    "paretune.projects.inside": 6,
+    "paretune.projects.jobs": 6,
+    "paretune.projects.launching": 6,
+    "paretune.projects.orders": 6,
+    "paretune.projects.reach": 6,
+    "paretune.projects.recording": 6,
+    "paretune.projects.submitted": 6,
     "paretune.report": 7,
     "paretune.cli": 7,
 }
@@ -77,9 +90,10 @@ FLOORS = {
 STANDARD_LIBRARY_ONLY = [name for name, floor in FLOORS.items() if floor <= 2]
 TRAINING = sorted(name for name in FLOORS if name.startswith("paretune.training"))
 LAUNCHING = sorted(set(FLOORS) - set(TRAINING))
+PROJECTS = {name for name in FLOORS if name.startswith("paretune.projects")}
 SAGEMAKER = {name for name in FLOORS if name.startswith("paretune.launchers.sagemaker")}
 DOORS = {
-    "mlflow": {"paretune.tracking"},
+    "mlflow": {"paretune.tracking", *PROJECTS},
     "torch": set(TRAINING),
     "transformers": set(TRAINING),
     "datasets": set(TRAINING),
