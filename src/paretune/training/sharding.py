@@ -91,7 +91,11 @@ class ShardedTrainer(LengthGroupedTrainer):
         super().__init__(**arguments)
         # Mixed precision, but not plain data parallelism, in which accelerate would wrap it when training begins.
         self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
-        self.accelerator.prepare_model = lambda model, **_: model
+        self.accelerator.prepare_model = self._as_it_is
+
+    def _as_it_is(self, model: Any, **_: Any) -> Any:
+        self.accelerator._models.append(model)  # or every evaluation would prepare it again
+        return model
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
         return self._gradient_norm(self.args.max_grad_norm)
