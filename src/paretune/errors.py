@@ -8,7 +8,7 @@
     │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
     ├── LostSight                  3      sign in again, then `mlflow run . -e sync`: the job goes on by itself
     ├── BudgetRefused              4      raise the budget or lower the worst case
-    └── Interrupted              130      nothing: everything this command started has been stopped
+    └── Interrupted              130      nothing: what this command started has been stopped, or detached as asked
 
 Any other exception that reaches a user is a bug of paretune.
 """

@@ -73,18 +73,23 @@ def launch(
         while not attempts.look():
             interruption.check()
             clock.sleep(WATCH_INTERVAL_S)
+    except Interrupted as error:
+        if spec.on_interrupt != "detach" or not spec.on_sagemaker or attempts.job is None:
+            _end_early(attempts, recording, error)
+            raise
+        recording.leave()
+        raise Interrupted(f"{error}; {attempts.job.name} goes on, `mlflow run . -e sync` collects it") from error
+    except LostSight:
+        recording.leave()
+        raise
     except BaseException as error:
-        _end_early(attempts, recording, error, detach=spec.on_interrupt == "detach" and spec.on_sagemaker)
+        _end_early(attempts, recording, error)
         raise
     return attempts.outcome
 
 
-def _end_early(attempts: Attempts, recording: Recording, error: BaseException, *, detach: bool) -> None:
-    """Stop and book what runs and close its run; or leave both as they are, where that is what was asked for."""
-    goes_on = isinstance(error, LostSight) or (detach and isinstance(error, Interrupted))
-    if goes_on and attempts.job is not None:
-        recording.leave()
-        return
+def _end_early(attempts: Attempts, recording: Recording, error: BaseException) -> None:
+    """Stop and book what runs, and close its run."""
     attempts.stop(WATCH_INTERVAL_S)
     recording.give_up(error, attempts.job)
 

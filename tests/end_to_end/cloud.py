@@ -112,7 +112,7 @@ class Cloud:
 
         def trains() -> bool:
             names = self.emulator.jobs()
-            logs = self.emulator.job_folder(names[job_number]).rglob("algo-1/log") if len(names) > job_number else []
+            logs = self.emulator.job_folder(names[job_number]).glob("*/algo-1/log") if len(names) > job_number else []
             return running.process.poll() is not None or any('"train/loss"' in log.read_text() for log in logs)
 
         wait_until(trains, within_s=WITHIN_S, what="the training makes steps")
