@@ -86,8 +86,9 @@ class Account:
 
             try:
                 found = load_sagemaker_config()
-            except (ValueError, RuntimeError) as error:
-                raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {error}"]) from error
+            except Exception as error:  # whatever its readers of YAML and schemas raise
+                why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {why}"]) from error
         settings = found.get("SageMaker") or {}
         session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
         return {

@@ -5,9 +5,11 @@ The same sources make the same bytes, so the archive is uploaded once for all jo
 
 import gzip
 import io
+import os
 import subprocess
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 from paretune.errors import BadInput
@@ -17,8 +19,15 @@ REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
 LARGEST_MIB = 50
 """Of an archive, unpacked: beyond this something was packed that is no code."""
-_NEVER = {".git", ".paretune", ".venv", "venv", "mlruns", "mlartifacts", "node_modules", "__pycache__"}
-_NEVER_NAMES = {".env", ".netrc", ".pypirc", "credentials", "mlflow.db"}
+_NEVER = {
+    *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
+    *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
+    *(".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube"),
+}
+_NEVER_NAMES = (
+    *(".env", ".env.*", ".netrc", "_netrc", ".pypirc", ".git-credentials", "credentials", "credentials.json"),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "mlflow.db", "*.pyc"),
+)
 
 
 def package_files(package: Path) -> dict[str, Path]:
@@ -32,17 +41,20 @@ def package_files(package: Path) -> dict[str, Path]:
 
 
 def project_files(folder: Path) -> dict[str, Path]:
-    """Name to file of a user's folder: what git would not ignore; without git, what is no environment and no secret.
+    """Name to file of a user's folder: what git would not ignore, and no environment, cache or secret even so.
 
     Raises:
-        BadInput: the files are larger together than code can be.
+        BadInput: git cannot tell what it ignores, or the files are larger together than code can be.
     """
     listed = _listed_by_git(folder)
     paths = listed if listed is not None else [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = {path: path.relative_to(folder) for path in paths}
+    environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
+    environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
     files = {}
-    for path in paths:
-        name = path.relative_to(folder)
-        hidden = _NEVER & set(name.parts) or name.name in _NEVER_NAMES or name.suffix == ".pyc"
+    for path, name in names.items():
+        is_secret = any(fnmatch(name.name, pattern) for pattern in _NEVER_NAMES)
+        hidden = _NEVER & set(name.parts) or is_secret or environments & set(name.parents)
         if path.is_file() and not hidden:
             files[name.as_posix()] = path
     size = sum(path.stat().st_size for path in files.values())
@@ -79,13 +91,17 @@ def pack(files: Mapping[str, Path | str], target: Path) -> Path:
     return target
 
 
-def _listed_by_git(folder: Path) -> Iterable[Path] | None:
+def _listed_by_git(folder: Path) -> list[Path] | None:
     """Files below `folder` that git tracks or would; None outside of a repository."""
+    is_repository = any((place / ".git").exists() for place in (folder, *folder.parents))
+    if not is_repository:
+        return None
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
-        return None
-    if done.returncode != 0:
-        return None
-    return [folder / name for name in sorted(set(done.stdout.decode().split("\0"))) if name]
+        raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
+    if done.returncode != 0:  # such as a repository of another user: what it ignores must not travel
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BadInput([f"git cannot list the files of {folder}: {' '.join(said)[:500]}"])
+    return [folder / os.fsdecode(name) for name in sorted(set(done.stdout.split(b"\0"))) if name]

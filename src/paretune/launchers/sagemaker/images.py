@@ -97,11 +97,23 @@ def faults(spec: JobSpec, region: str) -> list[str]:
         if spec.processes_per_instance and 0 < instance.accelerator_count < spec.processes_per_instance:
             found.append(
                 f"processes_per_instance must be at most {instance.accelerator_count}, one per GPU of "
-                f"{instance_type}, got {spec.processes_per_instance}"
+                f"{instance_type}, got {spec.processes_per_instance}: lower it, or leave it out"
             )
     if spec.image_uri is not None:
         return found + _image_faults(spec, spec.image_uri, region)
-    return found
+    return found or [fault for name in spec.instance_types() for fault in _missing_image(spec.on(name), region)]
+
+
+def _missing_image(spec: JobSpec, region: str) -> list[str]:
+    try:
+        choose(spec, region, direct=False)
+    except ValueError as error:
+        why = str(error).partition(". ")[0].strip()
+        return [
+            f"AWS's list has no image for strategy {spec.strategy} on {spec.instance_type} in {region} ({why}): give "
+            "image_uri, or another region or instance_type"
+        ]
+    return []
 
 
 def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:

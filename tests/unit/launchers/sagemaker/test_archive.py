@@ -1,0 +1,183 @@
+"""The code that travels: all that is needed, the same bytes each time, and nothing that must stay here."""
+
+import os
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+import paretune
+from paretune.errors import BadInput
+from paretune.launchers.sagemaker.archive import LARGEST_MIB, pack, package_files, project_files
+
+SECRETS = [
+    ".env",
+    ".env.production",
+    ".netrc",
+    ".pypirc",
+    ".git-credentials",
+    "credentials",
+    "keys/server.pem",
+    "keys/private.key",
+    "id_rsa",
+    "id_ed25519",
+    ".aws/config",
+    ".ssh/known_hosts",
+]
+MACHINE = [
+    "venv/lib/site.py",
+    ".venv/lib/site.py",
+    "my-env/pyvenv.cfg",
+    "my-env/lib/site.py",
+    "conda/conda-meta/history",
+    "conda/lib/site.py",
+    "mlruns/0/meta.yaml",
+    "mlflow.db",
+    "__pycache__/train.cpython-311.pyc",
+    ".ipynb_checkpoints/train.py",
+    ".paretune/jobs/job.json",
+    "node_modules/a.js",
+]
+
+
+def git(folder: Path, *words: str) -> None:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, env=environment)
+
+
+def write(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's folder with a script, a module, and everything that must not travel."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return write(folder, "train.py", "lib/model.py", "data/words.txt", *SECRETS, *MACHINE)
+
+
+def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(project: Path) -> None:
+    assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
+
+
+def test_secrets_do_not_travel_although_git_tracks_them(project: Path) -> None:
+    git(project, "init")
+    git(project, "add", "--force", ".")
+
+    assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
+
+
+def test_what_git_ignores_stays_and_what_it_would_track_travels(project: Path) -> None:
+    write(project, "notes.txt", "lib/big.bin").joinpath(".gitignore").write_text("*.bin\ndata/\n")
+    (project / "lib" / ".gitignore").write_text("local.py\n")
+    write(project, "lib/local.py")
+    git(project, "init")
+
+    assert set(project_files(project)) == {
+        "train.py",
+        "lib/model.py",
+        "notes.txt",
+        ".gitignore",
+        "lib/.gitignore",
+    }
+
+
+def test_a_folder_inside_a_repository_keeps_the_rules_of_the_whole_and_leaves_the_rest(project: Path) -> None:
+    (project / ".gitignore").write_text("*.txt\n")
+    git(project, "init")
+    write(project, "lib/notes.txt")
+
+    assert set(project_files(project / "lib")) == {"model.py"}
+
+
+def test_names_of_every_kind_are_found(tmp_path: Path) -> None:
+    names = {"mit leerzeichen.py", "ümläut.py", 'quote".py', "new\nline.py"}
+    write(tmp_path, *names)
+    git(tmp_path, "init")
+
+    assert set(project_files(tmp_path)) == names
+
+
+def test_a_file_that_git_tracks_and_the_user_has_deleted_is_left_out(project: Path) -> None:
+    git(project, "init")
+    git(project, "add", "train.py", "lib")
+    (project / "lib" / "model.py").unlink()
+
+    assert "lib/model.py" not in project_files(project)
+
+
+def test_a_repository_that_git_refuses_to_read_stops_the_launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / ".git").write_text("gitdir: /nowhere\n")
+
+    with pytest.raises(BadInput, match="git cannot list the files of"):
+        project_files(project)
+
+
+def test_a_repository_without_git_installed_stops_the_launch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(project, "init")
+    monkeypatch.setenv("PATH", str(project))
+
+    with pytest.raises(BadInput, match="git is not installed"):
+        project_files(project)
+
+
+def test_links_to_folders_do_not_pull_in_what_lies_elsewhere(project: Path, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", "private.txt")
+    (project / "link").symlink_to(tmp_path / "elsewhere")
+
+    assert not [name for name in project_files(project) if name.startswith("link")]
+
+
+def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Path) -> None:
+    with (project / "weights.bin").open("wb") as file:
+        file.truncate((LARGEST_MIB + 1) * 2**20)
+
+    with pytest.raises(BadInput) as caught:
+        project_files(project)
+
+    assert f"must be at most {LARGEST_MIB} MiB, got 51" in str(caught.value)
+    assert "weights.bin (51 MiB)" in str(caught.value)
+    assert ".gitignore" in str(caught.value)
+
+
+def test_the_package_travels_with_its_tables_and_without_what_only_launches(tmp_path: Path) -> None:
+    files = package_files(Path(paretune.__file__).parent)
+
+    assert {"paretune/training/__main__.py", "paretune/container.py", "paretune/instances.csv"} <= set(files)
+    assert not [name for name in files if "launchers" in name or "__pycache__" in name]
+    assert all(name.startswith("paretune/") for name in files)
+
+
+def test_the_same_files_make_the_same_bytes_whenever_and_wherever(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a", "x.py", "y/z.py"), write(tmp_path / "b", "y/z.py", "x.py")
+    os.utime(first / "x.py", (time.time() - 10_000, time.time() - 10_000))
+    one = pack({"x.py": first / "x.py", "y/z.py": first / "y/z.py", "text": "t"}, tmp_path / "one.tar.gz")
+    two = pack({"text": "t", "y/z.py": second / "y/z.py", "x.py": second / "x.py"}, tmp_path / "two.tar.gz")
+
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_an_archive_names_neither_users_nor_times_and_keeps_what_is_executable(tmp_path: Path) -> None:
+    write(tmp_path, "run.sh", "plain.py")
+    (tmp_path / "run.sh").chmod(0o775)
+    packed = pack({"run.sh": tmp_path / "run.sh", "plain.py": tmp_path / "plain.py"}, tmp_path / "code.tar.gz")
+
+    with tarfile.open(packed) as archive:
+        entries = {entry.name: entry for entry in archive}
+    assert entries["run.sh"].mode == 0o755
+    assert entries["plain.py"].mode == 0o644
+    assert {(entry.mtime, entry.uid, entry.gid, entry.uname) for entry in entries.values()} == {(0, 0, 0, "")}
+
+
+def test_long_and_foreign_names_come_out_as_they_went_in(tmp_path: Path) -> None:
+    names = {"d" * 90 + "/" + "e" * 90 + ".py", "ümläut.py", "空.py"}
+    packed = pack(dict.fromkeys(names, "text"), tmp_path / "code.tar.gz")
+
+    with tarfile.open(packed) as archive:
+        assert set(archive.getnames()) == names

@@ -1,0 +1,130 @@
+"""Which image a job runs in, and what stands against it."""
+
+import re
+
+import pytest
+
+from paretune import catalog
+from paretune.launchers.sagemaker import images
+from paretune.spec import JobSpec
+
+GPU, P4D, CPU = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large"
+REGISTRY = "123456789012.dkr.ecr.{}.amazonaws.com/"
+
+
+def spec(instance_type: str = GPU, **changes: object) -> JobSpec:
+    return JobSpec(instance_type=instance_type, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1", "us-gov-west-1", "cn-north-1"])
+@pytest.mark.parametrize(
+    ("instance_type", "strategy", "image"),
+    [
+        (GPU, "ddp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312"),
+        (GPU, "fsdp", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312"),
+        (GPU, "deepspeed", "huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312"),
+        (CPU, "ddp", "pytorch-training:2.9.0-cpu-py312"),
+        (CPU, "fsdp", "pytorch-training:2.9.0-cpu-py312"),
+    ],
+)
+def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
+    region: str, instance_type: str, strategy: str, image: str
+) -> None:
+    chosen = images.choose(spec(instance_type, strategy=strategy), region, direct=False)
+
+    assert chosen.chosen
+    assert image in chosen.uri
+    assert f".dkr.ecr.{region}." in chosen.uri
+
+
+@pytest.mark.parametrize("strategy", ["smddp", "smp"])
+def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strategy: str) -> None:
+    chosen = images.choose(spec(P4D, strategy=strategy), "us-east-1", direct=False)
+
+    assert "smdistributed-modelparallel:" in chosen.uri
+    assert "transformers==5.3.0" in chosen.requirements
+
+
+@pytest.mark.parametrize("name", sorted(catalog.instances()))
+def test_every_instance_type_of_the_catalogue_finds_an_image_for_its_processor_or_is_refused(name: str) -> None:
+    known = catalog.instance(name)
+    if known.accelerator.startswith("AWS"):
+        return
+    assert images.faults(spec(name), "us-east-1") == []
+    assert ("-gpu-" in images.choose(spec(name), "us-east-1", direct=False).uri) is known.has_gpu
+
+
+def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
+    bare = images.choose(spec(CPU), "us-east-1", direct=False).requirements
+    full = images.choose(spec(GPU), "us-east-1", direct=False).requirements
+    deepspeed = images.choose(spec(GPU, strategy="deepspeed"), "us-east-1", direct=False).requirements
+
+    assert {line.split("==")[0] for line in bare} >= {"transformers", "accelerate", "scikit-learn"}
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
+    assert full == ()
+    assert deepspeed == ("deepspeed",)
+
+
+@pytest.mark.parametrize("image_uri", [None, REGISTRY.format("us-east-1") + "own:1"])
+def test_a_job_that_logs_by_itself_gets_what_that_needs_in_any_image(image_uri: str | None) -> None:
+    chosen = images.choose(spec(GPU, image_uri=image_uri), "us-east-1", direct=True)
+
+    assert {"mlflow", "sagemaker-mlflow"} <= {line.split("==")[0] for line in chosen.requirements}
+
+
+def test_an_image_of_the_user_s_own_is_taken_as_it_is() -> None:
+    chosen = images.choose(spec(GPU, image_uri="own:1"), "us-east-1", direct=False)
+
+    assert (chosen.uri, chosen.requirements, chosen.chosen) == ("own:1", (), False)
+
+
+def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
+    (fault,) = images.faults(spec(GPU), "mars-1")
+
+    assert "on ml.g5.12xlarge in mars-1" in fault
+    assert "give image_uri, or another region" in fault
+    assert images.faults(spec(GPU, image_uri="own:1"), "mars-1") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"instance_type": "ml.g5.48xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
+        ({"instance_type": GPU, "strategy": "smp"}, "strategy smp needs an instance of p4d"),
+        ({"instance_type": CPU, "strategy": "deepspeed"}, "needs GPUs, and ml.m5.large has none"),
+        ({"instance_type": GPU, "processes_per_instance": 5}, "got 5"),
+        ({"instance_type": CPU, "image_uri": "x/pytorch-training:2.9.0-gpu-py312"}, "built for GPUs"),
+        ({"instance_type": GPU, "image_uri": "x/pytorch-training:2.9.0-cpu-py312"}, "built for CPUs"),
+        ({"instance_type": GPU, "image_uri": REGISTRY.format("eu-west-1") + "own:1"}, "lies in eu-west-1"),
+        (
+            {"instance_type": GPU, "image_uri": "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"},
+            "holds transformers 4.36, paretune's training needs 5.3",
+        ),
+        (
+            {"instance_type": P4D, "strategy": "smp", "image_uri": "x/pytorch-training:2.9.0-gpu-py312"},
+            "needs the library in the image, and pytorch-training:2.9.0-gpu-py312 lacks it",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_fault_with_a_way_out(changes: dict[str, object], part: str) -> None:
+    (fault,) = images.faults(spec(**changes), "us-east-1")  # type: ignore[arg-type]
+
+    assert part in fault
+    assert re.search(r": (use|leave|give|lower|set)|, or ", fault)
+
+
+def test_all_that_stands_against_a_job_is_said_at_once() -> None:
+    job = spec(
+        "ml.g5.xlarge",
+        strategy="smddp",
+        fallback_instance_types="ml.g5.2xlarge",
+        image_uri=REGISTRY.format("eu-west-1") + "pytorch-training:2.9.0-cpu-py312",
+    )
+
+    assert len(images.faults(job, "us-east-1")) == 5
+
+
+def test_an_old_image_is_fine_for_a_script_of_the_user_s_own() -> None:
+    uri = "x/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"
+
+    assert images.faults(spec(GPU, image_uri=uri, entry_script="train.py"), "us-east-1") == []

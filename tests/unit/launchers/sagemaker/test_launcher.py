@@ -1,0 +1,463 @@
+"""The launcher: what is created, adopted, claimed and shown, whatever AWS answers and whenever it dies."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+
+from paretune.clock import Clock
+from paretune.cluster import Cluster
+from paretune.container import JobDocument, JobInputs, PreparedDataset
+from paretune.errors import BadInput, LaunchRefused, LostSight
+from paretune.launchers.base import JobState
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
+
+Make = Callable[..., JobDocument]
+NAME = "paretune-run1-1"
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/mine"
+
+
+def channel(request: dict[str, Any], name: str) -> str:
+    (uri,) = [
+        entry["DataSource"]["S3DataSource"]["S3Uri"]
+        for entry in request["InputDataConfig"]
+        if entry["ChannelName"] == name
+    ]
+    return str(uri)
+
+
+def sent(aws: Aws) -> dict[str, Any]:
+    """The last request for a job."""
+    return aws.of("CreateTrainingJob")[-1].parameters
+
+
+def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
+    """The document of a job, as it lies in S3."""
+    document: dict[str, Any] = json.loads(aws.s3.objects[f"paretune/jobs/{name}/job.json"])
+    return document
+
+
+def another(clock: Clock, package: Path, **changes: Any) -> SageMakerLauncher:
+    """A launcher in another process."""
+    return SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET), clock, {}, package=package, **changes)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> PreparedDataset:
+    folder = tmp_path / "prepared"
+    folder.mkdir()
+    (folder / "rows.arrow").write_bytes(b"rows")
+    made = PreparedDataset(key="0123456789abcdef", folder=folder, labels=("a", "b"), facts={})
+    made.write()
+    return made
+
+
+def test_a_name_in_use_means_that_the_job_is_adopted(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock, package: Path
+) -> None:
+    launcher.submit(order(), JobInputs())
+
+    again = another(clock, package).submit(order(), JobInputs())
+
+    assert again.name == NAME
+    assert again.state() is JobState.RUNNING
+    assert list(aws.sagemaker.jobs) == [NAME]
+
+
+def test_a_job_whose_creation_was_answered_too_late_is_found_and_not_refused(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = aws.sagemaker.create_training_job
+
+    def lose_the_answer(**request: Any) -> None:
+        create(**request)
+        raise ReadTimeoutError(endpoint_url="https://aws")
+
+    monkeypatch.setattr(aws.sagemaker, "create_training_job", lose_the_answer)
+
+    assert launcher.submit(order(), JobInputs()).state() is JobState.RUNNING
+
+
+def test_a_job_that_may_have_been_created_is_lost_sight_of_and_not_given_up(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    aws.refuse("CreateTrainingJob", ReadTimeoutError(endpoint_url="https://aws"))
+    aws.refuse("DescribeTrainingJob", EndpointConnectionError(endpoint_url="https://aws"), times=9)
+
+    with pytest.raises(LostSight, match=f"{NAME} may have been created"):
+        launcher.submit(order(), JobInputs())
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "part"),
+    [
+        ("ThrottlingException", "Rate exceeded", "try again in a minute"),
+        ("ResourceLimitExceeded", "limit 'ml.m5.large for training job usage' is 0", "Service Quotas"),
+        ("AccessDeniedException", "no iam:PassRole", "does not allow this identity to create the training job"),
+        ("ValidationException", "1 validation error", "AWS would not create the training job: 1 validation error"),
+    ],
+)
+def test_a_job_that_aws_refuses_is_refused_with_the_reason(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, code: str, message: str, part: str
+) -> None:
+    aws.refuse("CreateTrainingJob", code, message)
+
+    with pytest.raises(LaunchRefused, match=part):
+        launcher.submit(order(), JobInputs())
+
+    assert aws.sagemaker.jobs == {}
+
+
+def test_a_name_that_is_in_use_by_a_job_being_deleted_is_refused(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    aws.refuse("CreateTrainingJob", "ResourceInUse")
+
+    with pytest.raises(LaunchRefused, match="just being deleted"):
+        launcher.submit(order(), JobInputs())
+
+
+def test_attach_finds_a_job_or_says_that_there_is_none_or_that_aws_does_not_answer(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    assert launcher.attach(NAME) is None
+    launcher.submit(order(), JobInputs())
+    assert launcher.attach(NAME) is not None
+    aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
+    with pytest.raises(LaunchRefused, match="sign in again"):
+        launcher.attach(NAME)
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_the_same_uploads(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock, package: Path, steps: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    before = [None] * steps
+
+    def die(operation: str) -> None:
+        if not before:
+            raise Killed
+        before.pop()
+
+    aws.meet = die  # type: ignore[method-assign]
+    with contextlib.suppress(Killed):
+        launcher.submit(order(), JobInputs())
+    aws.meet = lambda operation: None  # type: ignore[method-assign]
+
+    found = another(clock, package)
+    job = found.attach(NAME) or found.submit(order(), JobInputs())
+
+    assert job.state() is JobState.RUNNING
+    assert list(aws.sagemaker.jobs) == [NAME]
+    assert len([key for key in aws.s3.objects if key.endswith(".claim")]) == 1
+    assert "/checkpoints/run1/" not in aws.sagemaker.jobs[NAME]["CheckpointConfig"]["S3Uri"]
+
+
+def test_a_dry_run_sends_nothing_asks_nothing_and_claims_nothing(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset
+) -> None:
+    shown = launcher.preview(order(), JobInputs(dataset=dataset))
+
+    assert aws.calls == []
+    assert shown["TrainingJobName"] == NAME
+    assert channel(dict(shown), "dataset") == f"s3://{BUCKET}/paretune/datasets/{dataset.key}/"
+
+
+def test_data_and_model_become_channels_that_all_jobs_share(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights").write_bytes(b"w" * 10)
+    inputs = JobInputs(dataset=dataset, model=model)
+    launcher.submit(order(run="run1"), inputs)
+    first = sent(aws)
+    launcher.submit(order(run="run2", learning_rate=1e-3), inputs)
+
+    assert channel(first, "dataset").endswith(f"/datasets/{dataset.key}/")
+    assert "/models/" in channel(first, "model")
+    for name in ("dataset", "model", "code"):
+        assert channel(first, name) == channel(sent(aws), name)
+    keys = [call.parameters["Key"] for call in aws.of("PutObject")]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(("model_gib", "data_gib", "volume"), [(0, 0, 30), (1, 0, 30), (2, 1, 48), (14, 0, 262)])
+def test_the_volume_follows_from_model_and_data(
+    launcher: SageMakerLauncher,
+    order: Make,
+    aws: Aws,
+    dataset: PreparedDataset,
+    tmp_path: Path,
+    model_gib: int,
+    data_gib: int,
+    volume: int,
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for path, size in ((model / "weights", model_gib), (dataset.folder / "rows.arrow", data_gib)):
+        with path.open("wb") as file:
+            file.truncate(size * 2**30)  # a hole: takes no room
+    (dataset.folder / "dataset.json").unlink()
+
+    request = launcher._request(order(), JobInputs(dataset=dataset, model=model), _dry(aws))
+
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == volume
+
+
+def _dry(aws: Aws) -> Any:
+    from paretune.launchers.sagemaker.staging import Staging
+
+    class Unread(Staging):
+        """Does not read gigabytes of zeros to name them."""
+
+        def folder(self, kind: str, folder: Path, digest: str | None = None) -> str:
+            return self.uri(f"{kind}/{folder.name}/")
+
+    return Unread(aws.client("s3"), BUCKET, dry=True)
+
+
+def test_the_document_tells_the_training_nothing_of_account_network_and_money(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(
+        order(
+            kms_key="alias/mine",
+            subnets="subnet-1",
+            security_group_ids="sg-1",
+            max_cost_usd=5.0,
+            region="us-east-1",
+            tags={"team": "search"},
+        ),
+        JobInputs(),
+    )
+
+    spec = told(aws)["spec"]
+    gone = ("region", "role", "bucket", "kms_key", "subnets", "security_group_ids", "max_cost_usd", "tags")
+    assert {name: spec[name] for name in gone} == dict.fromkeys(gone, "")
+
+
+def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_become_channels(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
+) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    (project / "lib").mkdir(parents=True)
+    elsewhere.mkdir()
+    for name in ("train.py", "lib/model.py"):
+        (project / name).write_text("pass\n")
+    (project / "requirements.txt").write_text("einops\n")
+    (elsewhere / "weights").write_text("w")
+    (elsewhere / "valid.csv").write_text("text,label\n")
+
+    launcher.submit(
+        order(
+            entry_script=str(project / "train.py"),
+            model=str(elsewhere),
+            dataset="a/hub-id",
+            validation_file=str(elsewhere / "valid.csv"),
+        ),
+        JobInputs(),
+    )
+
+    request, spec = sent(aws), told(aws)["spec"]
+    assert spec["entry_script"] == "/opt/ml/input/data/code/script/train.py"
+    assert spec["model"] == "/opt/ml/input/data/model"
+    assert spec["validation_file"] == "/opt/ml/input/data/validation_file/valid.csv"
+    assert spec["dataset"] == "a/hub-id"
+    assert channel(request, "model").endswith("/")
+    assert channel(request, "validation_file").endswith("/valid.csv")
+    assert "HF_HUB_OFFLINE" not in request["Environment"]
+    assert str(tmp_path) not in json.dumps(told(aws)) + json.dumps(request, default=str)
+
+
+def test_requirements_of_a_script_and_of_the_image_are_installed_together(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
+) -> None:
+    import io
+    import tarfile
+
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("pass\n")
+    (project / "requirements.txt").write_text("einops==0.8\n\n")
+    launcher.submit(order(entry_script=str(project / "train.py")), JobInputs())
+
+    key = channel(sent(aws), "code").removeprefix(f"s3://{BUCKET}/")
+    with tarfile.open(fileobj=io.BytesIO(aws.s3.objects[key])) as archive:
+        file = archive.extractfile("requirements.txt")
+        assert file is not None
+        lines = file.read().decode().splitlines()
+        names = archive.getnames()
+    assert lines[0] == "einops==0.8"
+    assert any(line.startswith("transformers==") for line in lines)
+    assert "script/requirements.txt" not in names
+    assert {"script/train.py", "paretune/training/__main__.py"} <= set(names)
+
+
+def test_a_script_in_a_folder_that_is_too_large_is_refused_before_anything_is_asked(
+    launcher: SageMakerLauncher, order: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("pass\n")
+    with (tmp_path / "data.bin").open("wb") as file:
+        file.truncate(60 * 2**20)
+
+    with pytest.raises(BadInput, match="must be at most 50 MiB"):
+        launcher.check(order(entry_script=str(tmp_path / "train.py")).spec)
+
+
+def checkpoints(aws: Aws) -> str:
+    return str(sent(aws)["CheckpointConfig"]["S3Uri"])
+
+
+def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(order(run="run1"), JobInputs())
+    first = checkpoints(aws)
+    aws.sagemaker.end("paretune-run1-1", "Stopped")
+    launcher.submit(order(run="run2"), JobInputs())
+    second = checkpoints(aws)
+    launcher.submit(order(run="run3", seed=7), JobInputs())
+
+    assert first == second
+    assert checkpoints(aws) != first
+    assert first.endswith("/")
+
+
+def test_checkpoints_claimed_by_a_living_job_are_left_to_it(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
+    launcher.submit(order(run="run1"), JobInputs())
+    shared = checkpoints(aws)
+    launcher.submit(order(run="run2"), JobInputs())
+
+    assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
+    aws.sagemaker.end("paretune-run1-1", "Stopped")
+    launcher.submit(order(run="run3"), JobInputs())
+    assert checkpoints(aws) == shared
+
+
+def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(order(attempt=1), JobInputs())
+    first = checkpoints(aws)
+    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: out_of_memory: x")
+    launcher.submit(order(attempt=2), JobInputs())
+
+    assert checkpoints(aws) == first
+
+
+def test_a_claim_of_a_job_that_may_just_be_created_is_respected_and_an_old_one_is_not(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock
+) -> None:
+    launcher.submit(order(run="run1"), JobInputs())
+    shared = checkpoints(aws)
+    del aws.sagemaker.jobs["paretune-run1-1"]  # it has claimed, and has not created its job yet
+
+    launcher.submit(order(run="run2"), JobInputs())
+    assert checkpoints(aws) != shared
+
+    clock.sleep(3600)
+    launcher.submit(order(run="run3"), JobInputs())
+    assert checkpoints(aws) == shared
+
+
+def test_a_claim_whose_holder_cannot_be_looked_at_is_respected(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(order(run="run1"), JobInputs())
+    shared = checkpoints(aws)
+    aws.refuse("DescribeTrainingJob", "ThrottlingException")
+
+    launcher.submit(order(run="run2"), JobInputs())
+
+    assert checkpoints(aws) != shared
+
+
+def test_of_two_jobs_that_claim_at_once_only_one_gets_the_place(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    launcher.submit(order(run="run1"), JobInputs())
+    shared = checkpoints(aws)
+    aws.sagemaker.end("paretune-run1-1", "Stopped")
+    aws.refuse("PutObject", error("PreconditionFailed", status=412), after=1)  # job.json is written before
+
+    launcher.submit(order(run="run2"), JobInputs())
+
+    assert checkpoints(aws) != shared
+
+
+def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_for_that(
+    aws: Aws, order: Make, clock: FakeClock, package: Path
+) -> None:
+    launcher = another(clock, package, tracking_uri=ARN)
+    launcher.submit(order(run="abc"), JobInputs())
+
+    request = sent(aws)
+    prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
+    command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
+    assert launcher.is_direct
+    assert command == "exec python3 -m paretune.direct /opt/ml"
+    assert request["Environment"]["MLFLOW_TRACKING_URI"] == ARN
+    assert request["Environment"]["MLFLOW_RUN_ID"] == "abc"
+
+
+@pytest.mark.parametrize("uri", ["https://ada:secret@mlflow.example", "sqlite:///mlflow.db", ""])
+def test_a_job_that_does_not_log_by_itself_knows_nothing_of_the_server(
+    aws: Aws, order: Make, clock: FakeClock, package: Path, uri: str
+) -> None:
+    another(clock, package, tracking_uri=uri).submit(order(), JobInputs())
+
+    assert not [name for name in sent(aws)["Environment"] if name.startswith("MLFLOW")]
+    assert b"secret" not in b"".join(aws.s3.objects.values()) + json.dumps(sent(aws), default=str).encode()
+
+
+@pytest.mark.parametrize("seconds", [0.2, 59.0, 1830.0])
+def test_a_job_never_runs_longer_than_was_asked_for(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, seconds: float
+) -> None:
+    launcher.submit(order(max_runtime_minutes=seconds / 60), JobInputs())
+
+    assert sent(aws)["StoppingCondition"]["MaxRuntimeInSeconds"] == max(1, round(seconds))
+
+
+def test_the_default_bucket_is_made_once_in_the_right_region(
+    aws: Aws, order: Make, clock: FakeClock, package: Path
+) -> None:
+    aws.region = "eu-west-1"
+    launcher = SageMakerLauncher(Cluster(role=ROLE, region="eu-west-1"), clock, {}, package=package)
+    launcher.submit(order(bucket=None, region="eu-west-1"), JobInputs())
+    launcher.submit(order(run="run2", bucket=None, region="eu-west-1"), JobInputs())
+
+    (made,) = aws.of("CreateBucket")
+    assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
+    assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
+    assert launcher.place() == {"region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
+
+
+def test_a_default_bucket_that_cannot_be_made_is_a_refused_launch(
+    aws: Aws, order: Make, clock: FakeClock, package: Path
+) -> None:
+    aws.refuse("CreateBucket", "BucketAlreadyExists", "The requested bucket name is not available")
+    launcher = SageMakerLauncher(Cluster(role=ROLE), clock, {}, package=package)
+
+    with pytest.raises(LaunchRefused, match="set bucket: The requested bucket name is not available"):
+        launcher.submit(order(bucket=None), JobInputs())
+
+
+def test_the_price_is_that_of_the_job_s_region_or_unknown(
+    aws: Aws, order: Make, clock: FakeClock, package: Path, launcher: SageMakerLauncher
+) -> None:
+    price = launcher.price(order().spec)
+    elsewhere = SageMakerLauncher(Cluster(role=ROLE, region="mars-1"), clock, {}, package=package)
+
+    assert price is not None
+    assert price.region == "us-east-1"
+    assert elsewhere.price(order().spec) is None

@@ -1,0 +1,136 @@
+"""What is asked of an account before the first cent."""
+
+import pytest
+
+from paretune.cluster import Cluster
+from paretune.errors import LaunchRefused
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.preflight import account_faults
+from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
+
+CLUSTER = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
+USAGE = "ml.g5.xlarge for training job usage"
+
+
+def faults(cluster: Cluster = CLUSTER) -> list[str]:
+    return account_faults(cluster, Account(cluster, {}))
+
+
+def test_nothing_stands_against_a_job_that_is_allowed_everything(aws: Aws) -> None:
+    aws.quotas.values = {USAGE: 4, "something else": 0}
+
+    assert faults() == []
+    assert aws.count("PutObject", "CreateBucket", "CreateTrainingJob") == 0
+
+
+def test_all_faults_come_at_once(aws: Aws) -> None:
+    aws.iam.decision = "implicitDeny"
+    aws.s3.buckets.clear()
+    aws.quotas.values = {USAGE: 1, "x": 0}
+
+    found = faults()
+
+    assert len(found) == 3
+    assert f"may not pass the role {ROLE} to SageMaker: add iam:PassRole" in found[0]
+    assert f"bucket {BUCKET} does not exist: create it in us-east-1, or leave bucket out" in found[1]
+    assert f"quota '{USAGE}' in us-east-1 is 1 and the job needs 4" in found[2]
+    code = f"L-{len(USAGE):04d}"
+    assert (
+        "`aws service-quotas request-service-quota-increase --service-code sagemaker "
+        f"--quota-code {code} --desired-value 4 --region us-east-1`"
+    ) in found[2]
+
+
+@pytest.mark.parametrize("operation", ["SimulatePrincipalPolicy", "ListServiceQuotas"])
+@pytest.mark.parametrize("code", ["AccessDenied", "NoSuchEntity", "Throttling"])
+def test_not_being_allowed_to_ask_is_no_fault(aws: Aws, operation: str, code: str) -> None:
+    aws.refuse(operation, code, times=9)
+
+    assert faults() == []
+
+
+@pytest.mark.parametrize("code", ["InvalidClientTokenId", "ExpiredToken"])
+def test_without_an_identity_nothing_else_is_asked(aws: Aws, code: str) -> None:
+    aws.refuse("GetCallerIdentity", code, times=9)
+
+    with pytest.raises(LaunchRefused):
+        faults()
+
+    assert aws.count() == 1
+
+
+def test_a_bucket_of_another_region_is_a_fault_however_s3_tells_it(aws: Aws) -> None:
+    expected = f"bucket {BUCKET} is in eu-west-1, the job would run in us-east-1: use a bucket of the same region"
+    aws.s3.buckets[BUCKET] = "eu-west-1"
+    assert faults() == [expected]
+
+    elsewhere = {"BucketRegion": "eu-west-1", "ResponseMetadata": {"HTTPHeaders": {}}}
+    aws.s3.head_bucket = lambda **_: elsewhere  # type: ignore[method-assign]
+    assert faults() == [expected]
+
+
+def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
+    aws.refuse("HeadBucket", error("403", "Forbidden", 403))
+
+    assert faults() == [f"AWS does not allow this identity to use the bucket {BUCKET}: Forbidden"]
+
+
+def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
+    assert faults(Cluster(role=ROLE, instance_type="ml.g5.xlarge")) == []
+
+
+def test_a_missing_role_is_a_fault_beside_the_others(aws: Aws) -> None:
+    aws.s3.buckets.clear()
+
+    found = faults(Cluster(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+
+    assert len(found) == 2
+    assert found[0].startswith("role must be set")
+
+
+def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
+    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole", times=9)
+
+    (found,) = faults(Cluster(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+
+    assert "read the execution role of this notebook; set role" in found
+
+
+def test_an_assumed_role_is_asked_about_as_the_role_behind_it(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/Scientist/ada")
+
+    faults()
+
+    (asked,) = aws.of("SimulatePrincipalPolicy")
+    assert asked.parameters["PolicySourceArn"] == f"arn:aws:iam::{ACCOUNT}:role/Scientist"
+    assert asked.parameters["ResourceArns"] == [ROLE]
+
+
+@pytest.mark.parametrize(
+    ("changes", "quota"),
+    [
+        ({}, "ml.g5.xlarge for training job usage"),
+        ({"spot": True}, "ml.g5.xlarge for spot training job usage"),
+        ({"keep_alive_minutes": 5.0}, "ml.g5.xlarge for training warm pool usage"),
+        ({"fallback_instance_types": "ml.g6.xlarge"}, "ml.g6.xlarge for training job usage"),
+    ],
+)
+def test_each_quota_that_the_job_uses_is_compared(aws: Aws, changes: dict[str, object], quota: str) -> None:
+    everything = [
+        f"{name} for {use}"
+        for name in ("ml.g5.xlarge", "ml.g6.xlarge")
+        for use in ("training job usage", "spot training job usage", "training warm pool usage")
+    ]
+    aws.quotas.values = {name: 3 if name == quota else 20 for name in everything}
+    cluster = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4, **changes)  # type: ignore[arg-type]
+
+    (found,) = faults(cluster)
+
+    assert f"quota '{quota}'" in found
+
+
+def test_an_unknown_quota_is_no_fault(aws: Aws) -> None:
+    aws.quotas.values = {"ml.m5.large for training job usage": 0, "x": 0}
+
+    assert faults() == []

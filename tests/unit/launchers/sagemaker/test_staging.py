@@ -1,0 +1,188 @@
+"""Uploads: by content, once, complete, encrypted; and names that only one job can hold."""
+
+from pathlib import Path
+
+import pytest
+from boto3.exceptions import S3UploadFailedError
+
+from paretune.errors import LaunchRefused
+from paretune.launchers.sagemaker.staging import Staging
+from tests.unit.launchers.sagemaker.aws import BUCKET, Aws, FakeClock
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of three files."""
+    made = tmp_path / "data"
+    (made / "deep").mkdir(parents=True)
+    (made / "rows.arrow").write_bytes(b"x" * 1000)
+    (made / "deep" / "more.arrow").write_bytes(b"y" * 100)
+    (made / "dataset.json").write_text("{}")
+    return made
+
+
+def keys(aws: Aws) -> list[str]:
+    return [call.parameters["Key"] for call in aws.of("PutObject")]
+
+
+def test_a_folder_lies_under_its_content_with_a_slash_at_the_end(aws: Aws, staging: Staging, folder: Path) -> None:
+    uri = staging.folder("datasets", folder)
+
+    prefix = uri.removeprefix(f"s3://{BUCKET}/")
+    assert prefix.startswith("paretune/datasets/")
+    assert prefix.endswith("/")
+    assert set(aws.s3.objects) == {prefix + name for name in ("rows.arrow", "deep/more.arrow", "dataset.json")}
+
+
+def test_what_is_there_is_not_sent_again_by_nobody(aws: Aws, staging: Staging, folder: Path, tmp_path: Path) -> None:
+    first = staging.folder("datasets", folder)
+    sent = len(keys(aws))
+    copy = tmp_path / "elsewhere"
+    folder.rename(copy)
+
+    again = Staging(aws.client("s3"), BUCKET).folder("datasets", copy)
+
+    assert again == first
+    assert len(keys(aws)) == sent == 3
+
+
+@pytest.mark.parametrize("change", ["content", "name", "moved"])
+def test_another_content_or_name_is_another_place(staging: Staging, folder: Path, change: str) -> None:
+    before = staging.folder("files", folder)
+    if change == "content":
+        (folder / "rows.arrow").write_bytes(b"z" * 1000)
+    elif change == "name":
+        (folder / "rows.arrow").rename(folder / "lines.arrow")
+    else:
+        (folder / "rows.arrow").rename(folder / "deep" / "rows.arrow")
+
+    assert staging.folder("files", folder) != before
+
+
+def test_content_cannot_be_shifted_from_a_file_into_the_next(staging: Staging, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for place, texts in ((one, ("ab", "c")), (two, ("a", "bc"))):
+        place.mkdir()
+        for name, text in zip(("1", "2"), texts, strict=True):
+            (place / name).write_text(text)
+
+    assert staging.folder("files", one) != staging.folder("files", two)
+
+
+def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
+    aws: Aws, staging: Staging, folder: Path
+) -> None:
+    prefix = staging.folder("datasets", folder, "key").removeprefix(f"s3://{BUCKET}/")
+    del aws.s3.objects[f"{prefix}dataset.json"]
+    aws.s3.objects[f"{prefix}rows.arrow"] = b"x" * 10
+    before = len(keys(aws))
+
+    staging.folder("datasets", folder, "key")
+
+    assert set(keys(aws)[before:]) == {f"{prefix}dataset.json", f"{prefix}rows.arrow"}
+    assert aws.s3.objects[f"{prefix}rows.arrow"] == b"x" * 1000
+
+
+def test_the_description_comes_last_so_that_half_an_upload_does_not_look_whole(
+    aws: Aws, staging: Staging, folder: Path
+) -> None:
+    staging.folder("datasets", folder)
+
+    assert keys(aws)[-1].endswith("/dataset.json")
+
+
+def test_a_folder_of_many_files_is_looked_at_page_by_page(aws: Aws, staging: Staging, tmp_path: Path) -> None:
+    for number in range(1100):
+        (tmp_path / f"{number}.txt").write_text(str(number))
+    staging.folder("files", tmp_path, "many")
+    before = len(keys(aws))
+
+    staging.folder("files", tmp_path, "many")
+
+    assert before == 1100
+    assert len(keys(aws)) == before
+    assert aws.count("ListObjectsV2") == 1 + 2
+
+
+def test_a_file_lies_alone_under_its_prefix_with_its_name(aws: Aws, staging: Staging, folder: Path) -> None:
+    uri = staging.file("files", folder / "rows.arrow")
+    staging.file("files", folder / "rows.arrow")
+
+    assert uri.endswith("/rows.arrow")
+    assert [f"s3://{BUCKET}/{key}" for key in aws.s3.objects] == [uri]
+    assert len(keys(aws)) == 1
+
+
+def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
+    aws: Aws, staging: Staging, folder: Path
+) -> None:
+    dry = Staging(aws.client("s3"), BUCKET, dry=True)
+
+    told = [dry.folder("a", folder), dry.file("b", folder / "rows.arrow"), dry.text("c/d.json", "{}")]
+
+    assert aws.calls == []
+    assert told == [
+        staging.folder("a", folder),
+        staging.file("b", folder / "rows.arrow"),
+        staging.text("c/d.json", "{}"),
+    ]
+    assert sum(dry.uploaded.values()) == 1000 + 100 + 2 + 1000 + 2
+
+
+def test_a_key_encrypts_all_that_is_sent(aws: Aws, folder: Path) -> None:
+    staging = Staging(aws.client("s3"), BUCKET, kms_key="alias/mine")
+    staging.folder("a", folder)
+    staging.file("b", folder / "rows.arrow")
+    staging.text("c", "text")
+    staging.take("d", "me", None)
+
+    sent = {(call.parameters["ServerSideEncryption"], call.parameters["SSEKMSKeyId"]) for call in aws.of("PutObject")}
+    assert sent == {("aws:kms", "alias/mine")}
+
+
+@pytest.mark.parametrize("operation", ["ListObjectsV2", "PutObject", "GetObject"])
+def test_a_bucket_that_refuses_is_a_refused_launch_with_its_name(
+    aws: Aws, staging: Staging, folder: Path, operation: str
+) -> None:
+    aws.refuse(operation, "AccessDenied", "Access Denied", times=9)
+
+    with pytest.raises(LaunchRefused, match=f"use the bucket {BUCKET}"):
+        staging.folder("a", folder) if operation != "GetObject" else staging.claim("name")
+
+
+def test_an_upload_that_fails_midway_is_a_refused_launch(aws: Aws, staging: Staging, folder: Path) -> None:
+    aws.refuse("PutObject", S3UploadFailedError("Failed to upload rows.arrow"))
+
+    with pytest.raises(LaunchRefused, match="Failed to upload"):
+        staging.folder("a", folder)
+
+
+def test_a_name_is_held_by_the_first_who_takes_it(aws: Aws, staging: Staging, clock: FakeClock) -> None:
+    other = Staging(aws.client("s3"), BUCKET)
+
+    assert staging.claim("name") is None
+    assert staging.take("name", "first", None)
+    assert not other.take("name", "second", None)
+    held = other.claim("name")
+    assert held is not None
+    assert (held.owner, held.since) == ("first", clock.now())
+
+
+def test_of_two_that_take_a_name_over_at_once_one_gets_it(aws: Aws, staging: Staging) -> None:
+    other = Staging(aws.client("s3"), BUCKET)
+    staging.take("name", "dead", None)
+    seen, seen_too = staging.claim("name"), other.claim("name")
+
+    assert staging.take("name", "one", seen)
+    assert not other.take("name", "two", seen_too)
+
+
+@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "PreconditionFailed", "NoSuchKey"])
+def test_a_conflict_is_a_name_that_somebody_else_has(aws: Aws, staging: Staging, code: str) -> None:
+    aws.refuse("PutObject", code)
+
+    assert not staging.take("name", "me", None)
+
+
+def test_an_object_that_is_not_there_is_none(staging: Staging) -> None:
+    assert staging.open("nothing") is None
