@@ -37,23 +37,28 @@ def read_command(project: Project, entry_point: str, parameters: Mapping[str, st
         downloads: where MLflow puts what a parameter of type path names elsewhere, such as `s3://` or `https://`.
 
     Raises:
-        BadInput: more paths than a job can have.
+        BadInput: more paths than a job can have, or empty folders.
     """
     entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
     given = dict(parameters)
     inputs: dict[str, Path] = {}
+    faults = []
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = given.get(name, parameter.default)
         if parameter.type != "path" or value is None:
             continue
         path = Path(parameter.compute_value(value, str(downloads), position))
+        if path.is_dir() and not any(entry.is_file() for entry in path.rglob("*")):
+            faults.append(f"{name} must hold files, for SageMaker has no empty folders: {path} holds none")
         channel = _channel(name, position, inputs)
         inputs[channel] = path
         given[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
     if len(inputs) > _MOST_CHANNELS:
-        raise BadInput(
-            [f"a job may have at most {_MOST_CHANNELS} parameters of type path, got {len(inputs)}: use a folder"]
+        faults.append(
+            f"a job may have at most {_MOST_CHANNELS} parameters of type path, got {len(inputs)}: use a folder"
         )
+    if faults:
+        raise BadInput(faults)
     return Command(text=str(entry.compute_command(given, None)), inputs=inputs)
 
 

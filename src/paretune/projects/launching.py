@@ -11,7 +11,7 @@ from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run,
 
 from paretune import catalog
 from paretune.clock import SystemClock
-from paretune.errors import BadInput, LaunchRefused, ParetuneError
+from paretune.errors import BadInput, LaunchRefused
 from paretune.launch import admit
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
@@ -210,8 +210,8 @@ def _create(
         refusal = LaunchRefused(explain(error, "prepare the training job"))
         record.refuse(str(refusal))
         raise refusal from error
-    except ParetuneError as error:
-        record.refuse(str(error))
+    except BaseException as error:  # Ctrl-C during the upload, too: a run without a job must not stay open
+        record.refuse(str(error) or type(error).__name__)
         raise
 
 

@@ -41,6 +41,7 @@ def test_local_files_are_called_as_they_are_in_the_job(tmp_path: Path, monkeypat
 
 
 def test_two_names_that_become_one_channel_stay_two(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     entry = "    parameters: {a-b: path, a_b: path}\n    command: 'x {a-b} {a_b}'\n"
     found = read(tmp_path, entry, {"a-b": str(tmp_path), "a_b": str(tmp_path)})
 
@@ -53,6 +54,13 @@ def test_more_files_than_a_job_can_have_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match="at most 17 parameters of type path, got 18"):
         read(tmp_path, entry, dict.fromkeys(names, str(tmp_path)))
+
+
+def test_an_empty_folder_is_refused_for_a_job_would_not_find_it(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(BadInput, match="no empty folders"):
+        read(tmp_path, "    parameters: {a: path}\n    command: x {a}\n", {"a": str(tmp_path / "empty")})
 
 
 def test_a_script_that_is_no_entry_point_runs_as_mlflow_runs_it(tmp_path: Path) -> None:
