@@ -47,16 +47,7 @@ def launch(
     def inputs() -> JobInputs:
         return prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
 
-    try:
-        run_id = tracking.opened_run_id()
-        adopted = run_id is not None and launcher.attach(job_name(run_id, 1)) is not None
-        if not adopted:
-            admit(spec, launcher.price(spec))
-            launcher.check(spec)
-        prepared = None if adopted else inputs()
-    except ParetuneError as error:
-        _give_up_opened_run(tracking, error)
-        raise
+    prepared = _checked_inputs(spec, launcher, tracking, inputs)
     recording = Recording(spec, launcher, tracking)
     attempts = Attempts(
         spec,
@@ -86,6 +77,22 @@ def launch(
         _end_early(attempts, recording, error)
         raise
     return attempts.outcome
+
+
+def _checked_inputs(
+    spec: JobSpec, launcher: Launcher, tracking: Tracking, inputs: Callable[[], JobInputs]
+) -> JobInputs | None:
+    """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
+    try:
+        run_id = tracking.opened_run_id()
+        if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
+            return None
+        admit(spec, launcher.price(spec))
+        launcher.check(spec)
+        return inputs()
+    except ParetuneError as error:
+        _give_up_opened_run(tracking, error)
+        raise
 
 
 def _end_early(attempts: Attempts, recording: Recording, error: BaseException) -> None:

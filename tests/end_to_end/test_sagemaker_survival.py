@@ -53,7 +53,7 @@ def test_a_launcher_that_is_killed_at_any_moment_is_started_again_and_pays_once(
 
 
 def test_sync_adopts_what_runs_and_collects_what_has_ended(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    job = tiny_job | {"num_train_epochs": 60, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
+    job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
     with cloud.start(**job) as running:
         cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_the_same_command_continues_a_stopped_job_from_its_checkpoint(
 
 
 def test_a_detached_job_goes_on_and_sync_collects_it(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    job = tiny_job | {"num_train_epochs": 60, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
+    job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
     with cloud.start(**job, on_interrupt="detach") as running:
         name = cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGINT)
@@ -142,7 +142,7 @@ def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
 
 
 def test_a_tracking_store_that_goes_away_meanwhile_costs_nothing(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    job = tiny_job | {"num_train_epochs": 60, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
+    job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
     store, away = cloud.folder / "mlflow.db", cloud.folder / "away.db"
     with cloud.start(**job) as running:
         cloud.until_it_trains(running)

