@@ -4,6 +4,7 @@ A base of `JobSpec`, which adds what is trained. What can only be known in an ac
 checked by the launcher.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,12 @@ from paretune.parameters import parameter
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
 LONGEST_KEEP_ALIVE_MINUTES = 360
 """Of a warm pool. Source: CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)."""
+MOST_TAGS = 48
+"""Of a training job, 50 (CreateTrainingJob, Tags; botocore 1.44.5), less two of paretune's own."""
+_SECRET_NAME = re.compile(r"secret|passw|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
+_SECRET_VALUE = re.compile(
+    r"hf_\w{20}|(AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{30}|sk-[\w-]{20}|-----BEGIN|//[^/\s:]*:[^/\s@]+@"
+)
 _SMP_ONLY = (
     "tensor_parallel_degree",
     "context_parallel_degree",
@@ -113,7 +120,12 @@ class Cluster:
                 continue
             if found.accelerator.startswith("AWS"):
                 faults.append(f"instance_type {instance_type} has {found.accelerator} chips, which paretune cannot use")
-        return faults + _sagemaker_faults(self)
+        return faults + _sagemaker_faults(self) + ([] if faults else _degree_faults(self))
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a value is a well-known kind of key, or long and called a secret."""
+    return bool(_SECRET_VALUE.search(value) or (_SECRET_NAME.search(name) and re.fullmatch(r"\S{12,}", value)))
 
 
 def listed(text: str | None) -> tuple[str, ...]:
@@ -153,9 +165,32 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
         faults.append("subnets and security_group_ids go together: give both, or neither")
     if cluster.spot and cluster.keep_alive_minutes:
         faults.append("keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances")
+    faults += [
+        f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
+        for name, value in cluster.tags.items()
+        if isinstance(value, str) and looks_secret(name, value)
+    ]
+    if len(cluster.tags) > MOST_TAGS:
+        faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
     wrong = {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}
     if wrong:
         faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
+    return faults
+
+
+def _degree_faults(cluster: Cluster) -> list[str]:
+    """What the devices of the cluster cannot be split into."""
+    devices = cluster.processes * cluster.instance_count
+    tensor, context = cluster.tensor_parallel_degree or 1, cluster.context_parallel_degree or 1
+    faults = []
+    if devices % (tensor * context):
+        faults.append(
+            f"tensor_parallel_degree x context_parallel_degree must divide the {devices} devices, got "
+            f"{tensor} x {context}"
+        )
+    expert = cluster.expert_parallel_degree or 1
+    if devices % expert:
+        faults.append(f"expert_parallel_degree must divide the {devices} devices, got {expert}")
     return faults
 
 

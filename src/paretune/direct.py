@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from paretune.clock import Clock, SystemClock
@@ -22,8 +23,12 @@ _INTERVAL_S = 2.0
 def main(folder: JobFolder, clock: Clock) -> int:
     """The training's exit code. Only the first instance has events; the others just train."""
     command = [sys.executable, "-m", "paretune.training", str(folder.root)]
+    asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())  # a first process without a handler does not hear it at all
     child = subprocess.Popen(command, env={**os.environ, "PARETUNE_STARTER": str(os.getpid())})
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    if asked.is_set():
+        child.terminate()
     reader, run = EventReader(folder.events), None
     while True:
         code = child.poll()

@@ -10,6 +10,7 @@ What is typed wins over the file.
 """
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
@@ -37,9 +38,11 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
         if named:
             raise BadInput([f"PARETUNE_PROFILE must name a file, got {named}"])
         return {}
+    if not os.access(path, os.R_OK):
+        raise BadInput([f"{path} cannot be read: allow it, or move it away"])
     try:
-        found = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     unknown = [
         f"{path} may not set {name}: it may set {', '.join(sorted(ALLOWED))}" for name in found if name not in ALLOWED

@@ -9,12 +9,12 @@ from pathlib import Path
 from paretune.attempts import Attempts
 from paretune.clock import Clock
 from paretune.container import Event, JobInputs
-from paretune.errors import BadInput, JobFailed
+from paretune.errors import BadInput, JobFailed, LaunchRefused, LostSight
 from paretune.interruption import Interruption
 from paretune.launch import WATCH_INTERVAL_S
 from paretune.launchers.base import Launcher
 from paretune.preparation import prepare
-from paretune.recording import Outcome, Recording, is_watched
+from paretune.recording import Outcome, Recording, is_watched, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 
@@ -75,8 +75,8 @@ class Sync:
                 collected.append(Collected(run_id=run.run_id, remark=remark))
         try:
             while self._under_way:
-                for run_id, (attempts, _) in list(self._under_way.items()):
-                    found = _look(run_id, attempts)
+                for run_id, (attempts, recording) in list(self._under_way.items()):
+                    found = _look(attempts, recording)
                     if found is not None:
                         collected.append(found)
                         del self._under_way[run_id]
@@ -93,10 +93,14 @@ class Sync:
             return "another process on this machine is watching it"
         try:
             spec = spec_of(run)
-            launcher = self._launcher_of(spec)
-        except BadInput as error:
+        except (BadInput, ValueError) as error:
             return f"it cannot be read back: {error}"
-        if launcher.attach(run.tags.get("paretune.job_name", "")) is None:
+        try:
+            launcher = self._launcher_of(spec)
+            begun = launcher.attach(job_name(run.run_id, 1))  # the next attempts follow from it
+        except (BadInput, LaunchRefused) as error:
+            return f"its job cannot be looked at: {error}"
+        if begun is None:
             return f"its job was never created; to start it: {run.tags.get('paretune.command', '')}"
         recording = Recording(spec, launcher, self._tracking, run_id=run.run_id)
         recording.begin(None)
@@ -108,7 +112,11 @@ class Sync:
             clock=self._clock,
             on_events=self._on_events,
         )
-        attempts.begin()
+        try:
+            attempts.begin()
+        except LaunchRefused as error:
+            recording.leave()
+            return f"its job cannot be looked at: {error}"
         self._under_way[run.run_id] = attempts, recording
         return ""
 
@@ -135,8 +143,12 @@ def spec_of(run: RecordedRun) -> JobSpec:
     return spec.but(**place) if spec.on_sagemaker else spec
 
 
-def _look(run_id: str, attempts: Attempts) -> Collected | None:
+def _look(attempts: Attempts, recording: Recording) -> Collected | None:
+    run_id = recording.run.run_id
     try:
         return Collected(run_id=run_id, outcome=attempts.outcome) if attempts.look() else None
     except JobFailed as error:
+        return Collected(run_id=run_id, remark=str(error))
+    except (LostSight, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job
+        recording.leave()
         return Collected(run_id=run_id, remark=str(error))
