@@ -70,6 +70,8 @@ class Tracking:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self.uri = mlflow.get_tracking_uri()
+        if without_password(self.uri) != self.uri:
+            os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
         self._environment = environment
         self._clock = clock
         try:

@@ -1,0 +1,195 @@
+"""Secrets stay where they are: planted wherever a user keeps them, and looked for everywhere a job leaves traces."""
+
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tests.end_to_end.cloud import Cloud, account
+from tests.processes import wait_until
+from tests.stand_ins.sagemaker.client import GROUP
+from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+
+pytestmark = pytest.mark.slow
+
+# Each is unlike anything else, so that it is found wherever it turns up.
+PLANTED = {
+    "AWS_SECRET_ACCESS_KEY": "planted-aws-secret-4711",
+    "AWS_SESSION_TOKEN": "planted-session-4712",
+    "HF_TOKEN": "hf_planted4713planted4713planted",
+    "HUGGING_FACE_HUB_TOKEN": "hf_planted4714planted4714planted",
+    "MLFLOW_TRACKING_TOKEN": "planted-mlflow-token-4715",
+    "MLFLOW_TRACKING_PASSWORD": "planted-mlflow-password-4716",
+    "WANDB_API_KEY": "planted-wandb-4717",
+    "GITHUB_TOKEN": "ghp_planted4718planted4718planted4718",
+    "DATABASE_URL": "postgres://ada:planted-database-4719@db",
+    "MY_OWN": "planted-own-4720",
+}
+IN_THE_ADDRESS = "planted-address-4721"
+IN_FILES = {".env": "planted-dotenv-4722", "id_rsa": "planted-key-4723", "ignored.txt": "planted-ignored-4724"}
+SECRETS = (*PLANTED.values(), IN_THE_ADDRESS, *IN_FILES.values())
+
+SCRIPT = """
+import os, sys
+print("the script sees", sorted(os.environ))
+print(dict(os.environ))
+sys.exit("it fails on purpose: " + str(dict(os.environ)))
+"""
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
+    """A user with secrets in the environment and a password in the address of the MLflow server."""
+    missing = namespaces_are_missing()
+    if missing:
+        pytest.skip(missing)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    words += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server' / 'mlflow.db'}"]
+    words += ["--artifacts-destination", str(tmp_path / "server" / "artifacts")]
+    (tmp_path / "server").mkdir()
+    environment = {name: text for name, text in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    with account(tmp_path / "account") as emulator, (tmp_path / "server" / "log").open("wb") as log:
+        server = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: _answers(port), within_s=60, what="the MLflow server starts")
+            address = f"http://ada:{IN_THE_ADDRESS}@127.0.0.1:{port}"
+            yield Cloud(emulator, workplace, PLANTED | {"MLFLOW_TRACKING_URI": address})
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _objects(cloud: Cloud) -> Iterator[tuple[str, bytes]]:
+    """Everything in S3; archives file by file."""
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=cloud.emulator.url,
+        region_name="us-east-1",
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",  # noqa: S106  # the emulator's own
+    )
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=cloud.emulator.bucket):
+        for entry in page.get("Contents", []):
+            content = s3.get_object(Bucket=cloud.emulator.bucket, Key=entry["Key"])["Body"].read()
+            yield f"s3 {entry['Key']}", content
+            if entry["Key"].endswith(".tar.gz"):
+                with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                    for member in archive:
+                        file = archive.extractfile(member)
+                        yield f"s3 {entry['Key']} {member.name}", file.read() if file else b""
+
+
+def _log_lines(cloud: Cloud, job_name: str) -> str:
+    logs = boto3.client(
+        "logs",
+        endpoint_url=cloud.emulator.url,
+        region_name="us-east-1",
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",  # noqa: S106  # the emulator's own
+    )
+    streams = logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{job_name}/")["logStreams"]
+    pages = [
+        logs.get_log_events(logGroupName=GROUP, logStreamName=stream["logStreamName"], startFromHead=True)
+        for stream in streams
+    ]
+    return "\n".join(event["message"] for page in pages for event in page["events"])
+
+
+def _traces(cloud: Cloud, printed: str, server: Path) -> Iterator[tuple[str, bytes]]:
+    """Where to look, and what is there."""
+    yield "terminal", printed.encode()
+    for request in cloud.emulator.requests():
+        yield f"request {request.operation} {request.path}", json.dumps(vars(request), default=str).encode()
+    for name in cloud.emulator.jobs():
+        yield "DescribeTrainingJob", json.dumps(cloud.described(name), default=str).encode()
+        yield "CloudWatch", _log_lines(cloud, name).encode()
+    yield from _objects(cloud)
+    for folder in (cloud.emulator.root, server, cloud.folder):
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.parent != cloud.folder / "script":
+                yield f"file {path.relative_to(folder)}", path.read_bytes()
+
+
+def _leaks(cloud: Cloud, printed: str, server: Path) -> tuple[list[str], set[str]]:
+    """Where secrets are, and the kinds of places that were looked at."""
+    found, looked = [], set()
+    for place, content in _traces(cloud, printed, server):
+        looked.add(place.split()[0])
+        found += [f"{secret} in {place}" for secret in SECRETS if secret.encode() in content]
+    return found, looked
+
+
+EVERYWHERE = {"terminal", "request", "DescribeTrainingJob", "CloudWatch", "s3", "file"}
+
+
+def test_no_secret_of_the_launching_environment_is_found_after_a_job(
+    cloud: Cloud, tiny_job: dict[str, object], tmp_path: Path
+) -> None:
+    done = cloud.run(**tiny_job, tags={"team": "search"})
+    assert done.code == 0, done.text
+
+    leaks, looked = _leaks(cloud, done.text, tmp_path / "server")
+
+    assert looked == EVERYWHERE
+    assert leaks == []
+
+
+def test_no_secret_of_environment_or_folder_is_found_after_a_script_that_shows_all_it_has_and_fails(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    folder = cloud.folder / "script"
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / ".gitignore").write_text("ignored.txt\n")
+    for name, secret in IN_FILES.items():
+        (folder / name).write_text(secret)
+    subprocess.run(["git", "init", str(folder)], check=True, capture_output=True)
+
+    done = cloud.run(entry_script=str(folder / "train.py"), instance_type="ml.m5.large")
+    assert done.code == 3, done.text
+    assert "it fails on purpose" in done.text
+
+    leaks, looked = _leaks(cloud, done.text, tmp_path / "server")
+
+    assert looked == EVERYWHERE
+    assert leaks == []
+
+
+def test_a_dry_run_and_a_refused_launch_show_no_secret(
+    cloud: Cloud, tiny_job: dict[str, object], tmp_path: Path
+) -> None:
+    shown = cloud.run(**tiny_job, dry_run="true")
+    assert shown.code == 0, shown.text
+    cloud.emulator.inject("CreateTrainingJob", "AccessDeniedException", "not authorized", times=9)
+    refused = cloud.run(**tiny_job)
+    assert refused.code == 2, refused.text
+    port = cloud.environment["MLFLOW_TRACKING_URI"].rpartition(":")[2]
+    cloud.environment["MLFLOW_TRACKING_URI"] = cloud.environment["MLFLOW_TRACKING_URI"].replace(port, "9")
+    unreachable = cloud.run(**tiny_job)
+    assert unreachable.code == 2, unreachable.text
+    secret_tag = cloud.run(**tiny_job, tags={"token": PLANTED["HF_TOKEN"]})
+    assert secret_tag.code == 2, secret_tag.text
+
+    printed = shown.text + refused.text + unreachable.text + secret_tag.text
+    leaks, _ = _leaks(cloud, printed, tmp_path / "server")
+
+    assert leaks == []
