@@ -149,5 +149,6 @@ def spelled(job: dict[str, Any]) -> list[str]:
 @contextmanager
 def account(root: Path, **options: Any) -> Iterator[Emulator]:
     """An emulated account whose training image is this Python, without paretune's own sources."""
-    with Emulator.start(root, images={"*": Path(sys.prefix)}, hide=[REPOSITORY / "src"], **options) as emulator:
+    options = {"images": {"*": Path(sys.prefix)}} | options
+    with Emulator.start(root, hide=[REPOSITORY / "src"], **options) as emulator:
         yield emulator

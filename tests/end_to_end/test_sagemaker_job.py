@@ -1,12 +1,15 @@
 """Whole jobs on emulated SageMaker: launched, watched, recorded, paid for."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from paretune.catalog import instance
-from tests.end_to_end.cloud import Cloud
+from tests.end_to_end.cloud import Cloud, account
+from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +34,26 @@ def test_a_job_is_recorded_as_a_local_one_is(cloud: Cloud, tiny_job: dict[str, o
     assert {"report.json", "confusion_matrix.png", "classification_report.txt"} <= artifacts
     for shown in ("Starting", "Downloading", "Training", "Uploading", "Completed", "F1 (macro, validation)"):
         assert shown in done.text
+
+
+def test_the_hugging_face_image_trains_with_its_own_libraries(
+    tmp_path: Path, workplace: Path, tiny_job: dict[str, object]
+) -> None:
+    folder = os.environ.get("PARETUNE_IMAGE_ENVIRONMENT")
+    missing = namespaces_are_missing()
+    if missing or folder is None:
+        pytest.skip(missing or "run `.ci/image FOLDER` and set PARETUNE_IMAGE_ENVIRONMENT=FOLDER")
+    images = {"*huggingface-pytorch-training*transformers5.3.0*": Path(folder)}
+    shared = [Path(sys.prefix)]  # the rest of its libraries
+    with account(tmp_path / "account", images=images, keep=shared) as emulator:
+        cloud = Cloud(emulator, workplace)
+        done = cloud.run(**tiny_job | {"instance_type": "ml.g5.xlarge"})
+
+        assert done.code == 0, done.text
+        run = cloud.the_run()
+        report = json.loads(Path(cloud.client.download_artifacts(run.info.run_id, "report.json")).read_text())
+        assert report["facts"]["transformers"] == "5.3.0"
+        assert "no GPU" in done.text  # which an emulated ml.g5.xlarge has not
 
 
 def test_nothing_is_uploaded_twice(cloud: Cloud, tiny_job: dict[str, object]) -> None:

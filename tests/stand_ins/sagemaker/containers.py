@@ -124,7 +124,7 @@ def _spec(job: Job, host: str, image: Path, settings: Settings, url: str) -> dic
         "command": command,
         "environment": environment | settings.environment(url) | job.request.get("Environment", {}),
         "image": str(image),
-        "keep": [str(interpreter)] if not interpreter.is_relative_to(image) else [],
+        "keep": [*map(str, settings.keep), *([str(interpreter)] if not interpreter.is_relative_to(image) else [])],
         "hide": [str(path) for path in settings.hide],
         "ports": [int(url.rpartition(":")[2]), *settings.forward],
         "checkpoints": job.request.get("CheckpointConfig", {}).get("LocalPath", CHECKPOINTS),

@@ -88,6 +88,7 @@ class Emulator:
         *,
         forward: Sequence[int] = (),
         hide: Sequence[Path] = (),
+        keep: Sequence[Path] = (),
         prices: Sequence[dict[str, Any]] = (),
         **others: Any,
     ) -> "Emulator":
@@ -98,6 +99,7 @@ class Emulator:
             images={pattern: Path(venv) for pattern, venv in (images or {"*": Path(sys.prefix)}).items()},
             forward=tuple(forward),
             hide=tuple(hide),
+            keep=tuple(keep),
             prices=tuple(prices),
             **others,
         )

@@ -18,6 +18,7 @@ class Settings:
         images: pattern of an image URI to the virtual environment that plays the image; the first match counts.
         forward: ports of this machine that instances reach at the same address, `127.0.0.1:PORT`.
         hide: folders that are empty inside the instances.
+        keep: folders below /tmp that an image needs besides its own; the rest of /tmp is not there.
         quotas: instance type, or the whole name of a quota, to a number of instances.
         default_quota: instances of every quota that is not named.
         prices: products as the price list has them.
@@ -35,6 +36,7 @@ class Settings:
     images: dict[str, Path]
     forward: tuple[int, ...] = ()
     hide: tuple[Path, ...] = ()
+    keep: tuple[Path, ...] = ()
     region: str = "us-east-1"
     quotas: dict[str, float] = field(default_factory=dict)
     default_quota: float = 20
@@ -79,7 +81,7 @@ class Settings:
         values = json.loads(path.read_text())
         values["root"] = Path(values["root"])
         values["images"] = {pattern: Path(venv) for pattern, venv in values["images"].items()}
-        values["hide"] = tuple(Path(folder) for folder in values["hide"])
+        values |= {name: tuple(Path(folder) for folder in values[name]) for name in ("hide", "keep")}
         values["forward"] = tuple(values["forward"])
         values["prices"] = tuple(values["prices"])
         return cls(**values)
