@@ -83,6 +83,7 @@ class Attempts:
             self.job = None
             return False
         self._outcome = self._recording.finish(self.job, self._clock)
+        self.job.clean_up()
         return True
 
     @property

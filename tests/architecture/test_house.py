@@ -158,7 +158,8 @@ def commands_of(text: str) -> list[list[str]]:
         words: list[str] = []
         for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
             if word in {"&&", "||", ";", "|"}:
-                if words[:2] == ["mlflow", "run"] or words[:1] == ["paretune"]:
+                own = "--backend" not in words  # with it, the project is anybody's
+                if (words[:2] == ["mlflow", "run"] and own) or words[:1] == ["paretune"]:
                     found.append(words)
                 words = []
             elif words or not re.match(r"[A-Za-z_]\w*=", word):

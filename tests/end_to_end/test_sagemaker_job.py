@@ -2,16 +2,34 @@
 
 import json
 import os
+import re
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paretune.catalog import instance
-from tests.end_to_end.cloud import Cloud, account
+from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, account
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
 pytestmark = pytest.mark.slow
+
+PERMISSIONS = {  # operation to IAM action, where their names differ
+    "HeadBucket": "s3:ListBucket",
+    "ListObjectsV2": "s3:ListBucket",
+    "CreateMultipartUpload": "s3:PutObject",
+    "UploadPart": "s3:PutObject",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "DeleteObjects": "s3:DeleteObject",
+    "ListServiceQuotas": "servicequotas:ListServiceQuotas",
+}
+
+
+def _json_blocks() -> list[dict[str, Any]]:
+    text = (REPOSITORY / "README.md").read_text()
+    return [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
 
 
 def test_a_job_is_recorded_as_a_local_one_is(cloud: Cloud, tiny_job: dict[str, object]) -> None:
@@ -66,6 +84,37 @@ def test_nothing_is_uploaded_twice(cloud: Cloud, tiny_job: dict[str, object]) ->
     by_the_launcher = [path for path in sent if "/output/" not in path]
     assert len(by_the_launcher) == 2, by_the_launcher  # the job's document, and the claim of its checkpoints
     assert len(cloud.runs()) == 2
+
+
+def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
+    cloud: Cloud, tiny_job: dict[str, object]
+) -> None:
+    def begin_and_stop() -> None:
+        with cloud.start(**tiny_job | {"num_train_epochs": 400}) as running:
+            cloud.until_it_trains(running, job_number=1)
+            running.process.send_signal(signal.SIGINT)
+            assert running.wait(WITHIN_S) == 130, running.text
+
+    assert cloud.run(**tiny_job).code == 0
+    begin_and_stop()
+
+    requests = [item for item in cloud.emulator.requests() if "paretune" in item.headers.get("User-Agent", "")]
+    asked = {PERMISSIONS.get(item.operation, f"{item.service}:{item.operation}") for item in requests}
+    (policy,) = [block for block in _json_blocks() if "iam:PassRole" in json.dumps(block)]
+    named = [statement["Action"] for statement in policy["Statement"]]
+    allowed = {action for actions in named for action in ([actions] if isinstance(actions, str) else actions)}
+    without_a_call = {"iam:PassRole", "sagemaker:AddTags"}  # needed by CreateTrainingJob
+    assert asked - {"sts:GetCallerIdentity"} == allowed - without_a_call
+
+
+def test_the_checkpoints_of_a_completed_job_are_removed(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    assert cloud.run(**tiny_job).code == 0
+
+    deleted = [item for item in cloud.emulator.requests("DeleteObjects") if item.status == 200]
+    assert len(deleted) == 1
+    again = cloud.run(**tiny_job)
+    assert again.code == 0, again.text
+    assert "continuing from" not in again.text
 
 
 def test_two_instances_train_one_model(cloud: Cloud, tiny_job: dict[str, object]) -> None:

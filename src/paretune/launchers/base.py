@@ -81,6 +81,9 @@ class Job(ABC):
     def model_location(self) -> str:
         """Where the trained model is, once the state is COMPLETED."""
 
+    def clean_up(self) -> None:  # noqa: B027  # nothing to remove, unless a launcher says so
+        """Remove what only an unfinished job needs, such as checkpoints far away; the job has completed."""
+
 
 class Launcher(ABC):
     """A place where jobs run."""

@@ -99,6 +99,7 @@ def faults(spec: JobSpec, region: str) -> list[str]:
                 f"processes_per_instance must be at most {instance.accelerator_count}, one per GPU of "
                 f"{instance_type}, got {spec.processes_per_instance}: lower it, or leave it out"
             )
+    found += _untried_faults(spec)
     if spec.image_uri is not None:
         return found + _image_faults(spec, spec.image_uri, region)
     return found or [fault for name in spec.instance_types() for fault in _missing_image(spec.on(name), region)]
@@ -114,6 +115,19 @@ def _missing_image(spec: JobSpec, region: str) -> list[str]:
             "image_uri, or another region or instance_type"
         ]
     return []
+
+
+def _untried_faults(spec: JobSpec) -> list[str]:
+    """What paretune's own training would get wrong: devices that share layers or sequences must share rows too."""
+    if spec.strategy != "smp" or spec.entry_script is not None or spec.dry_run:
+        return []
+    names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
+    shared = [name for name in names if (getattr(spec, name) or 1) > 1]
+    return [
+        f"{name} above 1 needs a training script of your own (entry_script) that uses torch.sagemaker: paretune's own "
+        "training would evaluate and save such a model wrongly; dry_run=true shows the request all the same"
+        for name in shared
+    ]
 
 
 def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:

@@ -3,12 +3,13 @@
 import tarfile
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from heapq import merge
 from typing import Any, BinaryIO
 
 from paretune.clock import Clock
 from paretune.container import Event, FailureKind, JobReport
-from paretune.errors import LostSight
+from paretune.errors import LaunchRefused, LostSight
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.logs import GROUP, read_event
@@ -172,6 +173,17 @@ class SageMakerJob(Job):
     def model_location(self) -> str:
         """S3 URI of the archive with the trained model."""
         return self._staging.uri(self._key("model.tar.gz"))
+
+    def clean_up(self) -> None:
+        """Remove the checkpoints from S3, unless another job has claimed their place since; they cost by the month."""
+        where = str(self._description.get("CheckpointConfig", {}).get("S3Uri", ""))
+        prefix = where.removeprefix(self._staging.uri(""))
+        if not prefix.startswith(f"{PREFIX}/checkpoints/"):
+            return
+        with suppress(LaunchRefused, *AWS_ERRORS):  # what is left then is seen to be finished by the next job
+            claim = self._staging.claim(f"{prefix.rstrip('/')}.claim")
+            if claim is None or claim.owner == self.name:
+                self._staging.remove(prefix)
 
     @property
     def _description(self) -> Mapping[str, Any]:

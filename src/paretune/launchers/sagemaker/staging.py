@@ -113,6 +113,13 @@ class Staging:
             raise self._refused(error) from error
         return True
 
+    def remove(self, prefix: str) -> None:
+        """Delete all objects whose keys begin with `prefix`."""
+        for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
+            keys = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
+            if keys:
+                self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True})
+
     def uri(self, key: str) -> str:
         """S3 URI of a key in this bucket."""
         return f"s3://{self.bucket}/{key}"
