@@ -46,7 +46,7 @@ def run_job(texts: Mapping[str, str], faults: list[str]) -> int:
     spec = _spec(texts, faults)
     # Imported here so that --help and bad input answer at once: MLflow takes a second to import.
     from paretune.interruption import Interruption
-    from paretune.launch import admit, home_folder, launch
+    from paretune.launch import admit_everywhere, home_folder, launch
     from paretune.preparation import prepare
     from paretune.report import ProgressPrinter, preview, summary
 
@@ -56,7 +56,7 @@ def run_job(texts: Mapping[str, str], faults: list[str]) -> int:
     with interruption.listening():
         if spec.dry_run:
             launcher = make_launcher(spec, home, clock, environment)
-            worst = admit(spec, launcher.price(spec))
+            worst = admit_everywhere(spec, launcher)
             launcher.check(spec)
             inputs = prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
             print(preview(spec, worst, inputs, launcher))

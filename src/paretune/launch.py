@@ -133,6 +133,19 @@ def admit(spec: JobSpec, price: Price | None) -> float | None:
     return worst
 
 
+def admit_everywhere(spec: JobSpec, launcher: Launcher) -> float | None:
+    """The worst case on the instance type that was asked for; those to fall back on must fit the limit as well.
+
+    Raises:
+        BudgetRefused: see `admit`.
+    """
+    worst = admit(spec, launcher.price(spec))
+    for instance_type in spec.instance_types()[1:]:
+        elsewhere = spec.on(instance_type)
+        admit(elsewhere, launcher.price(elsewhere))
+    return worst
+
+
 def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
     """What is about to run, plainly: which model, how many rows, which batch and rate, on what."""
     plan = spec.plan()

@@ -12,7 +12,8 @@ from paretune.attempts import CAPACITY_PAUSE_S, Attempts
 from paretune.catalog import Price
 from paretune.clock import SystemClock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.errors import JobFailed, LaunchRefused, OutOfMemory
+from paretune.errors import BudgetRefused, JobFailed, LaunchRefused, OutOfMemory
+from paretune.launch import admit_everywhere
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.recording import Recording
 from paretune.spec import JobSpec
@@ -395,3 +396,15 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
     assert launcher.created == names(1)
     assert desk.tags["failure_reason"] == "quota"
     assert desk.metrics["billable_seconds"] == 36
+
+
+def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
+    spec = JobSpec(instance_type=SMALL, fallback_instance_types=OTHER, max_runtime_minutes=60.0, max_cost_usd=3.9)
+    launcher = ScriptedLauncher([])
+
+    with pytest.raises(BudgetRefused, match="worst case 4 USD"):
+        admit_everywhere(spec, launcher)
+
+    assert admit_everywhere(spec.but(max_cost_usd=4.0), launcher) == 1.0
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is unknown"):
+        admit_everywhere(spec.but(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher)
