@@ -57,8 +57,14 @@ def run_job(texts: Mapping[str, str], faults: list[str]) -> int:
         if spec.dry_run:
             launcher = make_launcher(spec, home, clock, environment)
             worst = admit_everywhere(spec, launcher)
-            launcher.check(spec)
-            inputs = prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
+            inputs = prepare(
+                spec,
+                home=home,
+                clock=clock,
+                environment=environment,
+                interruption=interruption,
+                meanwhile=lambda: launcher.check(spec),
+            )
             print(preview(spec, worst, inputs, launcher))
             return 0
         from paretune.tracking import Tracking

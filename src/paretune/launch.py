@@ -44,8 +44,15 @@ def launch(
         LostSight: the job goes on, but AWS no longer tells how.
     """
 
-    def inputs() -> JobInputs:
-        return prepare(spec, home=home, clock=clock, environment=environment, interruption=interruption)
+    def inputs(meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
+        return prepare(
+            spec,
+            home=home,
+            clock=clock,
+            environment=environment,
+            interruption=interruption,
+            meanwhile=meanwhile,
+        )
 
     prepared = _checked_inputs(spec, launcher, tracking, inputs)
     recording = Recording(spec, launcher, tracking)
@@ -80,7 +87,7 @@ def launch(
 
 
 def _checked_inputs(
-    spec: JobSpec, launcher: Launcher, tracking: Tracking, inputs: Callable[[], JobInputs]
+    spec: JobSpec, launcher: Launcher, tracking: Tracking, inputs: Callable[[Callable[[], None]], JobInputs]
 ) -> JobInputs | None:
     """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
     try:
@@ -88,8 +95,7 @@ def _checked_inputs(
         if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
             return None
         admit(spec, launcher.price(spec))
-        launcher.check(spec)
-        return inputs()
+        return inputs(lambda: launcher.check(spec))
     except ParetuneError as error:
         _give_up_opened_run(tracking, error)
         raise

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from paretune.clock import Clock
@@ -17,9 +17,17 @@ _POLL_S = 0.1
 
 
 def prepare(
-    spec: JobSpec, *, home: Path, clock: Clock, environment: Mapping[str, str], interruption: Interruption
+    spec: JobSpec,
+    *,
+    home: Path,
+    clock: Clock,
+    environment: Mapping[str, str],
+    interruption: Interruption,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> JobInputs:
     """The prepared data set and the model's folder for `spec`; taken from `home` when an earlier job had the same.
+
+    `meanwhile` is called while the process prepares; the faults it finds are reported together with the others.
 
     Raises:
         BadInput: everything that is wrong with the model, the data and the machine, at once.
@@ -27,9 +35,9 @@ def prepare(
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
     if spec.entry_script is not None:
-        missing = missing_files(spec.as_text())
-        if missing:
-            raise BadInput(missing)
+        faults = [*missing_files(spec.as_text()), *_faults_of(meanwhile)]
+        if faults:
+            raise BadInput(faults)
         return JobInputs()
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
@@ -45,6 +53,7 @@ def prepare(
                 env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
             )
         try:
+            faults = _faults_of(meanwhile)
             while child.poll() is None:
                 interruption.check()
                 clock.sleep(_POLL_S)
@@ -60,9 +69,18 @@ def prepare(
                 "preparation", tail[-1] if tail else f"it ended with exit code {child.returncode}", tail[-15:]
             )
         found = json.loads(answer.read_text())
-    if "faults" in found:
-        raise BadInput(found["faults"])
+    faults += found.get("faults", [])
+    if faults:
+        raise BadInput(faults)
     return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
+
+
+def _faults_of(check: Callable[[], None]) -> list[str]:
+    try:
+        check()
+    except BadInput as error:
+        return list(error.faults)
+    return []
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from paretune.clock import SystemClock
 from paretune.container import JobInputs
-from paretune.errors import BadInput, Interrupted, JobFailed
+from paretune.errors import BadInput, Interrupted, JobFailed, LaunchRefused
 from paretune.interruption import Interruption
 from paretune.preparation import prepare
 from paretune.spec import JobSpec
@@ -41,6 +41,43 @@ def _prepare(
         environment=dict(os.environ) | environment,
         interruption=interruption or Interruption(),
     )
+
+
+def test_faults_found_meanwhile_are_named_with_those_of_the_data(workplace: Path, tiny_model: Path) -> None:
+    (workplace / "rows.csv").write_text("text,label\n")
+
+    def check() -> None:
+        raise BadInput(["the account has no quota"])
+
+    with pytest.raises(BadInput) as caught:
+        prepare(
+            JobSpec(model=str(tiny_model), dataset="rows.csv"),
+            home=workplace / "home",
+            clock=SystemClock(),
+            environment=dict(os.environ),
+            interruption=Interruption(),
+            meanwhile=check,
+        )
+
+    assert caught.value.faults[0] == "the account has no quota"
+    assert any("rows.csv" in fault for fault in caught.value.faults[1:])
+
+
+def test_nothing_goes_on_preparing_when_the_check_ends_the_command(workplace: Path) -> None:
+    def check() -> None:
+        raise LaunchRefused("no credentials")
+
+    with pytest.raises(LaunchRefused):
+        prepare(
+            JobSpec(),
+            home=workplace / "home",
+            clock=SystemClock(),
+            environment=dict(os.environ),
+            interruption=Interruption(),
+            meanwhile=check,
+        )
+
+    assert working_in(workplace / "home") == []
 
 
 def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(

@@ -20,7 +20,7 @@ from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
-from paretune.launchers.sagemaker.request import Order, build, network_environment
+from paretune.launchers.sagemaker.request import Order, build, load_sdk, network_environment
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain, is_missing, is_passing
 from paretune.spec import JobSpec
@@ -81,6 +81,7 @@ class SageMakerLauncher(Launcher):
             archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
         if faults:
             raise BadInput(faults)
+        load_sdk()  # takes a second or two, in which the data are still being prepared
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the training job, or adopt the one that has this name."""

@@ -67,6 +67,12 @@ class Order:
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
 
 
+def load_sdk() -> None:
+    """Import the SageMaker SDK."""
+    with _quiet():
+        import sagemaker.train  # noqa: F401
+
+
 def build(order: Order, account: Account, staging: Staging) -> dict[str, Any]:
     """The request, ready for boto; code and drivers have been uploaded, unless `staging` is dry.
 
