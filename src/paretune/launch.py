@@ -94,7 +94,7 @@ def _checked_inputs(
         run_id = tracking.opened_run_id()
         if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
             return None
-        admit(spec, launcher.price(spec))
+        admit_everywhere(spec, launcher)
         return inputs(lambda: launcher.check(spec))
     except ParetuneError as error:
         _give_up_opened_run(tracking, error)
@@ -125,7 +125,8 @@ def admit(spec: JobSpec, price: Price | None) -> float | None:
     if price is None:
         if spec.max_cost_usd is not None:
             raise BudgetRefused(
-                f"max_cost_usd is {spec.max_cost_usd:g} but the price of {spec.instance_type} is unknown"
+                f"max_cost_usd is {spec.max_cost_usd:g} but the price of {spec.instance_type} is not known "
+                "in this region: leave max_cost_usd out, or take another type or region"
             )
         return None
     minutes = spec.max_runtime_minutes + spec.keep_alive_minutes  # a warm pool is billed like a job
