@@ -112,6 +112,11 @@ class Cluster:
         faults = _strategy_faults(self)
         if not self.on_sagemaker:
             return faults + _local_faults(self)
+        if not self.instance_type.startswith("ml."):
+            return [
+                *faults,
+                f"launcher sagemaker needs an instance_type (ml.g5.xlarge, ...), got {self.instance_type!r}",
+            ]
         for instance_type in self.instance_types():
             try:
                 found = catalog.instance(instance_type)
@@ -135,7 +140,9 @@ def listed(text: str | None) -> tuple[str, ...]:
 
 def _local_faults(cluster: Cluster) -> list[str]:
     faults = []
-    if cluster.instance_type != "local":
+    if cluster.launcher == "local" and cluster.instance_type.startswith("ml."):
+        faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
+    elif cluster.instance_type != "local":
         near = catalog.nearest(cluster.instance_type)
         faults.append(
             f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}"
@@ -152,8 +159,6 @@ def _local_faults(cluster: Cluster) -> list[str]:
 
 def _sagemaker_faults(cluster: Cluster) -> list[str]:
     faults = []
-    if not cluster.instance_type.startswith("ml."):
-        faults.append(f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {cluster.instance_type!r}")
     if cluster.max_wait_minutes is not None and not cluster.spot:
         faults.append("max_wait_minutes is for spot jobs: set spot=true, or leave it out")
     if cluster.max_wait_minutes is not None and cluster.max_wait_minutes < cluster.max_runtime_minutes:

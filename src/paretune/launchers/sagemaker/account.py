@@ -36,7 +36,8 @@ class Account:
 
     def __init__(self, cluster: Cluster, environment: Mapping[str, str]) -> None:
         try:
-            self.session = boto3.Session(region_name=cluster.region)
+            # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
+            self.session = boto3.Session(region_name=cluster.region or environment.get("AWS_REGION"))
         except AWS_ERRORS as error:
             raise LaunchRefused(explain(error, "sign in")) from error
         if self.session.region_name is None:
