@@ -13,7 +13,8 @@ from paretune.catalog import Price
 from paretune.clock import SystemClock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.errors import BudgetRefused, JobFailed, LaunchRefused, OutOfMemory
-from paretune.launch import admit_everywhere
+from paretune.interruption import Interruption
+from paretune.launch import admit_everywhere, launch
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.recording import Recording
 from paretune.spec import JobSpec
@@ -406,5 +407,26 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
         admit_everywhere(spec, launcher)
 
     assert admit_everywhere(spec.but(max_cost_usd=4.0), launcher) == 1.0
-    with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is unknown"):
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is not known"):
         admit_everywhere(spec.but(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher)
+
+
+def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_run(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    before = len(desk.client.search_runs(["0"]))
+    spec = JobSpec(instance_type=SMALL, fallback_instance_types=OTHER, max_runtime_minutes=60.0, max_cost_usd=2.0)
+
+    with pytest.raises(BudgetRefused):
+        launch(
+            spec,
+            launcher=launcher,
+            tracking=desk.tracking,
+            home=Path(),
+            clock=desk.clock,
+            environment={},
+            interruption=Interruption(),
+            on_events=lambda events: None,
+        )
+
+    assert launcher.created == []
+    assert len(desk.client.search_runs(["0"])) == before
