@@ -71,7 +71,10 @@ WRONG = {
     "broken JSON": (["--training_arguments", "{weight_decay: 0.1}"], ["training_arguments must be a JSON object"]),
     "JSON list": (["--training_arguments", "[1, 2]"], ["training_arguments must be a JSON object", "[1, 2]"]),
     "reserved argument": (["--training_arguments", '{"seed": 1}'], ["must not set seed: use the parameter seed"]),
-    "cloud instance": (["--instance_type", "ml.g5.xlage"], ["must be one of the 68 known types", "did you mean ml.g5.xlarge"]),
+    "cloud instance": (
+        ["--instance_type", "ml.g5.xlage"],
+        ["must be one of the 68 known types", "did you mean ml.g5.xlarge"],
+    ),
     "unknown task": (["--task", "clasification"], ["task must be one of", "did you mean classification?"]),
     "unknown launcher": (["--launcher", "slurm"], ["launcher must be one of auto, local, sagemaker, got 'slurm'"]),
     "validation of others": (["--validation_file", "v.csv"], ["validation_file goes with a data set of your own"]),
