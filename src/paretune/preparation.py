@@ -11,6 +11,7 @@ from paretune.clock import Clock
 from paretune.container import JobInputs, PreparedDataset, write_json
 from paretune.errors import BadInput, JobFailed
 from paretune.interruption import Interruption
+from paretune.prepared import recall, remember
 from paretune.spec import JobSpec
 
 _POLL_S = 0.1
@@ -34,11 +35,27 @@ def prepare(
         Interrupted: somebody wants to stop; the preparing process has been ended.
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
-    if spec.entry_script is not None:
-        faults = [*missing_files(spec.as_text()), *_faults_of(meanwhile)]
+    known = JobInputs() if spec.entry_script is not None else recall(spec, home)
+    if known is not None:
+        faults = missing_files(spec.as_text()) if spec.entry_script is not None else []
+        faults += _faults_of(meanwhile)
         if faults:
             raise BadInput(faults)
-        return JobInputs()
+        return known
+    inputs = _make(spec, home, clock, environment, interruption, meanwhile)
+    remember(spec, home, inputs)
+    return inputs
+
+
+def _make(
+    spec: JobSpec,
+    home: Path,
+    clock: Clock,
+    environment: Mapping[str, str],
+    interruption: Interruption,
+    meanwhile: Callable[[], None],
+) -> JobInputs:
+    """What the training wing prepares, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         write_json(request, spec.as_text())

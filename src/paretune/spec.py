@@ -22,7 +22,7 @@ EMBEDDED_MODEL = "embedded:all-MiniLM-L6-v2"
 EMBEDDED_DATASET = "embedded:rotten_tomatoes"
 
 # Not part of what a job computes: two jobs that differ only here continue from each other's checkpoint.
-_NOT_IN_THE_HASH = {
+NOT_IN_THE_HASH = {
     "dry_run",
     "launcher",
     *("max_runtime_minutes", "max_wait_minutes", "max_cost_usd", "local_price_usd_per_hour"),
@@ -193,7 +193,7 @@ class JobSpec(Cluster):
 
     def spec_hash(self) -> str:
         """Twelve hexadecimal digits, equal for two jobs that compute the same."""
-        what = {name: text for name, text in self.as_text().items() if name not in _NOT_IN_THE_HASH}
+        what = {name: text for name, text in self.as_text().items() if name not in NOT_IN_THE_HASH}
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def command(self, entry_point: str = "main") -> str:

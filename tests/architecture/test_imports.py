@@ -62,6 +62,7 @@ FLOORS = {
     "paretune.training.strategies": 4,
     "paretune.training.trainer": 4,
     "paretune.training.vocabulary": 4,
+    "paretune.prepared": 4,
     "paretune.preparation": 4,
     "paretune.profile": 3,
     "paretune.direct": 4,
