@@ -10,15 +10,14 @@ any figure. Printed, side by side from one run:
        paretune      the same without MLflow Projects, again
        SDK           a plain script: ModelTrainer.train(wait=False) with the same data and model folders, again
 2. calls to AWS of one job, from its first to its last.
-3. calls to AWS a minute while 1, 10 and 100 jobs run, for paretune's poller, and for the SDK's own
-   TrainingJob.wait(poll=5, logs=True), one thread a job.
+3. calls to AWS a minute while 1, 10 and 100 jobs run, for a process with paretune's poller, and for one with the SDK's
+   own TrainingJob.wait(poll=5, logs=True), a thread for each job.
 """
 
 import argparse
 import collections
 import contextlib
 import datetime
-import logging
 import os
 import platform
 import shutil
@@ -71,6 +70,9 @@ ModelTrainer(
 def main() -> None:
     """Measure and print."""
     options = _options()
+    if options.watch:
+        WATCHERS[options.watch](sys.stdin.read().split())
+        return
     missing = namespaces_are_missing()
     if missing:
         sys.exit(missing)
@@ -89,6 +91,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3, help="launches of each kind")
     parser.add_argument("--jobs", default="1,10,100", help="numbers of jobs that run at once")
+    parser.add_argument("--watch", help=argparse.SUPPRESS)  # this process only watches the jobs named on its input
     parser.add_argument("--seconds", type=float, default=60.0, help="how long calls are counted")
     return parser.parse_args()
 
@@ -132,56 +135,56 @@ def _launches(folder: Path, repeats: int) -> None:
 
 
 def _polling(folder: Path, jobs: int, seconds: float) -> None:
-    rates = {}
-    for who, watch in (("paretune", _watch_with_paretune), ("SDK", _watch_with_sdk)):
-        quota = {"default_quota": jobs + 1}
-        with _account(folder / f"polling-{jobs}-{who}", **quota) as emulator, _as_user(emulator, folder):
-            names = _start_idle_jobs(emulator, folder, jobs)
-            stop = threading.Event()
-            thread = threading.Thread(target=watch, args=(names, stop), daemon=True)
-            thread.start()
-            time.sleep(15)  # the burst at the start is not what a long job costs
-            emulator.clear_requests()
-            time.sleep(seconds)
-            rates[who] = len(emulator.requests()) * 60 / seconds
-            stop.set()
-            thread.join(10)
+    with _account(folder / f"polling-{jobs}", default_quota=jobs + 1) as emulator, _as_user(emulator, folder):
+        names = _start_idle_jobs(emulator, jobs)
+        rates = {who: _calls_a_minute(emulator, who, names, seconds) for who in WATCHERS}
     paretune, sdk = rates["paretune"], rates["SDK"]
     print(
         f"{jobs:4d} running: {paretune:7.1f} calls a minute with paretune, {sdk:7.1f} with the SDK's wait", flush=True
     )
 
 
-def _watch_with_paretune(names: list[str], stop: threading.Event) -> None:
+def _calls_a_minute(emulator: Emulator, who: str, names: list[str], seconds: float) -> float:
+    """Calls of a process that watches jobs and does nothing else."""
+    words = [sys.executable, "-W", "ignore", __file__, "--watch", who]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as watcher:
+        assert watcher.stdin is not None
+        watcher.stdin.write(" ".join(names))
+        watcher.stdin.close()
+        time.sleep(20 + len(names) / 2)  # imports, and the burst at the start, are not what a long job costs
+        emulator.clear_requests()
+        time.sleep(seconds)
+        calls = len(emulator.requests())
+        watcher.kill()
+    return calls * 60 / seconds
+
+
+def _watch_with_paretune(names: list[str]) -> None:
     from paretune.clock import SystemClock
     from paretune.cluster import Cluster
     from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 
     launcher = SageMakerLauncher(Cluster(), SystemClock(), os.environ)
     watched = [launcher.attach(name) for name in names]
-    while not stop.wait(0.5):
+    while True:
+        time.sleep(0.5)
         for job in watched:
             assert job is not None
             job.state()
             job.events()
 
 
-def _watch_with_sdk(names: list[str], stop: threading.Event) -> None:
+def _watch_with_sdk(names: list[str]) -> None:
     from sagemaker.core.resources import TrainingJob
 
-    logging.getLogger("sagemaker").setLevel(logging.ERROR)
     for name in names:
-        job = TrainingJob.get(name)
-        threading.Thread(target=_wait_quietly, args=(job,), daemon=True).start()
-    stop.wait()
+        threading.Thread(target=TrainingJob.get(name).wait, kwargs={"poll": 5, "logs": True}).start()
 
 
-def _wait_quietly(job: Any) -> None:
-    with contextlib.suppress(Exception):  # the account goes away under it
-        job.wait(poll=5, logs=True)
+WATCHERS = {"paretune": _watch_with_paretune, "SDK": _watch_with_sdk}
 
 
-def _start_idle_jobs(emulator: Emulator, folder: Path, jobs: int) -> list[str]:
+def _start_idle_jobs(emulator: Emulator, jobs: int) -> list[str]:
     """Names of jobs that have begun to train."""
     import boto3
 
