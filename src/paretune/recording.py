@@ -194,7 +194,14 @@ class Recording:
         if report is not None:
             self._artifacts(report)
         where = {f"paretune.{name}": text for name, text in job.facts().items()} if job is not None else {}
-        self.run.set_tags({"paretune.state": state.value, "paretune.failure_reason": reason or None, **where})
+        self.run.set_tags(
+            {
+                "paretune.state": state.value,
+                "paretune.failure_reason": reason or None,
+                "paretune.watched_by": "",
+                **where,
+            }
+        )
         self.run.end(_STATUS[state])
         self._closed = True
         return measured

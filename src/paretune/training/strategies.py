@@ -6,8 +6,8 @@
     smp         as fsdp, with tensor and context parallelism                                (AWS's pytorch-smp images)
     deepspeed   optimiser state and gradients are spread: ZeRO stage 2                      (package deepspeed)
 
-smddp, smp and deepspeed need GPUs and packages of their own. They were tried with stand-ins for those packages only,
-never on GPUs.
+smddp, smp and deepspeed need GPUs and packages of their own, and have never trained: smddp and smp were started with
+stand-ins for those packages, of deepspeed the configuration was checked.
 """
 
 import importlib.util
