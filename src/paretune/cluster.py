@@ -115,7 +115,7 @@ class Cluster:
         if not self.instance_type.startswith("ml."):
             return [
                 *faults,
-                f"launcher sagemaker needs an instance_type (ml.g5.xlarge, ...), got {self.instance_type!r}",
+                f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {self.instance_type!r}",
             ]
         for instance_type in self.instance_types():
             try:

@@ -42,7 +42,7 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
         ({"strategy": "smddp"}, "strategy smddp needs GPU instances of SageMaker"),
         ({"spot": True}, "spot is for SageMaker"),
         ({"processes_per_instance": 2}, "processes_per_instance is for SageMaker"),
-        ({"launcher": "sagemaker"}, "launcher sagemaker needs an instance_type (ml.g5.xlarge, ...), got 'local'"),
+        ({"launcher": "sagemaker"}, "launcher sagemaker needs an instance_type such as ml.g5.xlarge, got 'local'"),
         ({"instance_type": "ml.g5.xlarge", "max_wait_minutes": 90.0}, "max_wait_minutes is for spot jobs"),
         (
             {"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 30.0},

@@ -92,7 +92,6 @@ def faults_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     ("arguments", "fault"),
     [
         ({"lr_scheduler_type": "cosinus"}, "are refused by transformers: cosinus is not a valid SchedulerType"),
-        ({"deepspeed": "zero.json"}, "are refused by transformers: "),
         ({"load_best_model_at_end": True}, "requires the save and eval strategy to match"),
         ({"weight_decay": "a lot"}, "training_arguments: weight_decay must be a number, got 'a lot'"),
         ({"logging_first_step": "yes"}, "training_arguments: logging_first_step must be true or false, got 'yes'"),
