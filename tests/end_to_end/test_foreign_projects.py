@@ -279,7 +279,6 @@ def test_from_python_it_returns_at_once_and_can_be_asked_waited_for_and_cancelle
     for name, text in place.environment.items():
         monkeypatch.setenv(name, text)
     monkeypatch.chdir(place.folder)
-    before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(place.store)
     try:
         kept = {"backend": "sagemaker", "backend_config": place.configuration, "synchronous": False}
@@ -294,7 +293,7 @@ def test_from_python_it_returns_at_once_and_can_be_asked_waited_for_and_cancelle
         with pytest.raises(ExecutionException, match="failed"):
             mlflow.projects.run(str(shell_project), entry_point="fail", **(kept | {"synchronous": True}))
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(None)  # an address, the former one even, would stand above the next test's environment
 
     assert place.tracking.get_run(greeted.run_id).info.status == "FINISHED"
     assert place.tracking.get_run(sleeping.run_id).info.status == "KILLED"
