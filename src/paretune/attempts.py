@@ -10,12 +10,16 @@ from dataclasses import replace
 
 from paretune.clock import Clock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.errors import LaunchRefused, LostSight
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.recording import Outcome, Recording, job_name
 from paretune.spec import JobSpec
 
 CAPACITY_PAUSE_S = 60.0
 """Between two rounds of asking all instance types for capacity."""
+
+STOP_PATIENCE_S = 900.0
+"""How long a job may take to stop: two minutes to end, then its results travel; or nobody answers any more."""
 
 
 class Attempts:
@@ -57,9 +61,11 @@ class Attempts:
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it is there."""
-        name = self._document.job_name
         self._recording.begin_attempt(self._document)
-        job = self._launcher.attach(name)
+        try:
+            job = self._launcher.attach(self._document.job_name)
+        except LaunchRefused as error:  # its run must stay open: the job may be there
+            raise LostSight(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
         self.job = job if job is not None else self._launcher.submit(self._document, self._inputs())
 
     def look(self) -> bool:
@@ -93,11 +99,21 @@ class Attempts:
         return self._outcome
 
     def stop(self, pause_s: float) -> None:
-        """Stop what runs, wait until the launcher says so, and book what it cost."""
+        """Stop what runs, wait until the launcher says so, and book what it cost.
+
+        Raises:
+            LostSight: nobody has said within STOP_PATIENCE_S that it has stopped.
+        """
         if self.job is None:
             return
+        until = self._clock.monotonic() + STOP_PATIENCE_S
         self.job.stop()
         while not self.job.state().is_terminal:
+            if self._clock.monotonic() > until:
+                raise LostSight(
+                    f"{self.job.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said that it "
+                    "has: it may still be running; `mlflow run . -e sync` follows it"
+                )
             self._take_events()
             self._clock.sleep(pause_s)
         self._take_events()

@@ -155,12 +155,11 @@ def _command(arguments: Sequence[str]) -> str:
 def _spec(texts: Mapping[str, str], faults: list[str]) -> JobSpec:
     """The specification of a job: what was typed, then what the profile says."""
     profile: dict[str, str] = {}
-    try:
-        profile = read_profile(os.environ)
-    except BadInput as error:
-        faults += error.faults
-    if not any(texts.get(name, "").startswith(("ml.", "sagemaker")) for name in ("instance_type", "launcher")):
-        profile = {}  # it is about SageMaker
+    if texts.get("instance_type", "").startswith("ml.") or texts.get("launcher") == "sagemaker":  # which it is about
+        try:
+            profile = read_profile(os.environ)
+        except BadInput as error:
+            faults += error.faults
     merged = {**profile, **{name: text for name, text in texts.items() if text.strip() or name not in profile}}
     try:
         spec = JobSpec.from_text(merged)

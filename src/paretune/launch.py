@@ -102,8 +102,12 @@ def _checked_inputs(
 
 
 def _end_early(attempts: Attempts, recording: Recording, error: BaseException) -> None:
-    """Stop and book what runs, and close its run."""
-    attempts.stop(WATCH_INTERVAL_S)
+    """Stop and book what runs, and close its run; one that cannot be seen to stop leaves its run open."""
+    try:
+        attempts.stop(WATCH_INTERVAL_S)
+    except LostSight:
+        recording.leave()
+        raise
     recording.give_up(error, attempts.job)
 
 

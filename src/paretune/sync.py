@@ -114,7 +114,7 @@ class Sync:
         )
         try:
             attempts.begin()
-        except LaunchRefused as error:
+        except (LaunchRefused, LostSight) as error:
             recording.leave()
             return f"its job cannot be looked at: {error}"
         self._under_way[run.run_id] = attempts, recording

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.attempts import CAPACITY_PAUSE_S, Attempts
+from paretune.attempts import CAPACITY_PAUSE_S, STOP_PATIENCE_S, Attempts
 from paretune.catalog import Price
 from paretune.clock import SystemClock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.errors import BudgetRefused, JobFailed, LaunchRefused, OutOfMemory
+from paretune.errors import BudgetRefused, JobFailed, LaunchRefused, LostSight, OutOfMemory
 from paretune.interruption import Interruption
 from paretune.launch import admit_everywhere, launch
 from paretune.launchers.base import Job, JobState, Launcher
@@ -397,6 +397,28 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
     assert launcher.created == names(1)
     assert desk.tags["failure_reason"] == "quota"
     assert desk.metrics["billable_seconds"] == 36
+
+
+def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(desk: Desk) -> None:
+    launcher = ScriptedLauncher(["endless"])
+    attempts = desk.attempts(launcher)
+    assert isinstance(attempts.job, ScriptedJob)
+    attempts.job.stop = lambda: None  # type: ignore[method-assign]  # AWS does not answer
+    begun = desk.clock.monotonic()
+
+    with pytest.raises(LostSight, match="sync"):
+        attempts.stop(0.5)
+
+    assert STOP_PATIENCE_S <= desk.clock.monotonic() - begun < STOP_PATIENCE_S + 5
+
+
+def test_a_job_that_cannot_be_looked_for_keeps_its_run_open(desk: Desk) -> None:
+    class Deaf(ScriptedLauncher):
+        def attach(self, job_name: str) -> Job | None:
+            raise LaunchRefused("AWS does not answer")
+
+    with pytest.raises(LostSight, match="sync"):
+        desk.attempts(Deaf([DONE]))
 
 
 def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:

@@ -36,12 +36,10 @@ class Image:
     Attributes:
         uri: its address.
         requirements: packages that pip installs when the job starts, paid by the second.
-        chosen: whether paretune chose it; False when the user did.
     """
 
     uri: str
     requirements: tuple[str, ...]
-    chosen: bool
 
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
@@ -54,7 +52,7 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """
     added = _as_here(_DIRECT_LOGGING_NEEDS) if direct else ()
     if spec.image_uri is not None:
-        return Image(uri=spec.image_uri, requirements=added, chosen=False)
+        return Image(uri=spec.image_uri, requirements=added)
     from sagemaker.core import image_uris
 
     where = {"region": region, "instance_type": spec.instance_type, "image_scope": "training"}
@@ -62,14 +60,12 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
         newest = _SMDDP if spec.strategy == "smddp" else _SMP
         uri = image_uris.retrieve("pytorch-smp", **where, **newest)
         needs = (_TRANSFORMERS_OF_OLD_TORCH, *_as_here(_TRAINING_NEEDS))
-        return Image(uri=uri, requirements=(*needs, *added), chosen=True)
+        return Image(uri=uri, requirements=(*needs, *added))
     if catalog.instance(spec.instance_type).has_gpu:
         needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
-        return Image(
-            uri=image_uris.retrieve("huggingface", **where, **_HUGGING_FACE), requirements=(*needs, *added), chosen=True
-        )
+        return Image(uri=image_uris.retrieve("huggingface", **where, **_HUGGING_FACE), requirements=(*needs, *added))
     uri = image_uris.retrieve("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
-    return Image(uri=uri, requirements=(*_as_here(("transformers", *_TRAINING_NEEDS)), *added), chosen=True)
+    return Image(uri=uri, requirements=(*_as_here(("transformers", *_TRAINING_NEEDS)), *added))
 
 
 def _as_here(packages: tuple[str, ...]) -> tuple[str, ...]:

@@ -78,7 +78,10 @@ class SageMakerLauncher(Launcher):
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region) + account_faults(spec, self.account)
         if spec.entry_script is not None:
-            archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
+            try:
+                archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
+            except BadInput as error:
+                faults += error.faults
         if faults:
             raise BadInput(faults)
         load_sdk()  # takes a second or two, in which the data are still being prepared

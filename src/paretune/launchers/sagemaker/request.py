@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ class Order:
         command: shell command; it replaces the shell, so that SIGTERM reaches it.
         channels: channel name to S3 URI.
         environment: shown by DescribeTrainingJob to everybody who may look.
-        hyperparameters: AWS's own switches only.
         checkpoints: S3 URI of the checkpoints.
         max_seconds: the longest the job may run.
         volume_gib: storage of each instance.
@@ -64,7 +63,6 @@ class Order:
     volume_gib: int
     tags: Mapping[str, str]
     smp: Mapping[str, Any] | None = None
-    hyperparameters: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_sdk() -> None:
@@ -134,7 +132,7 @@ def _trainer(order: Order, account: Account, staging: Staging, archive: Path) ->
             max_runtime_in_seconds=int(order.max_seconds),
             **({"max_wait_time_in_seconds": _longest_wait(order)} if cluster.spot else {}),
         ),
-        hyperparameters=dict(order.hyperparameters),
+        hyperparameters={},
         environment=dict(order.environment),
         input_data_config=[
             configs.InputData(channel_name=name, data_source=uri) for name, uri in order.channels.items()

@@ -32,7 +32,6 @@ def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
 ) -> None:
     chosen = images.choose(spec(instance_type, strategy=strategy), region, direct=False)
 
-    assert chosen.chosen
     assert image in chosen.uri
     assert f".dkr.ecr.{region}." in chosen.uri
 
@@ -75,7 +74,7 @@ def test_a_job_that_logs_by_itself_gets_what_that_needs_in_any_image(image_uri: 
 def test_an_image_of_the_user_s_own_is_taken_as_it_is() -> None:
     chosen = images.choose(spec(GPU, image_uri="own:1"), "us-east-1", direct=False)
 
-    assert (chosen.uri, chosen.requirements, chosen.chosen) == ("own:1", (), False)
+    assert (chosen.uri, chosen.requirements) == ("own:1", ())
 
 
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
