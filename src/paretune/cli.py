@@ -2,19 +2,16 @@
 
 import argparse
 import errno
-import os
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import paretune
-from paretune.clock import Clock, SystemClock
-from paretune.errors import BadInput, Interrupted, JobFailed, ParetuneError
-from paretune.launchers.base import Launcher
-from paretune.preparation import missing_files
-from paretune.profile import read_profile
-from paretune.spec import JobSpec, parameter_help
+from paretune.commands import asked
+from paretune.errors import Interrupted, JobFailed, ParetuneError
+from paretune.spec import parameter_help
 
 
 def run() -> None:
@@ -25,9 +22,10 @@ def run() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run one command; the exit code says how it ended (see `errors`)."""
     try:
-        command = _command(arguments)
-        texts, faults = _read(arguments[1:])
-        return _COMMANDS[command].carry_out(texts, faults)
+        command = _COMMANDS[_command(arguments)]
+        value = command.read(*_read(arguments[1:]))
+        # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
+        return int(importlib.import_module(f"paretune.commands.{command.module}").run(value))
     except ParetuneError as error:
         print(f"paretune: {error}", file=sys.stderr)
         return error.exit_code
@@ -41,107 +39,6 @@ def main(arguments: Sequence[str]) -> int:
         return JobFailed.exit_code
 
 
-def run_job(texts: Mapping[str, str], faults: list[str]) -> int:
-    """The command `main`: one job."""
-    spec = _spec(texts, faults)
-    # Imported here so that --help and bad input answer at once: MLflow takes a second to import.
-    from paretune.interruption import Interruption
-    from paretune.launch import admit_everywhere, home_folder, launch
-    from paretune.preparation import prepare
-    from paretune.report import ProgressPrinter, preview, summary
-
-    clock, environment = SystemClock(), dict(os.environ)
-    home = home_folder(environment)
-    interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
-    with interruption.listening():
-        if spec.dry_run:
-            launcher = make_launcher(spec, home, clock, environment)
-            worst = admit_everywhere(spec, launcher)
-            inputs = prepare(
-                spec,
-                home=home,
-                clock=clock,
-                environment=environment,
-                interruption=interruption,
-                meanwhile=lambda: launcher.check(spec),
-            )
-            print(preview(spec, worst, inputs, launcher))
-            return 0
-        from paretune.tracking import Tracking
-
-        progress = ProgressPrinter()
-        try:
-            outcome = launch(
-                spec,
-                launcher=make_launcher(spec, home, clock, environment),
-                tracking=Tracking(environment, clock),
-                home=home,
-                clock=clock,
-                environment=environment,
-                interruption=interruption,
-                on_events=progress,
-            )
-        finally:
-            progress.close()
-    print(summary(outcome))
-    return 0
-
-
-def run_sync(texts: Mapping[str, str], faults: list[str]) -> int:
-    """The command `sync`: collect what has ended, follow what still runs."""
-    faults += [f"sync takes no parameters, got {name}" for name in texts]
-    if faults:
-        raise BadInput(faults)
-    from paretune.interruption import Interruption
-    from paretune.launch import home_folder
-    from paretune.report import ProgressPrinter, collected_text
-    from paretune.sync import Sync
-    from paretune.tracking import Tracking
-
-    clock, environment = SystemClock(), dict(os.environ)
-    home = home_folder(environment)
-    launchers: dict[tuple[object, ...], Launcher] = {}
-
-    def launcher_of(spec: JobSpec) -> Launcher:
-        key = (spec.on_sagemaker, spec.region, spec.bucket)
-        if key not in launchers:
-            launchers[key] = make_launcher(spec, home, clock, environment)
-        return launchers[key]
-
-    tracking = Tracking(environment, clock)
-    if tracking.opened_run_id() is not None:
-        tracking.begin("sync")  # `mlflow run` shows a run for every command
-    progress = ProgressPrinter()
-    interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
-    with interruption.listening():
-        try:
-            collected = Sync(
-                launcher_of=launcher_of,
-                tracking=tracking,
-                home=home,
-                clock=clock,
-                environment=environment,
-                interruption=interruption,
-                on_events=progress,
-            ).run()
-        finally:
-            progress.close()
-    print(collected_text(collected))
-    return 0
-
-
-def make_launcher(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
-    """The launcher that a specification asks for."""
-    if not spec.on_sagemaker:
-        from paretune.launchers.local import LocalLauncher
-
-        return LocalLauncher(home, clock, environment)
-    from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-    from paretune.tracking import tracking_uri
-
-    return SageMakerLauncher(spec, clock, environment, tracking_uri=tracking_uri())
-
-
 def _command(arguments: Sequence[str]) -> str:
     """The command's name; argparse answers --help and unknown commands.
 
@@ -150,24 +47,6 @@ def _command(arguments: Sequence[str]) -> str:
     if {"-h", "--help"} & set(arguments):
         _parser().parse_args([*arguments[:1], "--help"])
     return str(_parser().parse_args(arguments[:1]).command)
-
-
-def _spec(texts: Mapping[str, str], faults: list[str]) -> JobSpec:
-    """The specification of a job: what was typed, then what the profile says."""
-    profile: dict[str, str] = {}
-    if texts.get("instance_type", "").startswith("ml.") or texts.get("launcher") == "sagemaker":  # which it is about
-        try:
-            profile = read_profile(os.environ)
-        except BadInput as error:
-            faults += error.faults
-    merged = {**profile, **{name: text for name, text in texts.items() if text.strip() or name not in profile}}
-    try:
-        spec = JobSpec.from_text(merged)
-    except BadInput as error:
-        faults += error.faults
-    if faults:
-        raise BadInput([*faults, *missing_files(merged)])
-    return spec
 
 
 def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -197,19 +76,22 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, known in _COMMANDS.items():
         command = commands.add_parser(name, help=known.about, description=known.about, allow_abbrev=False)
-        for parameter, text in parameter_help().items() if known.describes_a_job else ():
+        for parameter, text in known.parameters().items():
             command.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
     return parser
 
 
 @dataclass(frozen=True)
 class _Command:
+    """What a command does, which of `paretune.commands` does it, and how what was typed is read."""
+
     about: str
-    carry_out: Callable[[Mapping[str, str], list[str]], int]
-    describes_a_job: bool
+    module: str
+    read: Callable[[Mapping[str, str], list[str]], Any]
+    parameters: Callable[[], dict[str, str]]
 
 
 _COMMANDS = {
-    "main": _Command("one job: train, measure, price, record", run_job, describes_a_job=True),
-    "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", run_sync, describes_a_job=False),
+    "main": _Command("one job: train, measure, price, record", "main", asked.job, parameter_help),
+    "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", asked.nothing, dict),
 }

@@ -7,6 +7,7 @@ checked by the launcher.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paretune import catalog
 from paretune.errors import BadInput
@@ -48,8 +49,12 @@ class Cluster:
         None, "processes on each SageMaker instance; by default one per accelerator", minimum=1, maximum=192
     )
     launcher: str = parameter(
-        "auto", "where the job runs; auto reads instance_type", choices=("auto", "local", "sagemaker")
+        "auto",
+        "where the job runs; auto reads instance_type; simulated: on a virtual clock, nothing is paid",
+        choices=("auto", "local", "sagemaker", "simulated"),
     )
+    recorded_runs: str | None = parameter(None, "simulated: CSV table of runs to replay")
+    simulation: Mapping[str, Any] = parameter({}, "simulated: JSON object of seed, delays and rates of trouble")
     max_runtime_minutes: float = parameter(
         60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320
     )
@@ -91,9 +96,19 @@ class Cluster:
         return self.launcher == "sagemaker" or (self.launcher == "auto" and self.instance_type.startswith("ml."))
 
     @property
+    def is_simulated(self) -> bool:
+        """Whether nothing really runs."""
+        return self.launcher == "simulated"
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether the cluster consists of SageMaker's instances, real or simulated ones."""
+        return self.on_sagemaker or (self.is_simulated and self.instance_type.startswith("ml."))
+
+    @property
     def processes(self) -> int:
         """Training processes on each instance."""
-        if not self.on_sagemaker:
+        if not self.has_instances:
             return 1
         return self.processes_per_instance or max(1, catalog.instance(self.instance_type).accelerator_count)
 
@@ -110,7 +125,7 @@ class Cluster:
     def cluster_faults(self) -> list[str]:
         """Everything that contradicts itself or is not known; empty if nothing does."""
         faults = _strategy_faults(self)
-        if not self.on_sagemaker:
+        if not self.has_instances:
             return faults + _local_faults(self)
         if not self.instance_type.startswith("ml."):
             return [

@@ -5,7 +5,9 @@ starts, so that a job is never without a record.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from paretune import metrics
 from paretune.attempts import Attempts
@@ -44,16 +46,9 @@ def launch(
         LostSight: the job goes on, but AWS no longer tells how.
     """
 
-    def inputs(meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
-        return prepare(
-            spec,
-            home=home,
-            clock=clock,
-            environment=environment,
-            interruption=interruption,
-            meanwhile=meanwhile,
-        )
-
+    inputs = partial(
+        _inputs, spec, launcher, home=home, clock=clock, environment=environment, interruption=interruption
+    )
     prepared = _checked_inputs(spec, launcher, tracking, inputs)
     recording = Recording(spec, launcher, tracking)
     attempts = Attempts(
@@ -84,6 +79,14 @@ def launch(
         _end_early(attempts, recording, error)
         raise
     return attempts.outcome
+
+
+def _inputs(spec: JobSpec, launcher: Launcher, meanwhile: Callable[[], None] = lambda: None, **place: Any) -> JobInputs:
+    """What the job reads; nothing where nothing is read."""
+    if launcher.reads_inputs:
+        return prepare(spec, meanwhile=meanwhile, **place)
+    meanwhile()
+    return JobInputs()
 
 
 def _checked_inputs(
@@ -163,14 +166,14 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
     if inputs is None:
         return f"job {job_name(run_id, 1)}: it has been started before; watching it"
     if inputs.dataset is None:
-        what = f"your script {spec.entry_script}"
+        what = f"your script {spec.entry_script}" if spec.entry_script else f"{spec.model} on {spec.dataset}"
     else:
         facts = inputs.dataset.facts
         rows = f"{facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f}"
         what = f"{spec.model} on {spec.dataset} ({rows})"
-    where = f" on {spec.instance_count} x {spec.instance_type}" if spec.on_sagemaker else ""
+    where = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     return (
-        f"job {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
+        f"{'simulated ' if spec.is_simulated else ''}job {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
         f"learning rate {plan.learning_rate:g}"
     )

@@ -35,6 +35,12 @@ TRAINABLE_PARAMETERS = "trainable_parameters"
 """Parameters that the optimiser may change."""
 TRUNCATED_SHARE = "truncated_share"
 """Share of training rows longer than max_seq_length."""
+ESTIMATED_SECONDS = "estimated_seconds"
+"""Billable seconds that were predicted before the job began; `_low` and `_high` bound an 80 % interval."""
+ESTIMATED_COST_USD = "estimated_cost_usd"
+"""Dollars that were predicted before the job began."""
+ESTIMATED_MEMORY_GIB = "estimated_memory_gib"
+"""Highest memory of one device that was predicted before the job began."""
 
 
 def cost_usd(billable_seconds: float, instance_count: int, usd_per_hour: float) -> float:

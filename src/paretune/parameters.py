@@ -1,13 +1,18 @@
-"""How one parameter is described, read from what was typed, written back and kept in its range."""
+"""How parameters are described, read from what was typed, written back and kept in their ranges."""
 
 import dataclasses
 import difflib
 import json
 import math
 import types
+import typing
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any
+from dataclasses import field, fields
+from typing import Any, TypeVar
+
+from paretune.errors import BadInput
+
+_Asked = TypeVar("_Asked")
 
 
 def parameter(
@@ -24,6 +29,54 @@ def parameter(
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=rules)
     return field(default=default, metadata=rules)
+
+
+def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> _Asked:
+    """A value of a dataclass whose fields are parameters, from what was typed; an empty text means the default.
+
+    Raises:
+        BadInput: all unknown names, wrong types and out-of-range values at once.
+    """
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    annotations = typing.get_type_hints(cls)
+    faults: list[str] = []
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name not in known:
+            faults.append(_unknown(name, known, command))
+        elif text.strip():
+            try:
+                values[name] = parse(name, text, annotations[name])
+            except ValueError as error:
+                faults.append(str(error))
+    try:
+        asked = cls(**values)
+    except BadInput as error:
+        faults += error.faults
+    if faults:
+        raise BadInput(faults)
+    return asked
+
+
+def check(asked: Any) -> list[str]:
+    """What is wrong with the values of a dataclass whose fields are parameters, by each field's own rules."""
+    return [fault for item in fields(asked) for fault in range_faults(item, getattr(asked, item.name))]
+
+
+def help_lines(cls: type) -> dict[str, str]:
+    """Name of every parameter to one line of help, with its default and choices."""
+    lines = {}
+    for item in fields(cls):
+        default = spell(item.default) if item.default is not dataclasses.MISSING else "{}"
+        choices = f" [{' | '.join(item.metadata['choices'])}]" if item.metadata["choices"] else ""
+        lines[item.name] = f"{item.metadata['about']}{choices}" + (f" (default: {default})" if default else "")
+    return lines
+
+
+def _unknown(name: str, known: Mapping[str, object], command: str) -> str:
+    near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name in other][:3]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"`paretune {command} --help` lists all parameters"
+    return f"unknown parameter {name}: {hint}"
 
 
 def parse(name: str, text: str, annotation: Any) -> Any:

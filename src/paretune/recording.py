@@ -68,7 +68,7 @@ class Recording:
         spec, plan = self._spec, self._spec.plan()
         self.run.set_tags(
             {
-                "paretune.origin": "measured",
+                "paretune.origin": self._launcher.origin,
                 "paretune.launcher": self._launcher.name,
                 "paretune.watched_by": _this_process(),
                 "paretune.spec_hash": spec.spec_hash(),

@@ -4,11 +4,8 @@ Names, meanings and defaults of all parameters stand here and nowhere else; the 
 them from here.
 """
 
-import dataclasses
-import difflib
 import hashlib
 import json
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -16,7 +13,7 @@ from typing import Any
 from paretune.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.cluster import Cluster
 from paretune.errors import BadInput
-from paretune.parameters import parameter, parse, range_faults, spell
+from paretune.parameters import check, help_lines, parameter, read, spell
 
 EMBEDDED_MODEL = "embedded:all-MiniLM-L6-v2"
 EMBEDDED_DATASET = "embedded:rotten_tomatoes"
@@ -24,7 +21,7 @@ EMBEDDED_DATASET = "embedded:rotten_tomatoes"
 # Not part of what a job computes: two jobs that differ only here continue from each other's checkpoint.
 NOT_IN_THE_HASH = {
     "dry_run",
-    "launcher",
+    *("launcher", "recorded_runs", "simulation"),
     *("max_runtime_minutes", "max_wait_minutes", "max_cost_usd", "local_price_usd_per_hour"),
     *("spot", "fallback_instance_types", "capacity_wait_minutes", "keep_alive_minutes", "on_interrupt"),
     *("region", "role", "bucket", "volume_gib", "subnets", "security_group_ids", "kms_key", "tags"),
@@ -106,11 +103,13 @@ class JobSpec(Cluster):
     compiler: str = parameter("none", "inductor compiles the model (torch.compile)", choices=("none", "inductor"))
     training_arguments: Mapping[str, Any] = parameter({}, "JSON object: any further Hugging Face TrainingArguments")
     entry_script: str | None = parameter(None, "a training script of your own, run instead of paretune's training")
+    probe_steps: int | None = parameter(
+        None, "train only so many optimiser steps, judge nothing: what a step takes and holds", minimum=10
+    )
     dry_run: bool = parameter(False, "check everything, print the job and its worst-case dollars, launch nothing")
 
     def __post_init__(self) -> None:
-        faults = [fault for item in fields(self) for fault in range_faults(item, getattr(self, item.name))]
-        faults += _contradictions(self)
+        faults = check(self) + _contradictions(self)
         if not faults:
             try:
                 self.plan()
@@ -128,24 +127,7 @@ class JobSpec(Cluster):
         Raises:
             BadInput: all unknown names, wrong types and out-of-range values at once.
         """
-        known = {item.name: item for item in fields(cls)}
-        faults: list[str] = []
-        values: dict[str, Any] = {}
-        for name, text in texts.items():
-            if name not in known:
-                faults.append(_unknown(name, known))
-            elif text.strip():
-                try:
-                    values[name] = parse(name, text, _types(cls)[name])
-                except ValueError as error:
-                    faults.append(str(error))
-        try:
-            spec = cls(**values)
-        except BadInput as error:
-            faults += error.faults
-        if faults:
-            raise BadInput(faults)
-        return spec
+        return read(cls, texts)
 
     def plan(self) -> BatchPlan:
         """The batch sizes and the learning rate this job trains with."""
@@ -206,24 +188,10 @@ class JobSpec(Cluster):
 
 
 def parameter_help() -> dict[str, str]:
-    """Name of every parameter to one line of help, with its default and choices."""
-    lines = {}
+    """Name of every parameter of a job to one line of help; what is trained comes first."""
+    lines = help_lines(JobSpec)
     inherited = {item.name for item in fields(Cluster)}
-    for item in sorted(fields(JobSpec), key=lambda item: item.name in inherited):  # what is trained comes first
-        default = spell(item.default) if item.default is not dataclasses.MISSING else "{}"
-        choices = f" [{' | '.join(item.metadata['choices'])}]" if item.metadata["choices"] else ""
-        lines[item.name] = f"{item.metadata['about']}{choices}" + (f" (default: {default})" if default else "")
-    return lines
-
-
-def _types(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _unknown(name: str, known: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name in other][:3]
-    hint = f"did you mean {' or '.join(near)}?" if near else "`paretune main --help` lists all parameters"
-    return f"unknown parameter {name}: {hint}"
+    return {name: lines[name] for name in sorted(lines, key=lambda name: name in inherited)}
 
 
 def _contradictions(spec: JobSpec) -> list[str]:

@@ -24,9 +24,12 @@ FLOORS = {
     "paretune.metrics": 2,
     "paretune.container": 3,
     "paretune.tracking": 3,
+    "paretune.tracking.run": 3,
+    "paretune.tracking.store": 3,
     "paretune.figures": 3,
     "paretune.launchers": 4,
     "paretune.launchers.base": 4,
+    "paretune.launchers.choice": 4,
     "paretune.launchers.local": 4,
     "paretune.launchers.processes": 4,
     "paretune.launchers.sagemaker": 4,
@@ -83,7 +86,11 @@ FLOORS = {
     "paretune.projects.reach": 6,
     "paretune.projects.recording": 6,
     "paretune.projects.submitted": 6,
-    "paretune.report": 7,
+    "paretune.terminal": 7,
+    "paretune.commands": 7,
+    "paretune.commands.asked": 7,
+    "paretune.commands.main": 7,
+    "paretune.commands.sync": 7,
     "paretune.cli": 7,
 }
 """Section 5 of the design. A new module is placed here by whoever adds it."""
@@ -94,7 +101,7 @@ LAUNCHING = sorted(set(FLOORS) - set(TRAINING))
 PROJECTS = {name for name in FLOORS if name.startswith("paretune.projects")}
 SAGEMAKER = {name for name in FLOORS if name.startswith("paretune.launchers.sagemaker")}
 DOORS = {
-    "mlflow": {"paretune.tracking", *PROJECTS},
+    "mlflow": {"paretune.tracking.run", "paretune.tracking.store", *PROJECTS},
     "torch": set(TRAINING),
     "transformers": set(TRAINING),
     "datasets": set(TRAINING),
@@ -150,7 +157,7 @@ def test_every_module_has_its_floor_and_every_floor_its_module() -> None:
 
 def test_the_walk_sees_imports_at_the_top_and_inside_functions() -> None:
     assert "paretune.container" in imports_of("paretune.launch")
-    assert "paretune.tracking" in imports_of("paretune.cli")  # inside run_job
+    assert "paretune.launchers.local" in imports_of("paretune.launchers.choice")  # inside launcher_for
     assert "paretune.training.device" in imports_of("paretune.training.recorder")  # from a package
 
 
@@ -231,7 +238,7 @@ def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path
     # boto3 is not among them: MLflow imports it with its SageMaker plugin.
     heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
     shown = run_python(
-        "import sys, paretune.cli, paretune.launch, paretune.report, paretune.launchers.local\n"
+        "import sys, paretune.cli, paretune.launch, paretune.terminal, paretune.launchers.local\n"
         f"print([name for name in {heavy} if name in sys.modules])",
         tmp_path,
     )

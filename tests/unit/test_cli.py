@@ -76,7 +76,10 @@ WRONG = {
         ["must be one of the 68 known types", "did you mean ml.g5.xlarge"],
     ),
     "unknown task": (["--task", "clasification"], ["task must be one of", "did you mean classification?"]),
-    "unknown launcher": (["--launcher", "slurm"], ["launcher must be one of auto, local, sagemaker, got 'slurm'"]),
+    "unknown launcher": (
+        ["--launcher", "slurm"],
+        ["launcher must be one of auto, local, sagemaker, simulated, got 'slurm'"],
+    ),
     "validation of others": (["--validation_file", "v.csv"], ["validation_file goes with a data set of your own"]),
     "missing value": (["--seed"], ["seed needs a value"]),
     "value forgotten": (["--seed", "--task", "causal-lm"], ["seed needs a value"]),

@@ -298,6 +298,7 @@ def test_a_value_made_in_python_is_checked_as_one_that_was_typed() -> None:
 
 
 CHANGES: dict[str, Any] = {
+    "probe_steps": 40,
     "model": "gpt2",
     "dataset": "imdb",
     "dataset_config_name": "sst2",
@@ -360,7 +361,7 @@ CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy
 
 def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
     judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
-    judged |= set(TOGETHER) | {"launcher"}
+    judged |= set(TOGETHER) | {"launcher", "recorded_runs", "simulation"}
 
     assert judged == {item.name for item in fields(JobSpec)}
 

@@ -194,7 +194,7 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     run.log_events(losses(4))
 
     assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
-    ours = [record for record in caplog.records if record.name == "paretune.tracking"]
+    ours = [record for record in caplog.records if record.name == "paretune.tracking.run"]
     assert [record.levelname for record in ours] == ["WARNING"]  # said once, not every half second
 
 

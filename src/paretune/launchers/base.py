@@ -90,6 +90,11 @@ class Launcher(ABC):
 
     name: str
 
+    origin = "measured"
+    """How the figures of its jobs are obtained: measured or simulated. Recorded as `paretune.origin`."""
+    reads_inputs = True
+    """Whether its jobs need the prepared rows and the model; else `submit` gets none."""
+
     @property
     def is_direct(self) -> bool:
         """Whether its jobs write to MLflow themselves while they run."""

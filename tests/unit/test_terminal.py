@@ -8,7 +8,7 @@ import pytest
 from paretune.catalog import local_price
 from paretune.container import Event
 from paretune.recording import Outcome
-from paretune.report import ProgressPrinter, summary
+from paretune.terminal import ProgressPrinter, summary
 
 MEASURED = {
     "f1": 0.87654,

@@ -1,0 +1,47 @@
+"""The command `sync`: collect what has ended, follow what still runs."""
+
+import os
+
+from paretune.clock import SystemClock
+from paretune.interruption import Interruption
+from paretune.launch import home_folder
+from paretune.launchers.base import Launcher
+from paretune.launchers.choice import launcher_for
+from paretune.spec import JobSpec
+from paretune.sync import Sync
+from paretune.terminal import ProgressPrinter, collected_text
+from paretune.tracking import Tracking
+
+
+def run(_: None) -> int:
+    """Bring MLflow up to date with every job that nobody watches."""
+    clock, environment = SystemClock(), dict(os.environ)
+    home = home_folder(environment)
+    launchers: dict[tuple[object, ...], Launcher] = {}
+
+    def launcher_of(spec: JobSpec) -> Launcher:
+        key = (spec.on_sagemaker, spec.region, spec.bucket)
+        if key not in launchers:
+            launchers[key] = launcher_for(spec, home, clock, environment)
+        return launchers[key]
+
+    tracking = Tracking(environment, clock)
+    if tracking.opened_run_id() is not None:
+        tracking.begin("sync")  # `mlflow run` shows a run for every command
+    progress = ProgressPrinter()
+    interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
+    with interruption.listening():
+        try:
+            collected = Sync(
+                launcher_of=launcher_of,
+                tracking=tracking,
+                home=home,
+                clock=clock,
+                environment=environment,
+                interruption=interruption,
+                on_events=progress,
+            ).run()
+        finally:
+            progress.close()
+    print(collected_text(collected))
+    return 0

@@ -1,0 +1,169 @@
+"""The tracking server or store: opens runs and finds those that are there."""
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import mlflow
+from mlflow import MlflowClient
+
+from paretune.clock import Clock
+from paretune.errors import TrackingUnavailable
+from paretune.tracking.run import TROUBLE, Run, without_password
+
+_PROBE_TIMEOUT_S = 5.0
+_PAGE = 1000  # runs per request
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it: parameters, tags and the latest value of each metric."""
+
+    run_id: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Tracking:
+    """The MLflow tracking server or store that MLflow's own settings name.
+
+    Args:
+        environment: MLFLOW_RUN_ID, MLFLOW_EXPERIMENT_ID and MLFLOW_EXPERIMENT_NAME are read from it.
+        clock: for time stamps of late metrics.
+
+    Raises:
+        TrackingUnavailable: it does not answer. Nothing has been launched then.
+    """
+
+    def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
+        # MLflow retries a dead server for minutes; a job that runs meanwhile wants to be watched.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        self.uri = mlflow.get_tracking_uri()
+        if without_password(self.uri) != self.uri:
+            os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
+        self._environment = environment
+        self._clock = clock
+        try:
+            self._probe()
+            self._client = MlflowClient()
+            self._experiment = self._experiment_id()
+        except TROUBLE as error:
+            raise self._unusable(error) from None  # MLflow's own text may hold the password of the address
+
+    def begin(self, name: str) -> Run:
+        """The run that `mlflow run` has opened for this command, or a new one called `name`."""
+        run_id = self.opened_run_id()
+        try:
+            if run_id is None:
+                run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
+            else:
+                self._client.update_run(run_id, name=name)
+        except TROUBLE as error:
+            raise self._unusable(error) from None
+        return Run(self._client, run_id, self._clock)
+
+    def opened_run_id(self) -> str | None:
+        """The run that `mlflow run` has opened for this command; None when it was started by hand."""
+        return self._environment.get("MLFLOW_RUN_ID")
+
+    def run(self, run_id: str) -> Run:
+        """A run that is there already."""
+        return Run(self._client, run_id, self._clock)
+
+    def create(self, name: str) -> Run:
+        """A new run called `name`, beside the one of this command."""
+        try:
+            return Run(self._client, self._client.create_run(self._experiment, run_name=name).info.run_id, self._clock)
+        except TROUBLE as error:
+            raise self._unusable(error) from None
+
+    def unfinished(self) -> list[RecordedRun]:
+        """Runs of all experiments whose job was running when somebody last looked, oldest first.
+
+        Raises:
+            TrackingUnavailable: MLflow does not answer.
+        """
+        return self.runs("tags.`paretune.state` = 'Running'")[::-1]
+
+    def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
+        """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.
+
+        Args:
+            condition: such as "tags.`paretune.state` = 'Completed' and metrics.f1 > 0.9".
+            newest: at most so many; None for all.
+
+        Raises:
+            TrackingUnavailable: MLflow does not answer.
+        """
+        try:
+            experiments = [item.experiment_id for item in self._client.search_experiments()]
+            found: list[Any] = []
+            token = None
+            while newest is None or len(found) < newest:
+                page = self._client.search_runs(
+                    experiments,
+                    condition,
+                    max_results=min(_PAGE, newest - len(found)) if newest is not None else _PAGE,
+                    order_by=["attributes.start_time DESC"],
+                    page_token=token,
+                )
+                found += page
+                token = page.token
+                if not token:
+                    break
+        except TROUBLE as error:
+            raise self._unusable(error) from None
+        return [
+            RecordedRun(run.info.run_id, dict(run.data.params), dict(run.data.tags), dict(run.data.metrics))
+            for run in found
+        ]
+
+    def open_command(self, run_id: str) -> str:
+        """What to type or open to look at a run."""
+        # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
+        place = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
+        if self.uri.startswith("http"):
+            return f"{without_password(self.uri)}/{place}"
+        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+        store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
+        return f"mlflow ui{store}    then open http://127.0.0.1:5000/{place}"
+
+    def _experiment_id(self) -> str:
+        if "MLFLOW_EXPERIMENT_ID" in self._environment:
+            return self._environment["MLFLOW_EXPERIMENT_ID"]
+        name = self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default")
+        found = self._client.get_experiment_by_name(name)
+        return str(found.experiment_id if found is not None else self._client.create_experiment(name))
+
+    def _probe(self) -> None:
+        address = urlsplit(self.uri)
+        if not address.scheme.startswith("http"):
+            return
+        port = address.port or (443 if address.scheme == "https" else 80)
+        try:
+            socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
+        except OSError as error:
+            raise TrackingUnavailable(
+                f"the MLflow tracking server at {without_password(self.uri)} does not answer ({error}): start it, "
+                "or change MLFLOW_TRACKING_URI; nothing was launched"
+            ) from error
+
+    def _unusable(self, error: Exception) -> TrackingUnavailable:
+        reason = without_password((str(error).strip().splitlines() or [type(error).__name__])[0])
+        return TrackingUnavailable(
+            f"the MLflow store at {without_password(self.uri)} cannot be used ({reason}): check "
+            "MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
+        )
+
+
+def tracking_uri() -> str:
+    """Address of the tracking server or store that MLflow's own settings name."""
+    return str(mlflow.get_tracking_uri())
