@@ -45,7 +45,6 @@ def launch(
         Interrupted: the job was stopped first, and its run says so; with on_interrupt=detach it goes on.
         LostSight: the job goes on, but AWS no longer tells how.
     """
-
     inputs = partial(
         _inputs, spec, launcher, home=home, clock=clock, environment=environment, interruption=interruption
     )
