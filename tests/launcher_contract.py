@@ -8,9 +8,9 @@ from typing import Protocol
 
 import pytest
 
-from paretune.catalog import Price
 from paretune.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.launchers.base import Job, JobState, Launcher
+from paretune.prices import Price
 
 FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")
 LAST_STEP = 5

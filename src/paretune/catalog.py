@@ -1,4 +1,4 @@
-"""SageMaker's training instances: what is in them, what an hour costs, and where that figure comes from."""
+"""SageMaker's training instances and what is in them; what an hour costs is in `prices`."""
 
 import csv
 import difflib
@@ -7,19 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 from paretune.errors import BadInput
-
-
-@dataclass(frozen=True, kw_only=True)
-class Price:
-    """One price row: the hourly price of one instance, with region, date and source.
-
-    `region` and `as_of` are empty where they have no meaning.
-    """
-
-    usd_per_hour: float
-    region: str
-    as_of: str
-    source: str
+from paretune.prices import Price as Price  # launch and recording still take it from here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +22,6 @@ class Instance:
         network_gbps: highest network bandwidth, Gbit/s.
         vcpus: virtual processors.
         memory_gib: main memory.
-        price: the row of the price list that is known, of one region; None if there is none.
     """
 
     instance_type: str
@@ -44,7 +31,6 @@ class Instance:
     network_gbps: float
     vcpus: int
     memory_gib: float
-    price: Price | None
 
     @property
     def family(self) -> str:
@@ -55,23 +41,6 @@ class Instance:
     def has_gpu(self) -> bool:
         """Whether its accelerators are NVIDIA GPUs."""
         return self.accelerator.startswith("NVIDIA")
-
-
-# SageMaker Training price of ml.m5.large (2 vCPUs, 8 GiB), us-east-1: usage type USE1-Train:ml.m5.large of the AWS
-# price list, read on 2026-08-11.
-ML_M5_LARGE = Price(
-    usd_per_hour=0.115,
-    region="us-east-1",
-    as_of="2026-08-11",
-    source="notional: AWS price list, SageMaker Training, ml.m5.large; a local job is not billed",
-)
-
-
-def local_price(usd_per_hour: float) -> Price:
-    """The notional price of a local instance: that of ml.m5.large, or a figure the user has set."""
-    if usd_per_hour == ML_M5_LARGE.usd_per_hour:
-        return ML_M5_LARGE
-    return Price(usd_per_hour=usd_per_hour, region="", as_of="", source="notional: local_price_usd_per_hour")
 
 
 def instance(instance_type: str) -> Instance:
@@ -93,15 +62,6 @@ def nearest(instance_type: str) -> list[str]:
     return difflib.get_close_matches(instance_type, instances(), n=3, cutoff=0.7)
 
 
-def training_price(instance_type: str, region: str) -> Price | None:
-    """The on-demand price of SageMaker Training in `region`; None when that region's is not known.
-
-    A price of another region is never taken instead. One that the sources contradict says so in its `source`.
-    """
-    price = instance(instance_type).price
-    return price if price is not None and price.region == region else None
-
-
 @cache
 def instances() -> dict[str, Instance]:
     """All known types by name, from instances.csv."""
@@ -110,15 +70,6 @@ def instances() -> dict[str, Instance]:
 
 
 def _read(row: dict[str, str]) -> Instance:
-    price = None
-    if row["price_usd_per_hour"]:
-        doubt = {"uncertain": "uncertain: ", "single_source": "one source: "}.get(row["confidence"], "")
-        price = Price(
-            usd_per_hour=float(row["price_usd_per_hour"]),
-            region=row["region"],
-            as_of=row["as_of"],
-            source=doubt + row["source"],
-        )
     return Instance(
         instance_type=row["instance_type"],
         accelerator=row["accelerator"],
@@ -127,5 +78,4 @@ def _read(row: dict[str, str]) -> Instance:
         network_gbps=float(row["network_gbps"]),
         vcpus=int(row["vcpus"]),
         memory_gib=float(row["memory_gb"]),
-        price=price,
     )

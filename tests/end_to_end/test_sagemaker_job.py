@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paretune.catalog import instance
+from paretune.prices import PriceList
 from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, account
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
@@ -39,7 +39,7 @@ def test_a_job_is_recorded_as_a_local_one_is(cloud: Cloud, tiny_job: dict[str, o
     run, job = cloud.the_run(), cloud.described()
     assert run.info.status == "FINISHED"
     assert job["TrainingJobName"] == run.data.tags["paretune.job_name"] == f"paretune-{run.info.run_id}-1"
-    price = instance("ml.m5.large").price
+    price = PriceList.read({}).price("ml.m5.large", "us-east-1")
     assert price is not None
     assert run.data.metrics["billable_seconds"] == job["BillableTimeInSeconds"]
     assert run.data.metrics["cost_usd"] == pytest.approx(job["BillableTimeInSeconds"] * price.usd_per_hour / 3600)
@@ -124,7 +124,7 @@ def test_two_instances_train_one_model(cloud: Cloud, tiny_job: dict[str, object]
     run, job = cloud.the_run(), cloud.described()
     assert job["ResourceConfig"]["InstanceCount"] == 2
     assert run.data.params["global_batch_size"] == "32"
-    price = instance("ml.m5.large").price
+    price = PriceList.read({}).price("ml.m5.large", "us-east-1")
     assert price is not None
     dollars = job["BillableTimeInSeconds"] * 2 * price.usd_per_hour / 3600
     assert run.data.metrics["cost_usd"] == pytest.approx(dollars)

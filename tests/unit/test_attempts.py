@@ -9,13 +9,13 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.attempts import CAPACITY_PAUSE_S, STOP_PATIENCE_S, Attempts
-from paretune.catalog import Price
 from paretune.clock import SystemClock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.errors import BudgetRefused, JobFailed, LaunchRefused, LostSight, OutOfMemory
 from paretune.interruption import Interruption
 from paretune.launch import admit_everywhere, launch
 from paretune.launchers.base import Job, JobState, Launcher
+from paretune.prices import Price
 from paretune.recording import Recording
 from paretune.spec import JobSpec
 from paretune.tracking import Tracking

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.catalog import Price
 from paretune.clock import SystemClock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.errors import Interrupted, LaunchRefused, LostSight
 from paretune.interruption import Interruption
 from paretune.launchers.base import Job, JobState, Launcher
+from paretune.prices import Price
 from paretune.recording import Recording, job_name
 from paretune.spec import JobSpec
 from paretune.sync import Collected, Sync, spec_of

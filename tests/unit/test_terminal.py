@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from paretune.catalog import local_price
 from paretune.container import Event
+from paretune.prices import local_price
 from paretune.recording import Outcome
 from paretune.terminal import ProgressPrinter, summary
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from paretune.catalog import Price
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.prices import Price
 from paretune.spec import JobSpec
 
 

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paretune.catalog import Price, local_price
 from paretune.clock import Clock
 from paretune.container import (
     Event,
@@ -35,6 +34,7 @@ from paretune.container import (
 )
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.processes import Process, cores, out_of_memory_kills
+from paretune.prices import Price, local_price
 from paretune.spec import JobSpec
 
 STOP_GRACE_S = 70.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Experiment
 from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run, load_project
 
-from paretune import catalog
 from paretune.clock import SystemClock
 from paretune.errors import BadInput, LaunchRefused
 from paretune.launch import admit
@@ -18,6 +18,7 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, explain
+from paretune.prices import Price, PriceList, price_remarks
 from paretune.projects.command import Command, read_command
 from paretune.projects.configuration import Configuration, read_configuration
 from paretune.projects.environment import Environment, mentions_mlflow, python_note, read_environment
@@ -81,7 +82,8 @@ def launch(
     spec, run_id = read.configuration.spec, read.configuration.run_id
     account = Account(spec, environment)
     found = find(job_name(run_id, 1), account) if run_id is not None else None
-    files = _check(read, account) if found is None else {}
+    price = PriceList.read(environment).price(spec.instance_type, account.region)
+    files = _check(read, account, price) if found is None else {}
     run = get_or_create_run(  # type: ignore[no-untyped-call]  # MLflow
         run_id,
         asked.uri,
@@ -91,7 +93,6 @@ def launch(
         asked.entry_point,
         asked.parameters,
     )
-    price = catalog.training_price(spec.instance_type, account.region)
     clock = SystemClock()
     record = ProjectRecord(run.info.run_id, spec, price, client, clock)
     direct = _is_direct(read.configuration.logging, asked.tracking_uri)
@@ -142,14 +143,14 @@ def _read(asked: Asked, environment: Mapping[str, str], downloads: Path) -> _Rea
     return _Read(root=root, configuration=configuration, needs=needs, command=command)
 
 
-def _check(read: _Read, account: Account) -> dict[str, Path]:
+def _check(read: _Read, account: Account, price: Price | None) -> dict[str, Path]:
     """The files that travel, when nothing stands against the job.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused: something does.
     """
     spec, needs = read.configuration.spec, read.needs
-    admit(spec, catalog.training_price(spec.instance_type, account.region))
+    admit(spec, price)
     faults = images.faults(spec.but(image_uri=spec.image_uri or needs.image_uri), account.region)
     faults += account_faults(spec, account)
     files: dict[str, Path] = {}
@@ -159,7 +160,8 @@ def _check(read: _Read, account: Account) -> dict[str, Path]:
         faults += error.faults
     if faults:
         raise BadInput(faults)
-    for note in (*needs.notes, python_note(needs.python, image_of(spec, needs, account.region))):
+    remarks = price_remarks(price, spec.instance_type, account.region, date.today())
+    for note in (*needs.notes, python_note(needs.python, image_of(spec, needs, account.region)), *remarks):
         if note is not None:
             tell(note)
     return files
@@ -195,7 +197,7 @@ def _order(
 
 
 def _create(
-    order: ProjectJobOrder, record: ProjectRecord, account: Account, price: catalog.Price | None
+    order: ProjectJobOrder, record: ProjectRecord, account: Account, price: Price | None
 ) -> Mapping[str, Any] | None:
     """Create the job; what SageMaker says of it when it was there already.
 
@@ -222,7 +224,7 @@ def _with_plugin(needs: Environment, tracking_uri: str, files: Mapping[str, Path
     return replace(needs, requirements=(*needs.requirements, "sagemaker-mlflow"))
 
 
-def _announcement(order: ProjectJobOrder, account: Account, price: catalog.Price | None) -> str:
+def _announcement(order: ProjectJobOrder, account: Account, price: Price | None) -> str:
     spec, cost = order.spec, ""
     if price is not None:
         cost = f", {price.usd_per_hour:g} USD an hour each, at most {admit(spec, price):.4g} USD in all"

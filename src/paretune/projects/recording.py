@@ -6,9 +6,9 @@ from mlflow import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
 from paretune import metrics
-from paretune.catalog import Price
 from paretune.clock import Clock
 from paretune.launchers.base import JobState
+from paretune.prices import Price
 from paretune.projects.jobs import ProjectJob
 from paretune.spec import JobSpec
 from paretune.tracking import Run, RunStatus

@@ -4,12 +4,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import paretune
-from paretune import catalog
-from paretune.catalog import Price
 from paretune.clock import Clock
 from paretune.cluster import Cluster
 from paretune.container import JobDocument, JobInputs
@@ -23,6 +22,7 @@ from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import Order, build, load_sdk, network_environment
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain, is_missing, is_passing
+from paretune.prices import Price, PriceList
 from paretune.spec import JobSpec
 
 _CODE = "/opt/ml/input/data/code"
@@ -109,7 +109,7 @@ class SageMakerLauncher(Launcher):
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region."""
-        return catalog.training_price(spec.instance_type, self.account.region)
+        return self._prices.price(spec.instance_type, self.account.region)
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
@@ -121,6 +121,10 @@ class SageMakerLauncher(Launcher):
     def is_direct(self) -> bool:
         """Whether jobs write to MLflow themselves: to a SageMaker managed tracking server or app."""
         return self._tracking_uri.startswith("arn:")
+
+    @cached_property
+    def _prices(self) -> PriceList:
+        return PriceList.read(self._environment)
 
     def _after(self, error: Exception, job_name: str) -> SageMakerJob:
         """The job that is there although CreateTrainingJob failed: an earlier one, or one whose answer was lost.
