@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from paretune import catalog
+from paretune import catalog, hardware
 from paretune.spec import JobSpec
 
 # Dense tensor-core rate in bf16 or fp16 with fp32 accumulation, FLOP/s; NVIDIA data sheets, read 2026-11-20.
@@ -35,7 +35,7 @@ def has_bf16() -> bool:
     """Whether the device multiplies bf16 natively; emulation does not count, for it is slower than fp32."""
     if has_gpu():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+    return hardware.multiplies_bf16(hardware.processor_flags())
 
 
 def choose_precision(asked: str) -> str:
@@ -148,12 +148,3 @@ def _cores() -> set[int]:
 def _cpuinfo() -> str:
     path = Path("/proc/cpuinfo")
     return path.read_text() if path.exists() else ""
-
-
-def _cpu_flags() -> set[str]:
-    return {
-        flag
-        for line in _cpuinfo().splitlines()
-        if line.lower().startswith(("flags", "features"))
-        for flag in line.partition(":")[2].split()
-    }

@@ -1,0 +1,171 @@
+"""How long, how much, does it fit: a prediction for a job before it is paid for, with where it comes from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paretune import metrics
+from paretune.architecture import Architecture, of_config, well_known
+from paretune.batch_size import BatchPlan
+from paretune.evidence import DidNotFit, Evidence
+from paretune.memory import MemoryModel, MemoryPrediction
+from paretune.pareto import front
+from paretune.prices import Price
+from paretune.setting import Described, describe
+from paretune.spec import JobSpec
+from paretune.timing import Prediction, TimeModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What one job is predicted to take.
+
+    Attributes:
+        spec: the job.
+        plan: its batch sizes.
+        time: billable seconds.
+        memory: peak of one device.
+        usable_gib: memory that one device has for it.
+        price: of one instance; None when it is not known, then so are the dollars.
+        basis: where the prediction comes from, in words.
+        did_not_fit: an earlier job that shows that this one has too little memory.
+    """
+
+    spec: JobSpec
+    plan: BatchPlan
+    time: Prediction
+    memory: MemoryPrediction
+    usable_gib: float
+    price: Price | None
+    basis: str
+    did_not_fit: DidNotFit | None = None
+
+    def usd(self, seconds: float) -> float | None:
+        """Dollars of so many billable seconds."""
+        if self.price is None:
+            return None
+        return metrics.cost_usd(seconds, self.spec.instance_count, self.price.usd_per_hour)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Predicted dollars."""
+        return self.usd(self.time.seconds)
+
+    @property
+    def fits(self) -> str:
+        """`yes`, `no`, or `unsure` where the memory's interval holds what the device has."""
+        if self.did_not_fit is not None or self.memory.gib_low > self.usable_gib:
+            return "no"
+        return "yes" if self.memory.gib_high <= self.usable_gib else "unsure"
+
+    def as_metrics(self) -> dict[str, float]:
+        """What a job's run records of its own estimate."""
+        found = {
+            metrics.ESTIMATED_SECONDS: self.time.seconds,
+            f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
+            f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
+            metrics.ESTIMATED_MEMORY_GIB: self.memory.gib,
+        }
+        return found if self.cost_usd is None else found | {metrics.ESTIMATED_COST_USD: self.cost_usd}
+
+
+class Estimator:
+    """Predicts jobs from what earlier ones have shown.
+
+    Args:
+        evidence: what they have shown.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self._time = TimeModel(evidence.times)
+        self._memory = MemoryModel(evidence.peaks)
+
+    def estimate(
+        self,
+        spec: JobSpec,
+        built: Architecture,
+        price: Price | None,
+        *,
+        plan: BatchPlan | None = None,
+        facts: Mapping[str, float] | None = None,
+    ) -> Estimate | None:
+        """The estimate of one job; None when its arguments do not say how many rows it trains on.
+
+        Args:
+            spec: the job.
+            built: its model.
+            price: of one instance.
+            plan: batch sizes, where they are not those of the specification.
+            facts: what is known of its prepared data.
+        """
+        plan = plan or spec.plan()
+        described = describe(spec, plan, built, facts)
+        if described is None:
+            return None
+        (time,) = self._time.predict([described.time])
+        (memory,) = self._memory.predict([described.memory])
+        return Estimate(
+            spec=spec,
+            plan=plan,
+            time=time,
+            memory=memory,
+            usable_gib=described.usable_gib,
+            price=price,
+            basis=self._basis(described),
+            did_not_fit=self.that_did_not_fit(spec, plan, described),
+        )
+
+    def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: Described) -> DidNotFit | None:
+        """An earlier job that ran out of memory although it needed no more and had no less."""
+        batch = plan.per_device_train_batch_size
+        return next(
+            (
+                item
+                for item in self.evidence.did_not_fit
+                if item.rules_out(spec, batch, described.memory, described.usable_gib)
+            ),
+            None,
+        )
+
+    def _basis(self, described: Described) -> str:
+        here, of_model, of_chip = self.evidence.runs_like(described)
+        runs = len(self.evidence.times)
+        if here:
+            return f"{_count(here)} of this model on this cluster"
+        if of_model and of_chip:
+            return (
+                f"{_count(of_model)} of this model on other clusters, {of_chip} on this accelerator: not measured here"
+            )
+        if of_model:
+            return f"{_count(of_model)} of this model on other accelerators; this one by its data sheet"
+        if of_chip:
+            return f"{_count(of_chip)} of other models on this accelerator"
+        return f"data sheets{f' and {_count(runs)} of other kinds' if runs else ''}: nothing like it was measured"
+
+
+def _count(runs: int) -> str:
+    return f"{runs} run{'s' if runs != 1 else ''}"
+
+
+def architecture_of(model: str, task: str) -> Architecture | None:
+    """The architecture of a well-known model or of a folder with a config.json; None where neither says it."""
+    known = well_known(model)
+    path = Path(model).expanduser() / "config.json"
+    if known is not None or not path.is_file():
+        return known
+    try:
+        return of_config(json.loads(path.read_text(encoding="utf-8")), task)
+    except (OSError, ValueError):
+        return None
+
+
+def on_front(estimates: Sequence[Estimate]) -> list[bool]:
+    """Which estimates no other one beats in seconds and dollars; those that do not fit, or have no price, never."""
+    candidates = [item.fits != "no" and item.cost_usd is not None for item in estimates]
+    points = [
+        (item.time.seconds, item.cost_usd or 0.0) for item, able in zip(estimates, candidates, strict=True) if able
+    ]
+    marks = iter(front(points, maximise=(False, False)))
+    return [able and next(marks) for able in candidates]

@@ -1,0 +1,170 @@
+"""What accelerators, processors and links can do at best, in round figures of their data sheets.
+
+The time model starts from these and learns from measurements what share of them a training really gets.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from paretune.catalog import Instance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
+    """Best case of one accelerator.
+
+    Attributes:
+        fp32_flops: FLOP/s in fp32, without TF32.
+        half_flops: dense FLOP/s in bf16 or fp16 with fp32 accumulation.
+        memory_bytes_per_s: bandwidth of its memory.
+        link_bytes_per_s: bandwidth to its neighbours in the same instance, one direction.
+        usable_gib: memory that CUDA reports; less than the nominal figure.
+        has_bf16: whether it multiplies bf16.
+    """
+
+    fp32_flops: float
+    half_flops: float
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    usable_gib: float
+    has_bf16: bool = True
+
+
+# NVIDIA data sheets, dense rates, read 2026-11-20. Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
+# Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
+_ACCELERATORS = {
+    "NVIDIA T4": Accelerator(
+        fp32_flops=8.1e12,
+        half_flops=65e12,
+        memory_bytes_per_s=320e9,
+        link_bytes_per_s=16e9,
+        usable_gib=16.0,
+        has_bf16=False,
+    ),
+    "NVIDIA V100": Accelerator(
+        fp32_flops=15.7e12,
+        half_flops=125e12,
+        memory_bytes_per_s=900e9,
+        link_bytes_per_s=150e9,
+        usable_gib=16.0,
+        has_bf16=False,
+    ),
+    "NVIDIA A10G": Accelerator(
+        fp32_flops=31.2e12,
+        half_flops=70e12,
+        memory_bytes_per_s=600e9,
+        link_bytes_per_s=32e9,
+        usable_gib=22888 / 1024,
+    ),
+    "NVIDIA L4": Accelerator(
+        fp32_flops=30.3e12,
+        half_flops=121e12,
+        memory_bytes_per_s=300e9,
+        link_bytes_per_s=32e9,
+        usable_gib=22888 / 1024,
+    ),
+    "NVIDIA L40S": Accelerator(
+        fp32_flops=91.6e12,
+        half_flops=362e12,
+        memory_bytes_per_s=864e9,
+        link_bytes_per_s=32e9,
+        usable_gib=45776 / 1024,
+    ),
+    "NVIDIA A100": Accelerator(
+        fp32_flops=19.5e12,
+        half_flops=312e12,
+        memory_bytes_per_s=1555e9,
+        link_bytes_per_s=300e9,
+        usable_gib=40.0,
+    ),
+    "NVIDIA H100": Accelerator(
+        fp32_flops=67e12,
+        half_flops=989e12,
+        memory_bytes_per_s=3350e9,
+        link_bytes_per_s=450e9,
+        usable_gib=80.0,
+    ),
+    "NVIDIA H200": Accelerator(
+        fp32_flops=67e12,
+        half_flops=989e12,
+        memory_bytes_per_s=4800e9,
+        link_bytes_per_s=450e9,
+        usable_gib=141.0,
+    ),
+    "NVIDIA B200": Accelerator(
+        fp32_flops=75e12,
+        half_flops=2250e12,
+        memory_bytes_per_s=8000e9,
+        link_bytes_per_s=900e9,
+        usable_gib=183359 / 1024,
+    ),
+    "NVIDIA B300": Accelerator(
+        fp32_flops=75e12,
+        half_flops=2250e12,
+        memory_bytes_per_s=8000e9,
+        link_bytes_per_s=900e9,
+        usable_gib=275040 / 1024,
+    ),
+    "NVIDIA RTX PRO 6000 Blackwell": Accelerator(
+        fp32_flops=120e12,
+        half_flops=500e12,
+        memory_bytes_per_s=1597e9,
+        link_bytes_per_s=64e9,
+        usable_gib=96.0,
+    ),
+}
+
+
+def accelerator_of(instance: Instance) -> Accelerator | None:
+    """The GPU of an instance type, with that type's memory; None for a processor or a chip that is not listed here."""
+    found = _ACCELERATORS.get(instance.accelerator)
+    if found is None or found.usable_gib >= 0.75 * instance.accelerator_memory_gib:
+        return found
+    sizes = {name: getattr(found, name) for name in found.__dataclass_fields__}  # the same chip with more memory
+    return Accelerator(**{**sizes, "usable_gib": instance.accelerator_memory_gib})
+
+
+def processor(cores: int, memory_gib: float) -> Accelerator:
+    """All the virtual processors of one machine, taken as one device.
+
+    Per virtual processor: 3 GHz x 32 FLOP a cycle (AVX-512, one of two hyper-threads) = 96e9 in fp32, twice that in
+    bf16 where it is multiplied natively; 6e9 bytes/s of memory bandwidth (two hyper-threads of an AMD EPYC reach 12e9).
+    """
+    return Accelerator(
+        fp32_flops=cores * 96e9,
+        half_flops=cores * 192e9,
+        memory_bytes_per_s=cores * 6e9,
+        link_bytes_per_s=4e9,  # gloo between processes of one machine
+        usable_gib=memory_gib,
+    )
+
+
+def this_processor() -> Accelerator:
+    """The processors and the memory of this machine that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processor(cores, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+
+
+def processor_flags() -> set[str]:
+    """What this machine's processor says it can do, in Linux's words; empty where it does not say."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {
+        flag
+        for line in lines
+        if line.lower().startswith(("flags", "features"))
+        for flag in line.partition(":")[2].split()
+    }
+
+
+def multiplies_bf16(flags: set[str]) -> bool:
+    """Whether a processor with these flags multiplies bf16 natively; emulation, slower than fp32, does not count."""
+    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def resolved_precision(asked: str, accelerator: Accelerator | None) -> str:
+    """The number format that `auto` becomes: bf16 where a GPU has it, else fp32; on a processor it stays open."""
+    if asked != "auto" or accelerator is None:
+        return asked
+    return "bf16" if accelerator.has_bf16 else "fp32"

@@ -1,0 +1,107 @@
+"""Unknown positive constants with priors, moved by what was measured: a maximum of the posterior and its curvature.
+
+Constants live in logarithms. A prior is a median and the standard deviation of the logarithm; a measurement is a
+residual in its own standard deviations. The maximum is found by least squares; the inverse of its curvature is the
+covariance.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+Z80 = 1.2816
+"""Half width of a central 80 % interval of a normal distribution, in standard deviations."""
+
+Array = np.ndarray
+_STEP = 1e-4  # of a central difference; logarithms of constants vary over about 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Relative standard deviation of a measurement: a first value that counts like `weight` measurements."""
+
+    value: float
+    weight: float
+
+    def given(self, misfits: Array) -> float:
+        """The value after `misfits`, logarithms of predicted over measured."""
+        return math.sqrt((self.weight * self.value**2 + float(misfits @ misfits)) / (self.weight + len(misfits)))
+
+
+class Posterior:
+    """K constants, in logarithms.
+
+    Args:
+        priors: name of a constant up to a colon, to median and deviation; what follows the colon tells kin apart.
+        names: the constants, each once.
+        residuals: from K logarithms and the noise to residuals; None when nothing was measured.
+        misfits: from K logarithms to what the noise is estimated from.
+        noise: the noise before any measurement.
+    """
+
+    def __init__(
+        self,
+        priors: Mapping[str, tuple[float, float]],
+        names: Sequence[str],
+        *,
+        noise: Noise,
+        residuals: Callable[[Array, float], Array] | None = None,
+        misfits: Callable[[Array], Array] | None = None,
+    ) -> None:
+        self._priors = priors
+        self.places = {name: place for place, name in enumerate(names)}
+        self.mean, deviations = self._prior(names)
+        self._covariance = np.diag(deviations**2)
+        self.noise = noise.value
+        if residuals is None or misfits is None:
+            return
+        medians = self.mean
+
+        def all_residuals(theta: Array) -> Array:
+            return np.concatenate([residuals(theta, self.noise), (theta - medians) / deviations])
+
+        for _ in range(3):  # the noise and the constants settle together
+            self.mean = least_squares(all_residuals, self.mean, x_scale=deviations).x
+            self.noise = noise.given(misfits(self.mean))
+        curvature = gradient(all_residuals, self.mean)
+        self._covariance = np.linalg.inv(curvature.T @ curvature)
+
+    def constant(self, name: str) -> float:
+        """The value of a constant; its prior's median when no measurement has touched it."""
+        if name in self.places:
+            return float(np.exp(self.mean[self.places[name]]))
+        return self._priors[name.partition(":")[0]][0]
+
+    def with_names(self, names: Sequence[str]) -> tuple[dict[str, int], Array, Array]:
+        """Places, logarithms and covariance of the constants, those of `names` included that nothing has touched."""
+        fresh = [name for name in dict.fromkeys(names) if name not in self.places]
+        places = self.places | {name: len(self.places) + place for place, name in enumerate(fresh)}
+        medians, deviations = self._prior(fresh)
+        known = len(self.places)
+        covariance = np.zeros((len(places), len(places)))
+        covariance[:known, :known] = self._covariance
+        covariance[known:, known:] = np.diag(deviations**2)
+        return places, np.concatenate([self.mean, medians]), covariance
+
+    def _prior(self, names: Sequence[str]) -> tuple[Array, Array]:
+        pairs = [self._priors[name.partition(":")[0]] for name in names]
+        return (
+            np.log(np.array([median for median, _ in pairs], dtype=float)),
+            np.array([deviation for _, deviation in pairs], dtype=float),
+        )
+
+
+def gradient(function: Callable[[Array], Array], at: Array) -> Array:
+    """M values of `function` by K logarithms, by central differences."""
+    steps = np.eye(len(at)) * _STEP
+    return np.stack([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps], axis=1)
+
+
+def interval(function: Callable[[Array], Array], mean: Array, covariance: Array, noise: float) -> Array:
+    """N half widths of 80 % intervals of the logarithms that `function` gives, a new measurement's noise included."""
+    slopes = gradient(function, mean)
+    widths: Array = Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2)
+    return widths
