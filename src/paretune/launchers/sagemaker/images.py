@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from paretune import catalog
 from paretune.spec import JobSpec
+from paretune.strategy_rules import unsupported
 
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
@@ -18,10 +19,6 @@ _CPU = {"version": "2.9.0", "py_version": "py312"}
 _SMDDP = {"version": "2.4.1", "py_version": "py311"}
 _SMP = {"version": "2.5.1", "py_version": "py311"}
 
-SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
-"""AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
-SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")
-"""AWS, "Supported instance types" of SMP v2."""
 OLDEST_TRANSFORMERS = (5, 3)
 """What the training wing is tested with, to the newest one."""
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
@@ -75,27 +72,7 @@ def _as_here(packages: tuple[str, ...]) -> tuple[str, ...]:
 
 def faults(spec: JobSpec, region: str) -> list[str]:
     """Why strategy, instance type and image do not go together; empty if they do."""
-    found = []
-    for instance_type in spec.instance_types():
-        instance = catalog.instance(instance_type)
-        if spec.strategy == "smddp" and instance_type not in SMDDP_INSTANCE_TYPES:
-            found.append(
-                f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}, got {instance_type}: use ddp, which uses "
-                "NCCL, on all others"
-            )
-        elif spec.strategy == "smp" and instance.family not in SMP_FAMILIES:
-            found.append(
-                f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}, got {instance_type}: use fsdp, or "
-                "another instance_type"
-            )
-        elif spec.strategy == "deepspeed" and not instance.has_gpu:
-            found.append(f"strategy deepspeed needs GPUs, and {instance_type} has none: use fsdp or ddp")
-        if spec.processes_per_instance and 0 < instance.accelerator_count < spec.processes_per_instance:
-            found.append(
-                f"processes_per_instance must be at most {instance.accelerator_count}, one per GPU of "
-                f"{instance_type}, got {spec.processes_per_instance}: lower it, or leave it out"
-            )
-    found += _untried_faults(spec)
+    found = unsupported(spec) + _untried_faults(spec)
     if spec.image_uri is not None:
         return found + _image_faults(spec, spec.image_uri, region)
     return found or [fault for name in spec.instance_types() for fault in _missing_image(spec.on(name), region)]
