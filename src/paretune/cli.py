@@ -10,7 +10,9 @@ from typing import Any
 
 import paretune
 from paretune.commands import asked
+from paretune.commands.questions import PricesRequest
 from paretune.errors import Interrupted, JobFailed, ParetuneError
+from paretune.parameters import help_lines
 from paretune.spec import parameter_help
 
 
@@ -93,5 +95,11 @@ class _Command:
 
 _COMMANDS = {
     "main": _Command("one job: train, measure, price, record", "main", asked.job, parameter_help),
+    "prices": _Command(
+        "the prices of a region; with refresh, read today's from AWS",
+        "prices",
+        asked.own(PricesRequest, "prices"),
+        lambda: help_lines(PricesRequest),
+    ),
     "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", asked.nothing, dict),
 }

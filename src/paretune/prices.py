@@ -53,23 +53,31 @@ class Price:
         """First day of `as_of`; the earliest possible date where it has none."""
         return _days(self.as_of)[0] if self.as_of else date.min
 
-    def remarks(self, today: date) -> list[str]:
-        """What a reader must know before trusting it, one sentence each; none for a notional price."""
+    @property
+    def plain_source(self) -> str:
+        """The first of its sources, without the doubt."""
+        return self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+
+    def doubts(self, today: date) -> list[str]:
+        """What stands against trusting it, in a few words each; nothing against a notional price."""
         if self.confidence == "notional":
             return []
-        what = f"price of {self.instance_type} in {self.region}"
-        said = []
-        if self.confidence == "uncertain":
-            said.append(f"{what}, {self.usd_per_hour:g} USD, is uncertain ({_plain(self.source)}): {self._remedy}")
-        if self.confidence == "single_source":
-            said.append(f"{what} comes from one source only ({_plain(self.source)}): {self._remedy}")
-        if not self.as_of:
-            said.append(f"{what} has no date: {self._remedy}")
-        elif (today - self.since).days > _STALE_DAYS:
+        said = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
+        age = (today - self.since).days
+        if self.as_of and age > _STALE_DAYS:
             first, last = _days(self.as_of)
-            age = f"{(today - first).days} days old" if first == last else f"up to {(today - first).days} days old"
-            said.append(f"{what} is of {self.as_of}, {age}: {self._remedy}")
-        return said
+            return [*said, f"{age} days old" if first == last else f"up to {age} days old"]
+        return said if self.as_of else [*said, "without a date"]
+
+    def remarks(self, today: date) -> list[str]:
+        """The same as one sentence with what to do; empty where there is no doubt."""
+        doubts = self.doubts(today)
+        if not doubts:
+            return []
+        where = f"is of {self.as_of}" if self.as_of else f"is {doubts.pop()}"
+        what = f"price of {self.instance_type} in {self.region} {where}"
+        about = ", ".join([what, *doubts])
+        return [f"{about} ({self.plain_source}): {self._remedy}"]
 
     @property
     def _remedy(self) -> str:
@@ -280,9 +288,3 @@ def _days(as_of: str) -> tuple[date, date]:
         return date(year, *rest), date(year, *rest)
     first, last = (rest[0], rest[0]) if rest else (1, 12)
     return date(year, first, 1), date(year, last, calendar.monthrange(year, last)[1])
-
-
-def _plain(source: str) -> str:
-    for doubt in _DOUBT.values():
-        source = source.removeprefix(doubt)
-    return source.partition(";")[0]

@@ -251,33 +251,30 @@ def test_a_damaged_cache_is_a_fault_that_says_how_to_get_rid_of_it(tmp_path: Pat
 # what is said
 
 
+REFRESH = "`paretune prices --refresh true --region eu-west-1` reads today's"
+
+
 @pytest.mark.parametrize(
     ("as_of", "said"),
     [
         ("2026-05-24", []),  # 180 days
-        ("2026-05-23", ["is of 2026-05-23, 181 days old: `paretune prices --refresh true --region eu-west-1`"]),
-        ("2026-01-05", ["is of 2026-01-05, 319 days old"]),
-        ("2026", ["is of 2026, up to 323 days old"]),
-        ("", ["has no date"]),
+        ("2026-05-23", ["is of 2026-05-23, 181 days old (test): "]),
+        ("2026-01-05", ["is of 2026-01-05, 319 days old (test): "]),
+        ("2026", ["is of 2026, up to 323 days old (test): "]),
+        ("", ["is without a date (test): "]),
     ],
 )
 def test_a_row_older_than_180_days_is_said(as_of: str, said: list[str]) -> None:
-    found = row(1, as_of).remarks(TODAY)
-
-    assert len(found) == len(said)
-    assert all(
-        part in text and text.startswith("price of ml.m5.large in eu-west-1")
-        for part, text in zip(said, found, strict=True)
-    )
+    assert row(1, as_of).remarks(TODAY) == [f"price of ml.m5.large in eu-west-1 {part}{REFRESH}" for part in said]
 
 
-def test_doubts_are_said_and_an_old_doubtful_row_says_both() -> None:
-    assert "is uncertain (a; b" not in row(1, confidence="uncertain", source="uncertain: a; b").remarks(TODAY)[0]
-    assert "is uncertain (a)" in row(1, confidence="uncertain", source="uncertain: a; b").remarks(TODAY)[0]
-    first, second = row(1, "2025-01-01", confidence="single_source", source="one source: a").remarks(TODAY)
-    assert "one source only (a)" in first
-    assert "689 days old" not in first
-    assert "688 days old" in second
+def test_doubts_are_said_in_the_same_sentence_with_the_first_source() -> None:
+    what = "price of ml.m5.large in eu-west-1 is of"
+    uncertain = row(1, confidence="uncertain", source="uncertain: a; b")
+    old = row(1, "2025-01-01", confidence="single_source", source="one source: a")
+
+    assert uncertain.remarks(TODAY) == [f"{what} 2026-11-01, uncertain (a): {REFRESH}"]
+    assert old.remarks(TODAY) == [f"{what} 2025-01-01, from one source only, 688 days old (a): {REFRESH}"]
 
 
 def test_an_old_row_of_the_user_s_own_is_his_to_renew() -> None:

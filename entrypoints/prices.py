@@ -1,0 +1,8 @@
+"""Show the prices of a region, or read today's. Called by MLproject; `paretune prices` is the same."""
+
+import sys
+
+from paretune.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["prices", *sys.argv[1:]]))
