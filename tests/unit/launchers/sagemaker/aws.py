@@ -7,6 +7,7 @@ What a service does here is what its documentation says and no more than the lau
 import datetime
 import io
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -125,6 +126,7 @@ class Aws:
         self.s3 = S3(self)
         self.iam = Iam()
         self.quotas = Quotas()
+        self.pricing = Pricing()
         services = {
             "sagemaker": self.sagemaker,
             "logs": self.logs,
@@ -132,6 +134,7 @@ class Aws:
             "iam": self.iam,
             "sts": Sts(),
             "service-quotas": self.quotas,
+            "pricing": self.pricing,
         }
         self._clients = {name: Client(self, name, service) for name, service in services.items()}
 
@@ -353,3 +356,22 @@ class Quotas:
         page = names[half:] if "NextToken" in request else names[:half]
         quotas = [{"QuotaName": name, "Value": self.values[name], "QuotaCode": f"L-{len(name):04d}"} for name in page]
         return {"Quotas": quotas} | ({} if "NextToken" in request else {"NextToken": "2"})
+
+
+class Pricing:
+    """Products of the price list, as JSON texts; a filter compares one attribute."""
+
+    def __init__(self) -> None:
+        self.products: list[dict[str, Any]] = []
+        self.page_size = 100
+
+    def get_products(self, **request: Any) -> dict[str, Any]:
+        wanted = {one["Field"]: one["Value"] for one in request["Filters"]}
+        found = [
+            json.dumps(product)
+            for product in self.products
+            if wanted.items() <= product["product"]["attributes"].items()
+        ]
+        start = int(request.get("NextToken", "0"))
+        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(found) else {}
+        return {"FormatVersion": "aws_v1", "PriceList": found[start : start + self.page_size]} | more
