@@ -12,6 +12,7 @@ import paretune
 from paretune.commands import asked
 from paretune.commands.questions import PricesRequest
 from paretune.errors import Interrupted, JobFailed, ParetuneError
+from paretune.estimate_request import PROBE_HELP
 from paretune.parameters import help_lines
 from paretune.spec import parameter_help
 
@@ -95,6 +96,12 @@ class _Command:
 
 _COMMANDS = {
     "main": _Command("one job: train, measure, price, record", "main", asked.job, parameter_help),
+    "estimate": _Command(
+        "seconds, dollars and memory before paying; comma-separated values make a table",
+        "estimate",
+        asked.estimate,
+        lambda: {"probe": PROBE_HELP, **parameter_help()},
+    ),
     "prices": _Command(
         "the prices of a region; with refresh, read today's from AWS",
         "prices",

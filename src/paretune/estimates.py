@@ -8,7 +8,9 @@ from pathlib import Path
 from paretune import metrics
 from paretune.architecture import Architecture, of_config, well_known
 from paretune.batch_size import BatchPlan
+from paretune.errors import BadInput
 from paretune.evidence import DidNotFit, Evidence
+from paretune.hub_config import hub_config
 from paretune.memory import MemoryModel, MemoryPrediction
 from paretune.pareto import front
 from paretune.prices import Price
@@ -24,6 +26,7 @@ class Estimate:
     Attributes:
         spec: the job.
         plan: its batch sizes.
+        measured_here: jobs of this model that have run on this cluster.
         time: billable seconds.
         memory: peak of one device.
         usable_gib: memory that one device has for it.
@@ -34,6 +37,7 @@ class Estimate:
 
     spec: JobSpec
     plan: BatchPlan
+    measured_here: int
     time: Prediction
     memory: MemoryPrediction
     usable_gib: float
@@ -109,6 +113,7 @@ class Estimator:
         return Estimate(
             spec=spec,
             plan=plan,
+            measured_here=self.evidence.runs_like(described)[0],
             time=time,
             memory=memory,
             usable_gib=described.usable_gib,
@@ -149,16 +154,27 @@ def _count(runs: int) -> str:
     return f"{runs} run{'s' if runs != 1 else ''}"
 
 
-def architecture_of(model: str, task: str) -> Architecture | None:
-    """The architecture of a well-known model or of a folder with a config.json; None where neither says it."""
+def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
+    """The architecture of a well-known model, of a folder with a config.json, or of a model on the hub.
+
+    Raises:
+        BadInput: nothing tells it.
+    """
     known = well_known(model)
-    path = Path(model).expanduser() / "config.json"
-    if known is not None or not path.is_file():
+    if known is not None:
         return known
-    try:
-        return of_config(json.loads(path.read_text(encoding="utf-8")), task)
-    except (OSError, ValueError):
-        return None
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadInput([f"model {model} must hold a config.json that can be read ({error})"]) from error
+    else:
+        config = hub_config(model, environment)
+    built = of_config(config, task)
+    if built is None:
+        raise BadInput([f"model {model}: its config.json does not say hidden size, layers and vocabulary"])
+    return built
 
 
 def on_front(estimates: Sequence[Estimate]) -> list[bool]:

@@ -63,10 +63,12 @@ def workload(
     """
     known = facts or {}
     rows, evaluated, tokens = EMBEDDED_ROWS.get(spec.dataset, (None, None, None))
-    tokens = None if tokens is None else min(tokens, spec.max_seq_length)
     if spec.max_train_samples is not None:
-        rows = min(spec.max_train_samples, rows or spec.max_train_samples)
+        if rows is None or spec.max_train_samples > rows:  # other rows are meant than those of the package
+            tokens = None
+        rows = spec.max_train_samples
         evaluated = spec.max_eval_samples or math.ceil(spec.max_train_samples / 9)
+    tokens = None if tokens is None else min(tokens, spec.max_seq_length)
     found = known.get("train_rows", rows)
     if found is None:
         return None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from paretune.errors import BadInput
+from paretune.estimate_request import EstimateRequest
 from paretune.parameters import read
 from paretune.preparation import missing_files
 from paretune.profile import read_profile
@@ -20,6 +21,12 @@ def job(texts: Mapping[str, str], faults: list[str]) -> JobSpec:
     """The specification of a job: what was typed, then what the profile says."""
     merged = with_profile(texts, faults)
     return all_or_faults(lambda: JobSpec.from_text(merged), faults, lambda: missing_files(merged))
+
+
+def estimate(texts: Mapping[str, str], faults: list[str]) -> EstimateRequest:
+    """The jobs to be estimated: one per combination of comma-separated values."""
+    merged = with_profile(texts, faults)
+    return all_or_faults(lambda: EstimateRequest.from_text(merged), faults, lambda: missing_files(merged))
 
 
 def nothing(texts: Mapping[str, str], faults: list[str]) -> None:

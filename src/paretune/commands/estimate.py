@@ -1,0 +1,153 @@
+"""The command `estimate`: how long, how much and whether it fits, before anything is paid for."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from paretune import estimate_table
+from paretune.clock import SystemClock
+from paretune.errors import BadInput, JobFailed
+from paretune.estimate_request import EstimateRequest
+from paretune.estimates import Estimate, Estimator, architecture_of
+from paretune.evidence import collect
+from paretune.interruption import Interruption
+from paretune.launch import home_folder, launch
+from paretune.launchers.choice import launcher_for
+from paretune.prepared import recall
+from paretune.prices import Price, PriceList, local_price, price_remarks
+from paretune.probing import probes, require_limit, run_probes
+from paretune.regions import REGIONS, region_fault
+from paretune.spec import JobSpec
+from paretune.terminal import ProgressPrinter
+from paretune.tracking import RunStatus, Tracking
+
+DEFAULT_REGION = "us-east-1"
+
+
+def run(asked: EstimateRequest) -> int:
+    """Print the table, record it, and probe what was never measured if asked to."""
+    environment, clock = dict(os.environ), SystemClock()
+    prices = PriceList.read(environment)
+    region = _region(asked.specs[0], environment)
+    built = {
+        spec.model: architecture_of(spec.model, spec.task, environment)
+        for spec in {spec.model: spec for spec in asked.specs}.values()
+    }
+    home = home_folder(environment)
+    facts = [_facts(spec, home) for spec in asked.specs]
+    _refuse_unknown_data(asked, facts)
+    tracking = Tracking(environment, clock)
+
+    def table() -> list[Estimate]:
+        estimator = Estimator(collect(tracking, simulated=asked.specs[0].is_simulated))
+        found = [
+            estimator.estimate(spec, built[spec.model], _price(spec, prices, region), facts=known)
+            for spec, known in zip(asked.specs, facts, strict=True)
+        ]
+        return [item for item in found if item is not None]
+
+    estimates = table()
+    if asked.probe:
+        chosen = probes(estimates)
+        limit = require_limit(chosen) if chosen else None
+        if run_probes(chosen, limit, lambda spec: _run_job(spec, home, tracking, environment), _say):
+            estimates = table()
+    _print(estimates, region)
+    _record(estimates, tracking)
+    return 0
+
+
+def _region(spec: JobSpec, environment: Mapping[str, str]) -> str:
+    region = spec.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
+    if region not in REGIONS:
+        raise BadInput([region_fault("region", region)])
+    return region
+
+
+def _facts(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
+    """What an earlier preparation has found out about the rows."""
+    known = recall(spec, home)
+    return known.dataset.facts if known is not None and known.dataset is not None else None
+
+
+def _refuse_unknown_data(asked: EstimateRequest, facts: list[Mapping[str, float] | None]) -> None:
+    unknown = {
+        spec.dataset
+        for spec, known in zip(asked.specs, facts, strict=True)
+        if known is None and spec.max_train_samples is None and not spec.dataset.startswith("embedded:")
+    }
+    if unknown:
+        raise BadInput(
+            [
+                f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or prepare "
+                "it once with `mlflow run . -P dry_run=true`"
+                for name in sorted(unknown)
+            ]
+        )
+
+
+def _price(spec: JobSpec, prices: PriceList, region: str) -> Price | None:
+    if spec.has_instances:
+        return prices.price(spec.instance_type, region)
+    return local_price(spec.local_price_usd_per_hour)
+
+
+def _run_job(spec: JobSpec, home: Path, tracking: Tracking, environment: Mapping[str, str]) -> float | None:
+    """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
+    own = {name: text for name, text in environment.items() if name != "MLFLOW_RUN_ID"}
+    clock, progress = SystemClock(), ProgressPrinter()
+    interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
+    with interruption.listening():
+        try:
+            outcome = launch(
+                spec,
+                launcher=launcher_for(spec, home, clock, own),
+                tracking=Tracking(own, clock),
+                home=home,
+                clock=clock,
+                environment=own,
+                interruption=interruption,
+                on_events=progress,
+            )
+        except JobFailed as error:
+            _say(f"the probe has failed: {error}")
+            return None
+        finally:
+            progress.close()
+    return outcome.metrics.get("cost_usd")
+
+
+def _print(estimates: list[Estimate], region: str) -> None:
+    today = datetime.now(UTC).date()
+    print(estimate_table.as_text(estimates))
+    print("\nestimated, nothing has run; * = on the predicted Pareto front of seconds and dollars")
+    if any(item.spec.has_instances for item in estimates):
+        print(f"prices of {region}, SageMaker Training, on demand; data and model are counted, storage is not")
+    remarks = [
+        remark
+        for item in {item.spec.instance_type: item for item in estimates}.values()
+        if item.spec.has_instances
+        for remark in price_remarks(item.price, item.spec.instance_type, region, today)
+    ]
+    if any(not item.measured_here for item in estimates):
+        remarks.append(
+            "rows whose basis is not this cluster have wide intervals: probe=true (with max_cost_usd) measures them "
+            "with short jobs"
+        )
+    print("\n".join(remarks))
+
+
+def _record(estimates: list[Estimate], tracking: Tracking) -> None:
+    run = tracking.begin("estimate")
+    run.set_tags({"paretune.kind": "estimate", "paretune.origin": "estimated"})
+    run.log_text(estimate_table.as_csv(estimates), "estimate.csv")
+    figure = estimate_table.figure(estimates)
+    if figure is not None:
+        run.log_figure(figure, "estimate.png")
+    run.end(RunStatus.FINISHED)
+    print(f"\n  {tracking.open_command(run.run_id)}")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
