@@ -168,6 +168,7 @@ class Attempts:
                 return None
             pause = CAPACITY_PAUSE_S
         self._not_before = self._clock.now() + pause
+        self._launcher.wake_at(self._not_before)
         self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}")
         self._recording.change_type(again)
         return again

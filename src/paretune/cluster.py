@@ -12,6 +12,7 @@ from typing import Any
 from paretune import catalog
 from paretune.errors import BadInput
 from paretune.parameters import parameter
+from paretune.simulation import Simulation
 
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
 LONGEST_KEEP_ALIVE_MINUTES = 360
@@ -124,7 +125,7 @@ class Cluster:
 
     def cluster_faults(self) -> list[str]:
         """Everything that contradicts itself or is not known; empty if nothing does."""
-        faults = _strategy_faults(self)
+        faults = _strategy_faults(self) + _simulation_faults(self)
         if not self.has_instances:
             return faults + _local_faults(self)
         if not self.instance_type.startswith("ml."):
@@ -196,6 +197,18 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
     if wrong:
         faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
     return faults
+
+
+def _simulation_faults(cluster: Cluster) -> list[str]:
+    """What is wrong with the settings of the simulated launcher, or with giving them to another one."""
+    if not cluster.is_simulated:
+        given = [name for name in ("recorded_runs", "simulation") if getattr(cluster, name)]
+        return [f"{name} is for launcher=simulated, got launcher={cluster.launcher}" for name in given]
+    try:
+        Simulation.read(cluster.simulation)
+    except BadInput as error:
+        return list(error.faults)
+    return []
 
 
 def _degree_faults(cluster: Cluster) -> list[str]:

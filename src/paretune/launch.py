@@ -46,7 +46,7 @@ def launch(
         LostSight: the job goes on, but AWS no longer tells how.
     """
     inputs = partial(
-        _inputs, spec, launcher, home=home, clock=clock, environment=environment, interruption=interruption
+        inputs_of, spec, launcher, home=home, clock=clock, environment=environment, interruption=interruption
     )
     prepared = _checked_inputs(spec, launcher, tracking, inputs)
     recording = Recording(spec, launcher, tracking)
@@ -80,8 +80,14 @@ def launch(
     return attempts.outcome
 
 
-def _inputs(spec: JobSpec, launcher: Launcher, meanwhile: Callable[[], None] = lambda: None, **place: Any) -> JobInputs:
-    """What the job reads; nothing where nothing is read."""
+def inputs_of(
+    spec: JobSpec, launcher: Launcher, meanwhile: Callable[[], None] = lambda: None, **place: Any
+) -> JobInputs:
+    """What the job reads, prepared as `preparation.prepare` does; nothing where nothing is read.
+
+    Raises:
+        BadInput: what is wrong with it, and what `meanwhile` finds.
+    """
     if launcher.reads_inputs:
         return prepare(spec, meanwhile=meanwhile, **place)
     meanwhile()
@@ -171,8 +177,9 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
         rows = f"{facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f}"
         what = f"{spec.model} on {spec.dataset} ({rows})"
     where = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
+    kind = "simulated job" if spec.is_simulated else "job"
     return (
-        f"{'simulated ' if spec.is_simulated else ''}job {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
+        f"{kind} {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
         f"learning rate {plan.learning_rate:g}"
     )

@@ -27,7 +27,10 @@ _STATUS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A finished job: what it measured, what it cost and where it is recorded."""
+    """A finished job: what it measured, what it cost and where it is recorded.
+
+    `origin` is measured or simulated; `basis` says in words where a simulated job's figures come from.
+    """
 
     run_id: str
     job_name: str
@@ -36,6 +39,8 @@ class Outcome:
     open_command: str
     model: str
     has_gap: bool
+    origin: str = "measured"
+    basis: str = ""
 
 
 class Recording:
@@ -168,6 +173,8 @@ class Recording:
             open_command=self._tracking.open_command(self.run.run_id),
             model=job.model_location(),
             has_gap=self.run.has_gap,
+            origin=self._launcher.origin,
+            basis=job.facts().get("basis", ""),
         )
 
     def give_up(self, error: BaseException, job: Job | None) -> None:
@@ -264,7 +271,8 @@ def ran_out_of_memory(job: Job) -> bool:
 def _run_name(spec: JobSpec) -> str:
     what = spec.entry_script or spec.model
     plan = spec.plan()
-    return f"b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}"
+    simulated = " (simulated)" if spec.is_simulated else ""
+    return f"b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}{simulated}"
 
 
 def _this_process() -> str:

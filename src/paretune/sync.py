@@ -11,9 +11,8 @@ from paretune.clock import Clock
 from paretune.container import Event, JobInputs
 from paretune.errors import BadInput, JobFailed, LaunchRefused, LostSight
 from paretune.interruption import Interruption
-from paretune.launch import WATCH_INTERVAL_S
+from paretune.launch import WATCH_INTERVAL_S, inputs_of
 from paretune.launchers.base import Launcher
-from paretune.preparation import prepare
 from paretune.recording import Outcome, Recording, is_watched, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RecordedRun, Tracking
@@ -28,6 +27,15 @@ class Collected:
     remark: str = ""
 
 
+@dataclass(frozen=True)
+class _Followed:
+    """A job under way, and the clock it goes by."""
+
+    attempts: Attempts
+    recording: Recording
+    clock: Clock
+
+
 class Sync:
     """Follows every unfinished job to its end. The jobs are watched, not owned: an interruption leaves them running.
 
@@ -35,7 +43,7 @@ class Sync:
         launcher_of: the launcher a specification belongs to; the same one for jobs of one place.
         tracking: where the runs are.
         home: where prepared data lie, should a job be tried again with a smaller batch.
-        clock: for pauses.
+        clock_of: the clock of that launcher, for pauses.
         environment: for preparing data.
         interruption: ends the watching.
         on_events: told what the jobs tell.
@@ -47,7 +55,7 @@ class Sync:
         launcher_of: Callable[[JobSpec], Launcher],
         tracking: Tracking,
         home: Path,
-        clock: Clock,
+        clock_of: Callable[[JobSpec], Clock],
         environment: Mapping[str, str],
         interruption: Interruption,
         on_events: Callable[[list[Event]], None],
@@ -55,11 +63,11 @@ class Sync:
         self._launcher_of = launcher_of
         self._tracking = tracking
         self._home = home
-        self._clock = clock
+        self._clock_of = clock_of
         self._environment = environment
         self._interruption = interruption
         self._on_events = on_events
-        self._under_way: dict[str, tuple[Attempts, Recording]] = {}
+        self._under_way: dict[str, _Followed] = {}
 
     def run(self) -> list[Collected]:
         """Take up all unfinished runs and follow them; how each ended.
@@ -75,16 +83,17 @@ class Sync:
                 collected.append(Collected(run_id=run.run_id, remark=remark))
         try:
             while self._under_way:
-                for run_id, (attempts, recording) in list(self._under_way.items()):
-                    found = _look(attempts, recording)
+                for run_id, followed in list(self._under_way.items()):
+                    found = _look(followed)
                     if found is not None:
                         collected.append(found)
                         del self._under_way[run_id]
                 self._interruption.check()
-                self._clock.sleep(WATCH_INTERVAL_S if self._under_way else 0)
+                for clock in {id(followed.clock): followed.clock for followed in self._under_way.values()}.values():
+                    clock.sleep(WATCH_INTERVAL_S)
         finally:
-            for _, recording in self._under_way.values():
-                recording.leave()
+            for followed in self._under_way.values():
+                followed.recording.leave()
         return collected
 
     def _take_up(self, run: RecordedRun) -> str:
@@ -96,7 +105,7 @@ class Sync:
         except (BadInput, ValueError) as error:
             return f"it cannot be read back: {error}"
         try:
-            launcher = self._launcher_of(spec)
+            launcher, clock = self._launcher_of(spec), self._clock_of(spec)
             begun = launcher.attach(job_name(run.run_id, 1))  # the next attempts follow from it
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
@@ -108,8 +117,8 @@ class Sync:
             spec,
             launcher=launcher,
             recording=recording,
-            inputs=lambda: self._prepare(spec),
-            clock=self._clock,
+            inputs=lambda: self._prepare(spec, launcher),
+            clock=clock,
             on_events=self._on_events,
         )
         try:
@@ -117,14 +126,15 @@ class Sync:
         except (LaunchRefused, LostSight) as error:
             recording.leave()
             return f"its job cannot be looked at: {error}"
-        self._under_way[run.run_id] = attempts, recording
+        self._under_way[run.run_id] = _Followed(attempts, recording, clock)
         return ""
 
-    def _prepare(self, spec: JobSpec) -> JobInputs:
-        return prepare(
+    def _prepare(self, spec: JobSpec, launcher: Launcher) -> JobInputs:
+        return inputs_of(
             spec,
+            launcher,
             home=self._home,
-            clock=self._clock,
+            clock=self._clock_of(spec),
             environment=self._environment,
             interruption=self._interruption,
         )
@@ -143,7 +153,8 @@ def spec_of(run: RecordedRun) -> JobSpec:
     return spec.but(**place) if spec.on_sagemaker else spec
 
 
-def _look(attempts: Attempts, recording: Recording) -> Collected | None:
+def _look(followed: _Followed) -> Collected | None:
+    attempts, recording = followed.attempts, followed.recording
     run_id = recording.run.run_id
     try:
         return Collected(run_id=run_id, outcome=attempts.outcome) if attempts.look() else None

@@ -80,6 +80,7 @@ def summary(outcome: Outcome) -> str:
         ("whole job", _number(found, metrics.JOB_SECONDS, ",.1f", " s")),
         ("cost", _cost(outcome)),
         ("truncated texts", _number(found, metrics.TRUNCATED_SHARE, ".1%")),
+        (outcome.origin, outcome.basis),
         ("model", outcome.model.removeprefix(f"{Path.cwd()}/")),
     ]
     width = max(len(name) for name, _ in rows)
@@ -87,7 +88,8 @@ def summary(outcome: Outcome) -> str:
     lines += ["", f"  {outcome.open_command}"]
     if outcome.has_gap:
         lines.append("  MLflow was away: this run's record has gaps; the job's own files are complete")
-    return "\n".join(["", f"job {outcome.job_name}", *lines])
+    kind = "job" if outcome.origin == "measured" else f"{outcome.origin} job"
+    return "\n".join(["", f"{kind} {outcome.job_name}", *lines])
 
 
 def _number(found: Mapping[str, float], name: str, form: str, unit: str = "") -> str:

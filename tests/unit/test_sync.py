@@ -133,11 +133,12 @@ class Desk:
 
     def sync(self) -> dict[str, Collected]:
         """The command; run to what became of it."""
+        clock = Clock()
         collected = Sync(
             launcher_of=lambda spec: self.account,
             tracking=self.tracking,
             home=self.home,
-            clock=Clock(),
+            clock_of=lambda spec: clock,
             environment={},
             interruption=self.interruption,
             on_events=lambda events: None,

@@ -2,11 +2,9 @@
 
 import os
 
-from paretune.clock import SystemClock
 from paretune.interruption import Interruption
-from paretune.launch import admit_everywhere, home_folder, launch
-from paretune.launchers.choice import launcher_for
-from paretune.preparation import prepare
+from paretune.launch import admit_everywhere, home_folder, inputs_of, launch
+from paretune.launchers.choice import clock_for, launcher_for
 from paretune.spec import JobSpec
 from paretune.terminal import ProgressPrinter, preview, summary
 from paretune.tracking import Tracking
@@ -14,15 +12,17 @@ from paretune.tracking import Tracking
 
 def run(spec: JobSpec) -> int:
     """Train, measure, price and record one job; with dry_run only say what it would be."""
-    clock, environment = SystemClock(), dict(os.environ)
+    environment = dict(os.environ)
     home = home_folder(environment)
+    clock = clock_for(spec, home)
     interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
     with interruption.listening():
         if spec.dry_run:
             launcher = launcher_for(spec, home, clock, environment)
             worst = admit_everywhere(spec, launcher)
-            inputs = prepare(
+            inputs = inputs_of(
                 spec,
+                launcher,
                 home=home,
                 clock=clock,
                 environment=environment,

@@ -2,11 +2,11 @@
 
 import os
 
-from paretune.clock import SystemClock
+from paretune.clock import Clock, SystemClock
 from paretune.interruption import Interruption
 from paretune.launch import home_folder
 from paretune.launchers.base import Launcher
-from paretune.launchers.choice import launcher_for
+from paretune.launchers.choice import clock_for, launcher_for
 from paretune.spec import JobSpec
 from paretune.sync import Sync
 from paretune.terminal import ProgressPrinter, collected_text
@@ -18,11 +18,17 @@ def run(_: None) -> int:
     clock, environment = SystemClock(), dict(os.environ)
     home = home_folder(environment)
     launchers: dict[tuple[object, ...], Launcher] = {}
+    clocks: dict[bool, Clock] = {False: clock}
+
+    def clock_of(spec: JobSpec) -> Clock:
+        if spec.is_simulated not in clocks:
+            clocks[spec.is_simulated] = clock_for(spec, home)
+        return clocks[spec.is_simulated]
 
     def launcher_of(spec: JobSpec) -> Launcher:
-        key = (spec.on_sagemaker, spec.region, spec.bucket)
+        key = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket)
         if key not in launchers:
-            launchers[key] = launcher_for(spec, home, clock, environment)
+            launchers[key] = launcher_for(spec, home, clock_of(spec), environment)
         return launchers[key]
 
     tracking = Tracking(environment, clock)
@@ -36,7 +42,7 @@ def run(_: None) -> int:
                 launcher_of=launcher_of,
                 tracking=tracking,
                 home=home,
-                clock=clock,
+                clock_of=clock_of,
                 environment=environment,
                 interruption=interruption,
                 on_events=progress,

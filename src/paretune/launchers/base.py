@@ -124,6 +124,9 @@ class Launcher(ABC):
         """Parameters that were left open and that `attach` needs later, as they were found: region and bucket."""
         return {}
 
+    def wake_at(self, moment: float) -> None:  # noqa: B027  # only a virtual clock can pass over a moment
+        """Somebody will look again at `moment`, in seconds since the epoch; a virtual clock must not pass over it."""
+
     def check(self, spec: JobSpec) -> None:  # noqa: B027  # nothing to ask, unless a launcher says so
         """Ask everything that can be asked before a job costs anything.
 

@@ -3,13 +3,27 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from paretune.clock import Clock
+from paretune.clock import Clock, SystemClock
+from paretune.container import JobDocument
+from paretune.errors import BadInput
 from paretune.launchers.base import Launcher
 from paretune.spec import JobSpec
+from paretune.virtual_clock import VirtualClock
+
+
+def clock_for(spec: JobSpec, home: Path) -> Clock:
+    """The clock of the launcher that a specification asks for: the machine's, or the virtual one of `home`."""
+    if not spec.is_simulated:
+        return SystemClock()
+    from paretune.launchers.simulated.launcher import clock_path
+
+    return VirtualClock(clock_path(home))
 
 
 def launcher_for(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
-    """The launcher that a specification asks for."""
+    """The launcher that a specification asks for; `clock` is the one of `clock_for`."""
+    if isinstance(clock, VirtualClock):
+        return _simulated(home, clock, environment)
     if not spec.on_sagemaker:
         from paretune.launchers.local import LocalLauncher
 
@@ -18,3 +32,13 @@ def launcher_for(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[s
     from paretune.tracking import tracking_uri
 
     return SageMakerLauncher(spec, clock, environment, tracking_uri=tracking_uri())
+
+
+def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:
+    from paretune.launchers.simulated.course import Course
+    from paretune.launchers.simulated.launcher import SimulatedLauncher
+
+    def not_known(document: JobDocument) -> None:
+        raise BadInput(["launcher=simulated needs recorded_runs, a CSV table of runs to replay"])
+
+    return SimulatedLauncher(home, clock, environment, Course(predict=not_known, recall_f1=lambda _: None))

@@ -1,0 +1,284 @@
+"""The timeline of a simulated job: seconds and F1 from recorded runs or from an estimate, trouble as it was asked for.
+
+Every draw is a function of the simulation's seed, what the job computes and its attempt: the same command meets the
+same trouble, whatever ran before it.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from paretune import metrics
+from paretune.container import Event, FailureKind, JobDocument, JobReport
+from paretune.errors import BadInput
+from paretune.launchers.simulated.timeline import Phase, Timeline
+from paretune.recorded_runs import Answer, RecordedRuns
+from paretune.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.simulation import Simulation
+
+CAPACITY_SECONDS = 60.0
+"""Virtual seconds after which AWS says that there is no capacity; not billed."""
+INTERRUPTION_SECONDS = 300.0
+"""Mean virtual seconds without spot capacity after an interruption; not billed."""
+CHECKPOINT_SECONDS = 600.0
+"""Virtual seconds between two checkpoints: at most so much is done again after an interruption."""
+_MOST_INTERRUPTIONS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What an estimate says of one job.
+
+    Attributes:
+        seconds: billed seconds per instance, start-up included.
+        startup_seconds: those before the first step.
+        step_seconds: one optimiser step.
+        steps: optimiser steps in all.
+        memory_gib: highest memory of one device; None where it is not known.
+        basis: where the figures come from, in words.
+        fits: whether that is there.
+    """
+
+    seconds: float
+    startup_seconds: float
+    step_seconds: float
+    steps: int
+    memory_gib: float | None
+    basis: str
+    fits: bool = True
+
+
+Predict = Callable[[JobDocument], Predicted | None]
+"""The estimate of a job; None where it cannot be estimated."""
+RecallF1 = Callable[[JobDocument], tuple[float, str] | None]
+"""F1 of runs like this job, and which runs they are; None where there are none."""
+
+
+@dataclass
+class Course:
+    """Makes timelines.
+
+    Attributes:
+        predict: seconds of a job without a table of recorded runs.
+        recall_f1: F1 of a job without a table of recorded runs.
+    """
+
+    predict: Predict
+    recall_f1: RecallF1
+    _tables: dict[str, RecordedRuns] = field(default_factory=dict)
+
+    def __call__(self, document: JobDocument) -> Timeline:
+        """What happens to the job if nobody stops it.
+
+        Raises:
+            BadInput: neither the table nor the estimate can say.
+        """
+        settings = Simulation.read(document.spec.simulation)
+        draws = _Draws(settings, document)
+        wait = Phase(seconds=draws.delay(), detail="Starting", runs=False)
+        if draws.happens(settings.capacity_error_rate, "capacity"):
+            sentence = f"no capacity for {document.spec.instance_type} (simulated)"
+            waiting = replace(wait, seconds=wait.seconds + CAPACITY_SECONDS)
+            return Timeline(phases=(waiting,), failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
+        try:
+            answer = draws.noise(self._answer(document, settings))
+        except BadInput as error:
+            if document.plan == document.spec.plan():
+                raise
+            # A smaller batch after one that was too large, which the table does not hold: what is known of the job
+            # is that it did not fit.
+            return Timeline(phases=(wait,), failure=(FailureKind.OUT_OF_MEMORY, error.faults[0]))
+        return _timeline(document, answer, wait, draws)
+
+    def _answer(self, document: JobDocument, settings: Simulation) -> Answer:
+        """What the table or the estimate says of the job."""
+        spec = document.spec
+        if spec.recorded_runs is not None:
+            return self._table(spec.recorded_runs).answer(
+                spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds
+            )
+        found = self.predict(document)
+        if found is None:
+            raise BadInput(
+                [
+                    "the seconds of this job cannot be estimated from what is known: give launcher=simulated a table "
+                    "with recorded_runs, or say more about the job (max_train_samples)"
+                ]
+            )
+        if not found.fits:
+            return Answer(
+                billable_seconds=found.startup_seconds,
+                f1=None,
+                status=OUT_OF_MEMORY,
+                basis=f"{found.memory_gib or 0:.1f} GiB do not fit a device of {spec.instance_type} ({found.basis})",
+            )
+        basis, f1 = f"seconds from {found.basis}", None
+        recalled = self.recall_f1(document) if spec.probe_steps is None else None
+        if recalled is not None:
+            f1 = recalled[0]
+            basis += f", F1 from {recalled[1]}"
+        return Answer(
+            billable_seconds=found.seconds,
+            f1=f1,
+            basis=basis,
+            startup_seconds=found.startup_seconds,
+            steps=found.steps,
+            measured={} if found.memory_gib is None else {metrics.PEAK_MEMORY_GIB: found.memory_gib},
+        )
+
+    def _table(self, path: str) -> RecordedRuns:
+        if path not in self._tables:
+            self._tables[path] = RecordedRuns.read(Path(path))
+        return self._tables[path]
+
+
+class _Draws:
+    """Chance, for one attempt of one job."""
+
+    def __init__(self, settings: Simulation, document: JobDocument) -> None:
+        self.settings = settings
+        self._job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
+
+    def happens(self, rate: float, what: str) -> bool:
+        return rate > 0 and self.share(what) < rate
+
+    def share(self, *what: object) -> float:
+        return self.settings.share(*what, *self._job)
+
+    def exponential(self, mean: float, *what: object) -> float:
+        return self.settings.exponential(mean, *what, *self._job)
+
+    def delay(self) -> float:
+        return self.exponential(self.settings.startup_delay_seconds, "delay")
+
+    def noise(self, answer: Answer) -> Answer:
+        """The answer, a little off as another run of the same job would be."""
+        factor = math.exp(self.settings.normal(self.settings.seconds_noise, "seconds", *self._job))
+        shift = self.settings.normal(self.settings.f1_noise, "f1", *self._job)
+        if factor == 1.0 and shift == 0.0:
+            return answer
+        return replace(
+            answer,
+            billable_seconds=answer.billable_seconds * factor,
+            startup_seconds=answer.startup_seconds * factor,
+            f1=None if answer.f1 is None else _between_0_and_1(answer.f1 + shift),
+            curve=tuple(_between_0_and_1(value + shift) for value in answer.curve),
+            measured={},
+        )
+
+
+def _timeline(document: JobDocument, answer: Answer, wait: Phase, draws: _Draws) -> Timeline:
+    """The job that takes and reaches what the answer says, unless it meets trouble on the way."""
+    work, failure = _ending(answer, draws)
+    phases = [wait, *_phases(document, answer, work, draws)]
+    told = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
+    for done, event in _curve(document, answer):
+        if done <= work:
+            told.append((_moment(phases, done), event))
+    spot = document.spec.spot
+    return Timeline(
+        phases=tuple(phase for phase in phases if phase.seconds > 0) or (wait,),
+        told=tuple(told),
+        failure=failure,
+        report=_report(document, answer) if failure is None else None,
+        log=(f"simulated: {answer.basis}", *(failure[1:] if failure is not None else ())),
+        facts={"basis": answer.basis},
+        billable_share=draws.settings.spot_billable_share if spot else 1.0,
+    )
+
+
+def _ending(answer: Answer, draws: _Draws) -> tuple[float, tuple[FailureKind, str] | None]:
+    """Billed seconds of undisturbed work until the end, and how it fails."""
+    whole, settings = answer.billable_seconds, draws.settings
+    if answer.status == OUT_OF_MEMORY:
+        return whole, (FailureKind.OUT_OF_MEMORY, answer.basis)
+    if answer.status != COMPLETED:
+        return whole, (FailureKind.ERROR, f"{answer.basis} failed")
+    if draws.happens(settings.out_of_memory_rate, "memory"):
+        return answer.startup_seconds, (FailureKind.OUT_OF_MEMORY, "simulated, by out_of_memory_rate")
+    if draws.happens(settings.failure_rate, "failure"):
+        return whole * draws.share("when"), (FailureKind.ERROR, "simulated, by failure_rate")
+    return whole, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work(Phase):
+    """A phase that brings the job forward: from so many billed seconds of an undisturbed job to so many."""
+
+    begin: float
+    end: float
+
+
+def _phases(document: JobDocument, answer: Answer, work: float, draws: _Draws) -> Iterator[Phase]:
+    """Start-up, training, and on spot instances interruptions: wait, start again, repeat since the last checkpoint."""
+    startup = min(answer.startup_seconds, work)
+    yield _Work(seconds=startup, detail="Downloading", begin=0.0, end=startup)
+    done, rate = startup, draws.settings.spot_interruptions_per_hour if document.spec.spot else 0.0
+    for number in itertools.count(1):
+        left = work - done
+        until = draws.exponential(3600 / rate, "interruption", number) if rate else math.inf
+        if until >= left or number > _MOST_INTERRUPTIONS:
+            yield _Work(seconds=left, detail="Training", begin=done, end=work)
+            return
+        yield _Work(seconds=until, detail="Training", begin=done, end=done + until)
+        done += until
+        without = draws.exponential(INTERRUPTION_SECONDS, "away", number)
+        yield Phase(seconds=without, detail="Interrupted", runs=False)
+        lost = draws.share("lost", number) * min(CHECKPOINT_SECONDS, done - startup)
+        yield Phase(seconds=startup + lost, detail="Downloading")
+
+
+def _moment(phases: list[Phase], done: float) -> float:
+    """When so many seconds of an undisturbed job are done, in seconds since the creation."""
+    begin = 0.0
+    for phase in phases:
+        if isinstance(phase, _Work) and done <= phase.end:
+            return begin + done - phase.begin
+        begin += phase.seconds
+    return begin
+
+
+def _curve(document: JobDocument, answer: Answer) -> Iterator[tuple[float, Event]]:
+    """What a training tells at the end of each epoch, with the undisturbed seconds until then."""
+    values = answer.curve or (() if answer.f1 is None else (answer.f1,))
+    training = answer.billable_seconds - answer.startup_seconds
+    yield answer.startup_seconds, Event(time=0.0, step=0, message="training")
+    for number, value in enumerate(values, start=1):
+        share = number / len(values)
+        step = number if answer.steps is None else max(1, round(answer.steps * share))
+        told: Mapping[str, float] = {"eval/f1": value, "eval/epoch": document.spec.num_train_epochs * share}
+        total = len(values) if answer.steps is None else answer.steps
+        yield answer.startup_seconds + training * share, Event(time=0.0, step=step, metrics=told, total_steps=total)
+
+
+def _report(document: JobDocument, answer: Answer) -> JobReport:
+    """What comes out: F1, and the speed that follows from the seconds."""
+    training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
+    found: dict[str, float] = {metrics.TRAIN_SECONDS: training}
+    if answer.steps is not None:
+        found[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
+    found |= answer.measured
+    if answer.f1 is not None:
+        found[metrics.F1] = answer.f1
+    plan = document.plan
+    return JobReport(
+        metrics=found,
+        facts={
+            "simulated": True,
+            "basis": answer.basis,
+            "startup_seconds": answer.startup_seconds,
+            "devices": plan.devices,
+            "per_device_train_batch_size": plan.per_device_train_batch_size,
+            "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+            "global_batch_size": plan.global_batch_size,
+            "learning_rate": plan.learning_rate,
+            "attempt": document.attempt,
+            **({} if answer.steps is None else {"steps": answer.steps}),
+        },
+    )
+
+
+def _between_0_and_1(value: float) -> float:
+    return min(1.0, max(0.0, value))
