@@ -1,16 +1,18 @@
 """One training, from the job document to the report."""
 
 import importlib.metadata
+import json
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import transformers
 
+from paretune.architecture import Architecture
 from paretune.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.metrics import (
     EVAL_LOSS,
@@ -148,20 +150,24 @@ def _put_together(
 
 
 def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resumed: bool) -> None:
-    """Judge the model, write it and the report."""
+    """Judge the model, write it and the report; a probe has only shown its speed."""
     trainer = parts.trainer
-    quality = _final_quality(trainer, parts.judge)
+    is_probe = document.spec.probe_steps is not None
+    quality: dict[str, float] = {}
+    if not is_probe:
+        quality = _final_quality(trainer, parts.judge)
+        quality |= _test_quality(trainer, open_split(folder, "test", parts.tokenizer.pad_token_id))
+        parts.strategy.save(trainer, parts.build, str(folder.model))
     confusion = parts.judge.confusion
-    quality |= _test_quality(trainer, open_split(folder, "test", parts.tokenizer.pad_token_id))
     speed = _speed(parts, document)
-    parts.strategy.save(trainer, parts.build, str(folder.model))
     if not trainer.is_world_process_zero():
         return
-    parts.tokenizer.save_pretrained(str(folder.model))
+    if not is_probe:
+        parts.tokenizer.save_pretrained(str(folder.model))
     report = JobReport(
         metrics=quality | speed,
         facts=_facts(document, parts, resumed=resumed),
-        labels=parts.prepared.labels,
+        labels=() if is_probe else parts.prepared.labels,
         confusion_matrix=() if confusion is None else tuple(tuple(map(int, row)) for row in confusion),
     )
     report.write(folder.report)
@@ -226,6 +232,17 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     return measured
 
 
+def _architecture(parts: _Training) -> Architecture:
+    config, shape = parts.trainer.model.config, parts.shape
+    return Architecture(
+        parameters=shape.total,
+        matrices=shape.matrices,
+        layers=getattr(config, "num_hidden_layers", 1),
+        hidden_size=getattr(config, "hidden_size", 1),
+        vocabulary=getattr(config, "vocab_size", 1),
+    )
+
+
 def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
     """What the figures depend on."""
     return {
@@ -241,6 +258,7 @@ def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[st
         "attempt": document.attempt,
         "resumed": resumed,
         "used_vocabulary_only": parts.compact,
+        "architecture": json.dumps(asdict(_architecture(parts))),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},

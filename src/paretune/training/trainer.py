@@ -74,7 +74,7 @@ def training_arguments(
     """
     spec, plan = document.spec, document.plan
     precision = device.choose_precision(spec.precision)
-    limit = int(spec.training_arguments.get("max_steps", -1))  # transformers: none if not positive
+    limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # none if not positive
     total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
     chosen: dict[str, Any] = {
         "logging_steps": max(1, min(50, total // LOG_POINTS)),
@@ -93,6 +93,8 @@ def training_arguments(
     else:
         chosen |= {"eval_strategy": "epoch"}
     chosen |= {**(of_strategy or {}), **spec.training_arguments}
+    if spec.probe_steps:
+        chosen |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
     return TrainingArguments(
         output_dir=str(output),
         learning_rate=plan.learning_rate,
