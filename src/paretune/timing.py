@@ -30,7 +30,7 @@ _PRIORS = {
     "chip": (1.0, 0.35),  # one accelerator in one precision against its data sheet
     "local": (1.0, 1.5),  # this machine, of which only the number of its processors is known
     "model": (1.0, 0.2),  # one model and sequence length against its operation count
-    "cluster": (1.0, 0.04),  # one instance type, count and strategy against the physics
+    "cluster": (1.0, 0.03),  # one instance type, count and strategy against the physics
     "latency": (0.012, 0.8),  # seconds to launch the kernels of a micro-batch
     "memory": (0.6, 0.5),  # share of memory bandwidth that the optimiser's update reaches
     "link": (0.5, 0.4),  # share of a link's bandwidth that an all-reduce reaches
