@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paretune.clock import Clock, SystemClock
-from paretune.container import JobDocument
-from paretune.errors import BadInput
 from paretune.launchers.base import Launcher
 from paretune.spec import JobSpec
 from paretune.virtual_clock import VirtualClock
@@ -37,8 +35,8 @@ def launcher_for(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[s
 def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:
     from paretune.launchers.simulated.course import Course
     from paretune.launchers.simulated.launcher import SimulatedLauncher
+    from paretune.rehearsal import Rehearsal
+    from paretune.tracking import Tracking
 
-    def not_known(document: JobDocument) -> None:
-        raise BadInput(["launcher=simulated needs recorded_runs, a CSV table of runs to replay"])
-
-    return SimulatedLauncher(home, clock, environment, Course(predict=not_known, recall_f1=lambda _: None))
+    rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
+    return SimulatedLauncher(home, clock, environment, Course(rehearsal.predict, rehearsal.recall_f1))
