@@ -8,7 +8,7 @@ outside them is an error. What ran out of memory runs out of memory with every l
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from paretune import log_grid
 from paretune.batch_size import BatchPlan
 from paretune.errors import BadInput
 from paretune.parameters import spell
-from paretune.run_lookup import CLUSTER_AXES, QUALITY_AXES, Found, place, place_of, rows_at, runs_out_of_memory
+from paretune.run_lookup import CLUSTER_AXES, QUALITY_AXES, Choose, Found, place, place_of, rows_at, runs_out_of_memory
 from paretune.run_table import COMPLETED, FAILED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.spec import JobSpec
 from paretune.workload import EMBEDDED_ROWS
@@ -83,13 +83,13 @@ class RecordedRuns:
             spec: the job; its place in the table, and whether it is a probe.
             plan: its batch, which a retry may have changed.
             draw: chooses, with the job itself, among repeats of a run.
-            startup_seconds: what of a row's seconds lies before its first step; at most half of them.
+            startup_seconds: what of a row's seconds lies before its first step; half of them where it has fewer.
 
         Raises:
             BadInput: the table does not hold it, with what it does hold.
         """
         rows = self._rows_like(spec)
-        chance = _chance(spec, plan, draw)
+        choose = _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):
             full = [row for row in rows if row.status == OUT_OF_MEMORY]
             nearest = min(full, key=lambda row: math.dist(place(spec, plan), place_of(row)))
@@ -100,10 +100,10 @@ class RecordedRuns:
                 basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
             )
         held = [row for row in rows if row.gradient_accumulation_steps == plan.gradient_accumulation_steps]
-        found = rows_at(held, CLUSTER_AXES, place(spec, plan), chance) if held else None
+        found = rows_at(held, CLUSTER_AXES, place(spec, plan), choose) if held else None
         if found is None and plan.gradient_accumulation_steps == 1:
             raise BadInput(self._missing(held or rows, spec, plan))
-        timed = found or self._time(rows, spec, plan, chance)
+        timed = found or self._time(rows, spec, plan, choose)
         row, is_one_row = timed.parts[0][0], found is not None and len(timed.parts) == 1
         if row.status == FAILED:
             seconds = row.billable_seconds or startup_seconds
@@ -115,11 +115,11 @@ class RecordedRuns:
             f1=timed.f1(),
             curve=timed.curve(),
             basis=timed.words(),
-            startup_seconds=min(startup_seconds, timed.seconds() / 2),
+            startup_seconds=_startup(timed.seconds(), startup_seconds),
             steps=_steps(spec, plan, timed),
             measured=row.measured if is_one_row else {},
         )
-        return whole if found is not None else self._with_quality(whole, spec, plan, chance)
+        return whole if found is not None else self._with_quality(whole, spec, plan, choose)
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
         """Rows of the same instance type and further hyperparameters."""
@@ -182,7 +182,7 @@ class RecordedRuns:
             f"{plan.learning_rate:g}, accumulation {plan.gradient_accumulation_steps}; nearest are {held}"
         ]
 
-    def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, chance: Callable[[int], int]) -> Found:
+    def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, choose: Choose) -> Found:
         """Seconds of a job with accumulation: those of its cluster and per-device batch, for the work is the same."""
         steps = plan.gradient_accumulation_steps
         for _, same in itertools.groupby(
@@ -190,18 +190,18 @@ class RecordedRuns:
             key=lambda row: row.gradient_accumulation_steps,
         ):
             alike = [row for row in same if row.status == COMPLETED]
-            found = rows_at(alike, CLUSTER_AXES, place(spec, plan), chance) or rows_at(
-                alike, CLUSTER_AXES[1:], place(spec, plan)[1:], chance
+            found = rows_at(alike, CLUSTER_AXES, place(spec, plan), choose) or rows_at(
+                alike, CLUSTER_AXES[1:], place(spec, plan)[1:], choose
             )
             if found is not None:
                 return found
         raise BadInput(self._missing(rows, spec, plan))
 
-    def _with_quality(self, timed: Answer, spec: JobSpec, plan: BatchPlan, chance: Callable[[int], int]) -> Answer:
+    def _with_quality(self, timed: Answer, spec: JobSpec, plan: BatchPlan, choose: Choose) -> Answer:
         """The answer with F1 of the same global batch size and learning rate, from whichever instance type has it."""
         at = log_grid.logarithms((plan.learning_rate, plan.global_batch_size))
         for instance_type, rows in self._teachers(spec):
-            found = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, chance)
+            found = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, choose)
             if found is not None:
                 where = "" if instance_type == spec.instance_type else f" on {instance_type}"
                 basis = (
@@ -251,7 +251,7 @@ def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float)
             ]
         )
     seconds = timed.seconds()
-    startup = min(startup_seconds, seconds / 2)
+    startup = _startup(seconds, startup_seconds)
     steps = min(spec.probe_steps or total, total)
     return Answer(
         billable_seconds=startup + (seconds - startup) * steps / total,
@@ -274,11 +274,21 @@ def _steps(spec: JobSpec, plan: BatchPlan, timed: Found) -> int | None:
     return min(whole, limit) if limit > 0 else max(1, whole)
 
 
-def _chance(spec: JobSpec, plan: BatchPlan, draw: int) -> Callable[[int], int]:
-    """Chooses one of so many repeats: always the same for the same job and draw."""
+def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
+    """The repeat with the job's own seed; else any of them, but always the same for the same job and draw."""
     what = f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}"
-    share = int.from_bytes(hashlib.sha256(what.encode()).digest()[:8]) / 2**64
-    return lambda count: int(share * count)
+    share = int.from_bytes(hashlib.sha256(what.encode()).digest()[:7]) / 2**56
+
+    def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
+        own = [row for row in repeats if row.seed == spec.seed] or repeats
+        return own[int(share * len(own))]
+
+    return choose
+
+
+def _startup(seconds: float, startup_seconds: float) -> float:
+    """What of a run's seconds lies before its first step; half of them where it was shorter than that."""
+    return startup_seconds if seconds > startup_seconds else seconds / 2
 
 
 def _shown(logarithm: float) -> str:

@@ -12,6 +12,8 @@ from paretune.spec import JobSpec
 
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
+Choose = Callable[[Sequence[RecordedRow]], RecordedRow]
+"""Which of the repeats of a run counts."""
 _SHARDED = {"fsdp", "smp", "deepspeed"}  # what one device holds depends on how many there are
 
 
@@ -49,7 +51,7 @@ class Found:
         return f"interpolated between the recorded runs in lines {', '.join(map(str, lines))}"
 
 
-def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, chance: Callable[[int], int]) -> Found | None:
+def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> Found | None:
     """The row at a point, or those around it; None where there are none. Only an exact row may be a failed one."""
     places: dict[Point, list[RecordedRow]] = {}
     for row in rows:
@@ -57,14 +59,12 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, chance:
             places.setdefault(log_grid.logarithms([getattr(row, axis) for axis in axes]), []).append(row)
     if at in places:
         repeats = places[at]
-        return Found(((repeats[chance(len(repeats))], 1.0),), len(repeats))
+        return Found(((choose(repeats), 1.0),), len(repeats))
     completed = {point: [row for row in found if row.status == COMPLETED] for point, found in places.items()}
     corners: list[Corner] | None = log_grid.enclosing({point for point, found in completed.items() if found}, at)
     if corners is None:
         return None
-    return Found(
-        tuple((completed[point][chance(len(completed[point]))], weight) for point, weight in corners if weight)
-    )
+    return Found(tuple((choose(completed[point]), weight) for point, weight in corners if weight))
 
 
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
