@@ -10,7 +10,7 @@ from typing import Any
 
 import paretune
 from paretune.commands import asked
-from paretune.commands.questions import PricesRequest
+from paretune.commands.questions import PricesRequest, ReportRequest
 from paretune.errors import Interrupted, JobFailed, ParetuneError
 from paretune.estimate_request import PROBE_HELP
 from paretune.parameters import help_lines
@@ -107,6 +107,12 @@ _COMMANDS = {
         "prices",
         asked.own(PricesRequest, "prices"),
         lambda: help_lines(PricesRequest),
+    ),
+    "report": _Command(
+        "tables of recorded runs: priced again on other terms, estimates against measurements",
+        "report",
+        asked.own(ReportRequest, "report"),
+        lambda: help_lines(ReportRequest),
     ),
     "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", asked.nothing, dict),
 }

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from paretune.clock import Clock
-from paretune.errors import TrackingUnavailable
+from paretune.errors import BadInput, TrackingUnavailable
 from paretune.tracking.run import TROUBLE, Run, without_password
 
 _PROBE_TIMEOUT_S = 5.0
@@ -101,6 +102,7 @@ class Tracking:
             newest: at most so many; None for all.
 
         Raises:
+            BadInput: `condition` is not in that language.
             TrackingUnavailable: MLflow does not answer.
         """
         try:
@@ -119,6 +121,10 @@ class Tracking:
                 token = page.token
                 if not token:
                     break
+        except MlflowException as error:
+            if error.error_code == "INVALID_PARAMETER_VALUE":
+                raise BadInput([f"MLflow cannot search for {condition!r}: {_first_line(error)}"]) from None
+            raise self._unusable(error) from None
         except TROUBLE as error:
             raise self._unusable(error) from None
         return [
@@ -157,11 +163,15 @@ class Tracking:
             ) from error
 
     def _unusable(self, error: Exception) -> TrackingUnavailable:
-        reason = without_password((str(error).strip().splitlines() or [type(error).__name__])[0])
+        reason = without_password(_first_line(error))
         return TrackingUnavailable(
             f"the MLflow store at {without_password(self.uri)} cannot be used ({reason}): check "
             "MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
         )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def tracking_uri() -> str:

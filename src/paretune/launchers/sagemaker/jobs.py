@@ -158,6 +158,7 @@ class SageMakerJob(Job):
         if description.get("EnableManagedSpotTraining") and description.get("TrainingTimeInSeconds"):
             saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
             facts["spot_saving"] = f"{saved:.0%}"
+            facts["training_seconds"] = str(description["TrainingTimeInSeconds"])  # what on demand would have billed
         return {name: text for name, text in facts.items() if text}
 
     def log_tail(self, lines: int = 15) -> list[str]:

@@ -306,6 +306,7 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
 
     assert job.billable_seconds() == 30
     assert job.facts()["spot_saving"] == "70%"
+    assert job.facts()["training_seconds"] == "100"
     assert job.facts()["warm_pool"] == "Reused"
     assert job.facts()["warm_pool_billable_seconds"] == "12"
 

@@ -1,0 +1,8 @@
+"""Table recorded runs, priced again. Called by MLproject; `paretune report` is the same."""
+
+import sys
+
+from paretune.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["report", *sys.argv[1:]]))
