@@ -43,9 +43,8 @@ def test_the_training_wing_keeps_its_promises_with_the_image_s_libraries(python:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_training_in_the_image_has_the_curves_of_a_training_here(
-    python: str, strategy: str, tiny_model: Path, reviews: Path, tmp_path: Path
+    python: str, tiny_model: Path, reviews: Path, tmp_path: Path
 ) -> None:
     spec = JobSpec(
         model=str(tiny_model),
@@ -53,7 +52,7 @@ def test_a_training_in_the_image_has_the_curves_of_a_training_here(
         max_seq_length=32,
         learning_rate=1e-3,
         precision="fp32",
-        strategy=strategy,
+        strategy="fsdp",
         instance_type="ml.m5.large",
         instance_count=2,
         per_device_train_batch_size=4,

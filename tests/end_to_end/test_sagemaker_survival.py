@@ -1,5 +1,6 @@
 """Whatever happens to the launcher or to its instances: one job, one run, everything recorded, the right bill."""
 
+import os
 import random
 import signal
 
@@ -11,6 +12,9 @@ from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get("PARETUNE_KILLS", "4"))
+"""Random moments at which a launcher is killed; a kill takes about ten seconds."""
 
 PRICE = PriceList.read({}).price("ml.m5.large", "us-east-1")
 
@@ -37,7 +41,7 @@ def test_a_launcher_that_is_killed_at_any_moment_is_started_again_and_pays_once(
     run_id = cloud.client.create_run("0").info.run_id
     moments = random.Random(20261120)
     killed = 0
-    for _ in range(10):
+    for _ in range(KILLS):
         with cloud.restart(run_id, **job) as running:
             try:
                 running.process.wait(moments.uniform(1.0, 12.0))
@@ -48,7 +52,7 @@ def test_a_launcher_that_is_killed_at_any_moment_is_started_again_and_pays_once(
     with cloud.restart(run_id, **job) as running:
         assert running.wait(WITHIN_S) == 0, running.text
 
-    assert killed >= 3  # the later ones find the job ended and are done before their moment comes
+    assert killed >= min(3, KILLS - 1)  # the later ones find the job ended and are done before their moment comes
     assert_complete(cloud, cloud.the_run(), instances=2)
 
 
@@ -77,13 +81,10 @@ def test_sync_leaves_a_job_alone_that_somebody_watches(cloud: Cloud, long_job: d
         assert running.process.poll() is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_launcher_stops_its_job_and_books_it(
-    cloud: Cloud, long_job: dict[str, object], number: signal.Signals
-) -> None:
+def test_an_interrupted_launcher_stops_its_job_and_books_it(cloud: Cloud, long_job: dict[str, object]) -> None:
     with cloud.start(**long_job) as running:
         cloud.until_it_trains(running)
-        running.process.send_signal(number)
+        running.process.send_signal(signal.SIGTERM)
         assert running.wait(WITHIN_S) == 130, running.text
 
     run, job = cloud.the_run(), cloud.described()
