@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paretune.cli import main
+from paretune.cli import _COMMANDS, main
 from paretune.spec import JobSpec
 
 ROOT = Path(__file__).parents[2]
@@ -193,14 +193,18 @@ def test_every_command_in_the_readme_is_one_that_paretune_takes() -> None:
     for words in commands:
         entry_point, parameters = job_of([word for word in words if word != "--help"])
         assert entry_point in entry_points(), shlex.join(words)
-        JobSpec.from_text(parameters)  # raises on an unknown name, a wrong type, a value out of range
+        assert set(parameters) <= set(_COMMANDS[entry_point].parameters()), shlex.join(words)
+        if entry_point == "main":
+            JobSpec.from_text(parameters)  # raises on a wrong type and a value out of range
+        elif entry_point in {"prices", "report"}:
+            _COMMANDS[entry_point].read(parameters, [])
 
 
 def test_every_parameter_that_the_readme_mentions_is_one_of_paretune() -> None:
     mentioned = set(re.findall(r"-P\s+'?(\w+)=", readme()))
 
     assert mentioned
-    assert mentioned <= set(JobSpec().as_text())
+    assert mentioned <= {name for command in _COMMANDS.values() for name in command.parameters()}
 
 
 def test_every_name_in_the_readme_s_table_of_parameters_is_a_parameter() -> None:

@@ -15,7 +15,7 @@ from paretune.tracking import RecordedRun, RunStatus, Tracking, without_password
 
 _NEWEST = 200  # runs, where none are named
 _FRONT = "no other run is as cheap and as good; cost = seconds x instances x price"
-_JOBS = "tags.`paretune.origin` != ''"  # every job has an origin, and nothing else has
+_JOBS = "tags.`paretune.origin` != 'estimated'"  # every job has an origin, and else only an estimate has
 
 
 def run(request: ReportRequest) -> int:
