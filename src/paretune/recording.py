@@ -71,34 +71,35 @@ class Recording:
     def begin(self, inputs: JobInputs | None) -> None:
         """Parameters, tags and what is known of the data alone; None where an earlier launcher has recorded that."""
         spec, plan = self._spec, self._spec.plan()
-        self.run.set_tags(
-            {
-                "paretune.origin": self._launcher.origin,
-                "paretune.launcher": self._launcher.name,
-                "paretune.watched_by": _this_process(),
-                "paretune.spec_hash": spec.spec_hash(),
-                "paretune.command": spec.command(),
-                **{f"paretune.{name}": text for name, text in self._launcher.place().items()},
-            }
-        )
-        self.run.log_params(
-            spec.as_text()
-            | {
-                "per_device_train_batch_size": str(plan.per_device_train_batch_size),
-                "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
-                "global_batch_size": str(plan.global_batch_size),
-                "scaled_learning_rate": repr(plan.learning_rate),
-            }
-        )
-        self._tag_price(self._price)
-        if inputs is None:
-            known = self.run.metrics()
-            self._facts = {name: value for name, value in known.items() if name.startswith("baseline_")}
-        elif inputs.dataset is not None:
-            self._facts = inputs.dataset.facts
-            self.run.set_tags({"paretune.dataset_key": inputs.dataset.key})
-            self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
-            self.run.log_metrics(self._facts)
+        with self.run.later():  # written with the job's name
+            self.run.set_tags(
+                {
+                    "paretune.origin": self._launcher.origin,
+                    "paretune.launcher": self._launcher.name,
+                    "paretune.watched_by": _this_process(),
+                    "paretune.spec_hash": spec.spec_hash(),
+                    "paretune.command": spec.command(),
+                    **{f"paretune.{name}": text for name, text in self._launcher.place().items()},
+                }
+            )
+            self.run.log_params(
+                spec.as_text()
+                | {
+                    "per_device_train_batch_size": str(plan.per_device_train_batch_size),
+                    "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
+                    "global_batch_size": str(plan.global_batch_size),
+                    "scaled_learning_rate": repr(plan.learning_rate),
+                }
+            )
+            self._tag_price(self._price)
+            if inputs is None:
+                known = self.run.metrics()
+                self._facts = {name: value for name, value in known.items() if name.startswith("baseline_")}
+            elif inputs.dataset is not None:
+                self._facts = inputs.dataset.facts
+                self.run.set_tags({"paretune.dataset_key": inputs.dataset.key})
+                self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
+                self.run.log_metrics(self._facts)
 
     def begin_attempt(self, document: JobDocument) -> None:
         """Name the job before it is created, so that whoever comes later can find it."""
@@ -106,13 +107,16 @@ class Recording:
 
     def follow(self, job: Job, events: list[Event]) -> None:
         """Record what a running job tells. One that writes to MLflow itself is only listened to."""
-        if self._launcher.is_direct:
-            self._events += events
-        else:
-            self.run.log_events(events)
-        if job.detail() != self._detail:
-            self._detail = job.detail()
-            self.run.set_tags({"paretune.secondary_status": self._detail})
+        with self.run.later():
+            if self._launcher.is_direct:
+                self._events += events
+            else:
+                self.run.log_events(events)
+            if job.detail() != self._detail:
+                self._detail = job.detail()
+                self.run.set_tags({"paretune.secondary_status": self._detail})
+        if self._launcher.origin == "measured":  # a simulated job is over in milliseconds
+            self.run.flush()
 
     def book(self, job: Job, document: JobDocument) -> None:
         """Add what an ended attempt took and cost."""
@@ -155,7 +159,8 @@ class Recording:
     def finish(self, job: Job, clock: Clock) -> Outcome:
         """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
         report, state, reason = job.report(), job.state(), advise(job, self._spec)
-        self.run.log_events(self._events)
+        with self.run.later():
+            self.run.log_events(self._events)
         measured = self._write(report, state, reason, job)
         patience = clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and clock.monotonic() < patience:
@@ -197,18 +202,20 @@ class Recording:
         measured |= {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
         if self._cost_usd is not None and self._price is not None:
             measured[metrics.COST_USD] = self._cost_usd
-        self.run.log_metrics(measured)
-        if report is not None:
-            self._artifacts(report)
         where = {f"paretune.{name}": text for name, text in job.facts().items()} if job is not None else {}
-        self.run.set_tags(
-            {
-                "paretune.state": state.value,
-                "paretune.failure_reason": reason or None,
-                "paretune.watched_by": "",
-                **where,
-            }
-        )
+        with self.run.later():
+            self.run.log_metrics(measured)
+            if report is not None:
+                self._artifacts(report)
+            self.run.set_tags(
+                {
+                    "paretune.state": state.value,
+                    "paretune.failure_reason": reason or None,
+                    "paretune.watched_by": "",
+                    **where,
+                }
+            )
+        self.run.flush()
         self.run.end(_STATUS[state])
         self._closed = True
         return measured

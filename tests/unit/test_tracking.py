@@ -321,3 +321,60 @@ def test_a_store_that_cannot_be_used_is_said_in_our_words(
 
     with pytest.raises(TrackingUnavailable):
         tracking()
+
+
+class Counting:
+    """MLflow's client, and how often each of its methods was called."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self._client = client
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        self.calls.append(name)
+        return getattr(self._client, name)
+
+
+def test_what_is_recorded_together_is_written_in_one_request_and_a_new_run_is_not_read_first(
+    store: MlflowClient,
+) -> None:
+    run = tracking().begin("tiny")
+    counting = Counting(store)
+    run._client = counting  # type: ignore[assignment]
+    with run.later():
+        run.log_params({f"parameter_{number}": "1" for number in range(70)})
+        run.set_tags({"paretune.state": "Running"})
+        run.log_events(losses(1, 2))
+        run.log_metrics({"f1": 0.5})
+        assert counting.calls == []
+    run.set_tags({"paretune.job_name": "job-1"})
+
+    assert counting.calls == ["log_batch"]
+    recorded = store.get_run(run.run_id).data
+    assert len(recorded.params) == 70
+    assert recorded.tags["paretune.state"] == "Running"
+    assert recorded.tags["paretune.job_name"] == "job-1"
+    assert recorded.metrics == {"train/loss": 0.5, "f1": 0.5}
+
+
+def test_nothing_is_written_when_nothing_waits(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    counting = Counting(store)
+    run._client = counting  # type: ignore[assignment]
+    run.log_events([])
+    run.flush()
+
+    assert counting.calls == []
+
+
+def test_a_value_that_mlflow_refuses_holds_up_no_other_kind(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    with run.later():
+        run.log_params({"model": "tiny"})
+        run.set_tags({"paretune.state": "Running", "not a\x00name": "x"})
+    run.log_metrics({"f1": 0.5})
+
+    recorded = store.get_run(run.run_id).data
+    assert run.has_gap
+    assert recorded.params == {"model": "tiny"}
+    assert recorded.metrics == {"f1": 0.5}

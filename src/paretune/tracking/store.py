@@ -62,11 +62,10 @@ class Tracking:
     def begin(self, name: str) -> Run:
         """The run that `mlflow run` has opened for this command, or a new one called `name`."""
         run_id = self.opened_run_id()
+        if run_id is None:
+            return self.create(name)
         try:
-            if run_id is None:
-                run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
-            else:
-                self._client.update_run(run_id, name=name)
+            self._client.update_run(run_id, name=name)
         except TROUBLE as error:
             raise self._unusable(error) from None
         return Run(self._client, run_id, self._clock)
@@ -82,9 +81,10 @@ class Tracking:
     def create(self, name: str) -> Run:
         """A new run called `name`, beside the one of this command."""
         try:
-            return Run(self._client, self._client.create_run(self._experiment, run_name=name).info.run_id, self._clock)
+            run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
         except TROUBLE as error:
             raise self._unusable(error) from None
+        return Run(self._client, run_id, self._clock, is_new=True)
 
     def unfinished(self) -> list[RecordedRun]:
         """Runs of all experiments whose job was running when somebody last looked, oldest first.
