@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paretune import metrics
 from paretune.architecture import Architecture
 from paretune.batch_size import BatchPlan
+from paretune.errors import BadInput
 from paretune.spec import JobSpec
 
 EVALUATIONS = 4
@@ -30,7 +31,7 @@ class Workload:
         forward_flops_per_row: those of the forward pass alone.
         parameters: weights.
         trained_parameters: weights that the optimiser changes.
-        steps_limit: optimiser steps after which the training ends, if it does before its epochs.
+        steps_limit: optimiser steps that are made whatever the epochs are, as the Trainer does with max_steps.
     """
 
     rows: float
@@ -46,8 +47,9 @@ class Workload:
 
     def steps(self, global_batch_size: int) -> int:
         """Optimiser steps; the last one of an epoch may be smaller."""
-        whole = math.ceil(math.ceil(self.rows / global_batch_size) * self.epochs)
-        return max(1, whole if self.steps_limit is None else min(whole, self.steps_limit))
+        if self.steps_limit is not None:
+            return self.steps_limit
+        return max(1, math.ceil(math.ceil(self.rows / global_batch_size) * self.epochs))
 
 
 def workload(
@@ -60,37 +62,78 @@ def workload(
         plan: its batch sizes.
         built: the model.
         facts: what is known of the prepared data (train_rows, train_tokens, validation_rows), when it is.
+
+    Raises:
+        BadInput: training_arguments set max_steps, eval_steps or eval_strategy to what the Trainer does not take.
     """
     known = facts or {}
-    rows, evaluated, tokens = EMBEDDED_ROWS.get(spec.dataset, (None, None, None))
+    rows, validation, tokens = EMBEDDED_ROWS.get(spec.dataset, (None, None, None))
     if spec.max_train_samples is not None:
         if rows is None or spec.max_train_samples > rows:  # other rows are meant than those of the package
-            tokens = None
+            validation, tokens = None, None
         rows = spec.max_train_samples
-        evaluated = spec.max_eval_samples or math.ceil(spec.max_train_samples / 9)
     tokens = None if tokens is None else min(tokens, spec.max_seq_length)
     found = known.get("train_rows", rows)
-    if found is None:
+    if not found:
         return None
     if "train_tokens" in known:
-        tokens = known["train_tokens"] / known["train_rows"]
+        tokens = known["train_tokens"] / found
     length = tokens if tokens is not None else float(spec.max_seq_length)
     share, trained = _trained(spec.fine_tuning, built)
-    limit = spec.probe_steps
-    if limit is None and int(spec.training_arguments.get("max_steps", -1)) > 0:
-        limit = int(spec.training_arguments["max_steps"])
-    return Workload(
+    limit = spec.probe_steps or _whole_argument(spec, "max_steps")
+    forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
+    work = Workload(
         rows=found,
         tokens=length,
         epochs=spec.num_train_epochs,
-        evaluated_rows=known.get("validation_rows", evaluated if evaluated is not None else found / 9),
-        evaluations=0 if spec.probe_steps else max(EVALUATIONS, spec.num_train_epochs),
-        flops_per_row=_flops(built, length, share),
-        forward_flops_per_row=_flops(built, length, 1.0) / 3,  # 2 of 6 operations per weight and token
+        evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
+        evaluations=0,
+        flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
+        forward_flops_per_row=forward,
         parameters=built.parameters,
         trained_parameters=trained,
         steps_limit=limit,
     )
+    return replace(work, evaluations=_evaluations(spec, work, plan))
+
+
+def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
+    """Rows of one evaluation, where the data are not prepared yet: a ninth of the training rows, if not said else."""
+    if spec.max_eval_samples is not None:
+        return min(spec.max_eval_samples, validation or spec.max_eval_samples)
+    return rows / 9 if spec.max_train_samples is not None or validation is None else validation
+
+
+def _evaluations(spec: JobSpec, work: Workload, plan: BatchPlan) -> float:
+    """Evaluations of the whole training: at least the one of the model that is returned, none of a probe."""
+    if spec.probe_steps:
+        return 0
+    by_default = "steps" if spec.num_train_epochs < EVALUATIONS or work.steps_limit is not None else "epoch"
+    strategy = spec.training_arguments.get("eval_strategy", by_default)
+    steps = work.steps(plan.global_batch_size)
+    if strategy == "no":
+        return 1
+    if strategy == "epoch":
+        return math.ceil(steps / math.ceil(work.rows / plan.global_batch_size))
+    if strategy != "steps":
+        raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
+    every = spec.training_arguments.get("eval_steps")
+    if isinstance(every, float) and 0 < every < 1:  # a share of all steps
+        return math.ceil(1 / every)
+    return max(1, math.ceil(steps / (_whole_argument(spec, "eval_steps") or math.ceil(steps / EVALUATIONS))))
+
+
+def _whole_argument(spec: JobSpec, name: str) -> int | None:
+    """A count among the training arguments; None when it is absent or off.
+
+    Raises:
+        BadInput: it is not a whole number.
+    """
+    value = spec.training_arguments.get(name, -1)
+    try:
+        return int(value) if int(value) > 0 else None
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput([f"training_arguments: {name} must be a whole number, got {value!r}"]) from None
 
 
 def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
@@ -108,7 +151,10 @@ def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
 
 
 def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
-    """Share of the matrices that get gradients, and the weights that the optimiser changes."""
+    """Share of the matrices that get gradients, and the weights that the optimiser changes.
+
+    With `head` nothing goes back through the encoder, which is frozen: the forward pass is all that counts.
+    """
     if fine_tuning == "full":
         return 1.0, float(built.parameters)
     if fine_tuning == "head":
