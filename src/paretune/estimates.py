@@ -16,7 +16,7 @@ from paretune.pareto import front
 from paretune.prices import Price
 from paretune.setting import Described, describe
 from paretune.spec import JobSpec
-from paretune.timing import Prediction, TimeModel
+from paretune.timing import Measurement, Prediction, TimeModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Estimator:
         return Estimate(
             spec=spec,
             plan=plan,
-            measured_here=self.evidence.runs_like(described)[0],
+            measured_here=len(self.evidence.runs_like(described)[0]),
             time=time,
             memory=memory,
             usable_gib=described.usable_gib,
@@ -136,22 +136,30 @@ class Estimator:
 
     def _basis(self, described: Described) -> str:
         here, of_model, of_chip = self.evidence.runs_like(described)
-        runs = len(self.evidence.times)
         if here:
             return f"{_count(here)} of this model on this cluster"
         if of_model and of_chip:
             return (
-                f"{_count(of_model)} of this model on other clusters, {of_chip} on this accelerator: not measured here"
+                f"{_count(of_model)} of this model on other clusters, {len(of_chip)} on this accelerator: not measured "
+                "here"
             )
         if of_model:
             return f"{_count(of_model)} of this model on other accelerators; this one by its data sheet"
         if of_chip:
             return f"{_count(of_chip)} of other models on this accelerator"
-        return f"data sheets{f' and {_count(runs)} of other kinds' if runs else ''}: nothing like it was measured"
+        others = f" and {_count(self.evidence.times)} of other kinds" if self.evidence.times else ""
+        return f"data sheets{others}: nothing like it was measured"
 
 
-def _count(runs: int) -> str:
-    return f"{runs} run{'s' if runs != 1 else ''}"
+def _count(runs: Sequence[Measurement]) -> str:
+    """How many runs, and how many of them are other teams' or nobody's."""
+    plural = "s" if len(runs) > 1 else ""
+    foreign = {origin: sum(run.origin == origin for run in runs) for origin in ("published", "simulated")}
+    for origin, count in foreign.items():
+        if count == len(runs):
+            return f"{count} {origin} run{plural}"
+    said = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
+    return f"{len(runs)} run{plural}{f' ({said})' if said else ''}"
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:

@@ -3,7 +3,9 @@
 Nothing is measured for its own sake: every ordinary job, probe and imported run counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 
 from paretune import metrics
@@ -55,14 +57,14 @@ class Evidence:
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[DidNotFit] = ()
 
-    def runs_like(self, described: Described) -> tuple[int, int, int]:
-        """Measured jobs of this model on this cluster, of this model anywhere, and of this accelerator."""
+    def runs_like(self, described: Described) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
+        """Jobs of this model on this cluster, of this model anywhere, and of this accelerator."""
         time = described.time
         of_model = [item for item in self.times if item.setting.model == time.model]
         return (
-            sum(item.setting.cluster == time.cluster and item.setting.chip == time.chip for item in of_model),
-            len(of_model),
-            sum(item.setting.chip == time.chip for item in self.times),
+            [item for item in of_model if item.setting.cluster == time.cluster and item.setting.chip == time.chip],
+            of_model,
+            [item for item in self.times if item.setting.chip == time.chip],
         )
 
 
@@ -78,10 +80,28 @@ def collect(tracking: Tracking, *, simulated: bool = False, machine: str = "") -
         TrackingUnavailable: MLflow does not answer.
     """
     sign = "=" if simulated else "!="
-    runs = tracking.runs(
-        f"tags.`paretune.origin` {sign} 'simulated' and tags.`paretune.state` != 'Running'", newest=NEWEST
-    )
-    return read(run for run in runs if run.tags.get("paretune.machine", machine) == machine or not machine)
+    with _without_collecting_garbage():  # MLflow makes a hundred objects a run: three quarters of the time went there
+        runs = tracking.runs(
+            f"tags.`paretune.origin` {sign} 'simulated' and tags.`paretune.state` != 'Running'", newest=NEWEST
+        )
+    return read(run for run in runs if not machine or not _is_elsewhere(run, machine))
+
+
+@contextmanager
+def _without_collecting_garbage() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _is_elsewhere(run: RecordedRun, machine: str) -> bool:
+    """Whether a run was local to another machine; instances of SageMaker are the same from everywhere."""
+    is_local = run.params.get("instance_type", "local") == "local"
+    return is_local and run.tags.get("paretune.machine", machine) != machine
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
@@ -155,7 +175,8 @@ def _time(run: RecordedRun, plan: BatchPlan, described: Described) -> Measuremen
         seconds = None
     if step is None and seconds is None:
         return None
-    return Measurement(setting=described.time, seconds=seconds, step_seconds=step)
+    origin = run.tags.get("paretune.origin", "measured")
+    return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=origin)
 
 
 def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: Described) -> list[DidNotFit]:
@@ -165,9 +186,7 @@ def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: De
     if run.tags.get("paretune.state") == "Failed" and reason.startswith("out of memory"):
         batch = plan.per_device_train_batch_size
     elif "paretune.out_of_memory_retries" in run.tags:
-        batch = plan.per_device_train_batch_size * 2
-        asked = spec.plan().per_device_train_batch_size
-        batch = min(batch, asked)
+        batch = _tried_before(spec.plan(), plan)
     if batch is None or described.usable_gib <= 0:
         return []
     return [
@@ -180,6 +199,17 @@ def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: De
             run_id=run.run_id,
         )
     ]
+
+
+def _tried_before(asked: BatchPlan, used: BatchPlan) -> int | None:
+    """The per-device batch from which a lack of memory led to the one that was used; None if nothing did here."""
+    step: BatchPlan | None = asked
+    while step is not None:
+        smaller = step.with_less_memory()
+        if smaller is not None and smaller.per_device_train_batch_size == used.per_device_train_batch_size:
+            return step.per_device_train_batch_size
+        step = smaller
+    return None
 
 
 def _what(spec: JobSpec) -> tuple[str, ...]:

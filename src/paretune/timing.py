@@ -3,7 +3,8 @@
     seconds    = start-up + steps x step + evaluation + upload
     step       = accumulation x (latency + rows x FLOP per row / (peak x utilisation)) + update + exposed communication
     update     = 24 bytes x trained weights / memory bandwidth
-    exchange   = 2 (n - 1) / n x 4 bytes x trained weights / slowest link          (ring all-reduce of n instances)
+    exchange   = 2 (n - 1) / n x 4 bytes x trained weights / link, of the n instances over the network and of the n
+                 devices of an instance over their own link, one after the other           (ring all-reduce)
     exposed    = exchange^2 / (exchange + backward pass)    what the backward pass of the last micro-batch cannot hide
     start-up   = s (1 + H_n) / 2,  H_n = 1 + 1/2 + ... + 1/n
 
@@ -51,7 +52,7 @@ class Setting:
 
     Attributes:
         chip: accelerator and precision; a constant is learnt for each.
-        model: model and sequence length; likewise.
+        model: model, sequence length, kind of fine-tuning and compiler; likewise.
         cluster: instance type, count and strategy; likewise.
         is_local: its start-up is that of a process, not of an instance.
         instances: instances of the cluster.
@@ -94,12 +95,14 @@ class Setting:
 class Measurement:
     """What a job has shown: its whole billable seconds, or the seconds of a step and the rest apart; or all of it.
 
-    With `step_seconds`, `seconds` teaches only what lies around the steps.
+    With `step_seconds`, `seconds` teaches only what lies around the steps. `origin` is measured, published or
+    simulated.
     """
 
     setting: Setting
     seconds: float | None = None
     step_seconds: float | None = None
+    origin: str = "measured"
 
 
 @dataclass(frozen=True, kw_only=True)
