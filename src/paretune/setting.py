@@ -61,7 +61,7 @@ def describe(
     total = devices * instances
     time = Setting(
         chip=chip,
-        model=f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}",
+        model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
         is_local=not spec.has_instances,
         instances=instances,
@@ -95,7 +95,7 @@ def _memory(
     layers = built.layers if spec.fine_tuning != "head" else 1  # a frozen encoder keeps no activations
     sharing = spec.hybrid_shard_degree or total
     return MemorySetting(
-        model=f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}",
+        model=_model(spec),
         on_processor=on_processor,
         parameters=work.parameters,
         trained_parameters=work.trained_parameters,
@@ -105,6 +105,10 @@ def _memory(
         units=rows * tokens * layers * built.hidden_size,
         logits=rows * tokens * built.vocabulary if spec.task == "causal-lm" else 0.0,
     )
+
+
+def _model(spec: JobSpec) -> str:
+    return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 
 def _device(spec: JobSpec) -> tuple[Accelerator, str, bool]:
