@@ -1,12 +1,14 @@
 """What `estimate` is asked: a job whose parameters may be lists, one row of the table per combination."""
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paretune.cluster import listed
 from paretune.errors import BadInput
 from paretune.parameters import parse
+from paretune.regions import REGIONS, region_fault
 from paretune.spec import JobSpec
 from paretune.strategy_rules import unsupported
 
@@ -42,16 +44,19 @@ class EstimateRequest:
             except ValueError as error:
                 faults.append(str(error))
         single = {name: text for name, text in texts.items() if name != "probe"}
-        lists = {name: listed(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
+        lists = {
+            name: tuple(dict.fromkeys(listed(single[name]))) for name in MAY_BE_LISTS if "," in single.get(name, "")
+        }
         faults += [
-            f"{name} must name at least one value, got {single[name]!r}" for name, all_ in lists.items() if not all_
+            f"{name} must have a value between all commas, got {single[name]!r}"
+            for name in lists
+            if not all(part.strip() for part in single[name].split(","))
         ]
+        count = math.prod(map(len, lists.values()))
+        if count > MOST_ROWS:
+            faults.append(f"the table would have {count} rows, at most {MOST_ROWS} are made: shorten the lists")
+            lists = {name: values[:1] for name, values in lists.items()}
         combinations = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
-        if len(combinations) > MOST_ROWS:
-            faults.append(
-                f"the table would have {len(combinations)} rows, at most {MOST_ROWS} are made: shorten the lists"
-            )
-            combinations = combinations[:1]
         specs = []
         for combination in combinations:
             try:
@@ -61,6 +66,8 @@ class EstimateRequest:
                 continue
             faults += _faults_of(spec)
             specs.append(spec)
+        if probe and any(spec.dry_run for spec in specs):
+            faults.append("probe=true launches jobs and dry_run=true forbids it: leave one out")
         if faults:
             raise BadInput(list(dict.fromkeys(faults)))
         return cls(specs=tuple(specs), probe=probe)
@@ -68,6 +75,8 @@ class EstimateRequest:
 
 def _faults_of(spec: JobSpec) -> list[str]:
     faults = unsupported(spec) if spec.has_instances else []
+    if spec.region is not None and spec.region not in REGIONS:
+        faults.append(region_fault("region", spec.region))
     if spec.entry_script is not None:
         faults.append("entry_script cannot be estimated: nothing is known of what it does; leave it out")
     return faults
