@@ -15,6 +15,8 @@ COLUMNS = (
     *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
 )
 """Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals."""
+MOST_LABELS = 40
+"""Points of the picture that are labelled; with more there are no labels."""
 
 
 def rows(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
@@ -67,14 +69,15 @@ def as_csv(estimates: Sequence[Estimate]) -> str:
 
 def as_text(estimates: Sequence[Estimate]) -> str:
     """The table for a terminal: front marked with *, 80 % intervals in brackets, then what the rows stand on."""
+    typed = [item.spec.as_text() for item in estimates]
     varying = [
         name
         for name in COLUMNS[COLUMNS.index("strategy") :]
-        if name in estimates[0].spec.as_text() and len({item.spec.as_text()[name] for item in estimates}) > 1
+        if name in typed[0] and len({texts[name] for texts in typed}) > 1
     ]
     head = ["", "cluster", "batch", *varying, "time (80 % interval)", "USD (80 % interval)", "GiB per device", "basis"]
     cells = [head]
-    for item, is_best in zip(estimates, on_front(estimates), strict=True):
+    for item, texts, is_best in zip(estimates, typed, on_front(estimates), strict=True):
         plan = item.plan
         accumulation = f" x {plan.gradient_accumulation_steps}" if plan.gradient_accumulation_steps > 1 else ""
         cells.append(
@@ -82,7 +85,7 @@ def as_text(estimates: Sequence[Estimate]) -> str:
                 "*" if is_best else "",
                 f"{item.spec.instance_count} x {item.spec.instance_type}",
                 f"{plan.per_device_train_batch_size}{accumulation}",
-                *(item.spec.as_text()[name] or "-" for name in varying),
+                *(texts[name] or "-" for name in varying),
                 f"{_time(item.time.seconds)} ({_time(item.time.seconds_low)} to {_time(item.time.seconds_high)})",
                 _dollars(item),
                 _memory(item),
@@ -118,14 +121,16 @@ def figure(estimates: Sequence[Estimate]) -> Any:
         ]
         axes.errorbar(hours, usd, xerr=off, fmt="o", label=name, capsize=3)
         for item, x, y in zip(group, hours, usd, strict=True):
+            if len(priced) > MOST_LABELS:  # nobody could read them
+                break
             fits = "" if item.fits == "yes" else f", fits: {item.fits}"
             label = f"{item.spec.instance_count} x, batch {item.plan.per_device_train_batch_size}{fits}"
             axes.annotate(label, (x, y), textcoords="offset points", xytext=(6, 5), fontsize=8)
     best = sorted((item.time.seconds / 3600, item.cost_usd or 0.0) for item, is_best in priced if is_best)
-    axes.plot(*zip(*best, strict=True), drawstyle="steps-post", color="grey", linewidth=1, label="predicted front")
+    if best:
+        axes.plot(*zip(*best, strict=True), drawstyle="steps-post", color="grey", linewidth=1, label="predicted front")
     axes.set(xlabel="hours (billable)", ylabel="USD", title="Estimated, nothing has run; bars: 80 % intervals")
-    if max(hours for hours, _ in best) > 0:
-        axes.set_xscale("log")
+    axes.set_xscale("log")
     axes.legend()
     return drawing
 
