@@ -30,6 +30,8 @@ def probes(estimates: Sequence[Estimate]) -> list[Estimate]:
             spec.model,
             spec.fine_tuning,
             spec.precision,
+            spec.compiler,
+            str(spec.max_seq_length),
         )
         if item.fits != "no" and not item.measured_here:
             chosen.setdefault(key, item)
@@ -66,18 +68,25 @@ def run_probes(
         say: told what is left out, and why.
 
     Raises:
-        BudgetRefused: not even the first one fits, or a price is unknown.
+        BudgetRefused: not even the cheapest one fits, or a price is unknown; nothing has run.
     """
+    specs = [probe_of(item) for item in chosen]
+    limits = [None if item.price is not None else max_cost_usd for item in chosen]  # an unknown price is refused
+    worst_cases = [
+        admit(spec.but(max_cost_usd=limit), item.price) for spec, limit, item in zip(specs, limits, chosen, strict=True)
+    ]
+    if max_cost_usd is not None and all(worst is None or worst > max_cost_usd for worst in worst_cases):
+        spec, item, _ = min(zip(specs, chosen, worst_cases, strict=True), key=lambda job: job[2] or 0.0)
+        admit(spec.but(max_cost_usd=max_cost_usd), item.price)
     spent, done = 0.0, 0
-    for item in chosen:
-        spec = probe_of(item)
-        worst = admit(spec if max_cost_usd is None else spec.but(max_cost_usd=max_cost_usd), item.price)
+    for spec, worst in zip(specs, worst_cases, strict=True):
         where = f"{spec.instance_count} x {spec.instance_type}"
         if max_cost_usd is not None and worst is not None and spent + worst > max_cost_usd:
             say(f"no probe of {where}: its worst case, {worst:.4g} USD, is more than is left of max_cost_usd")
             continue
         say(f"probe of {where}: {PROBE_STEPS} steps, at most {spec.max_runtime_minutes:g} minutes")
-        spent += run(spec) or worst or 0.0
+        usd = run(spec)
+        spent += (worst or 0.0) if usd is None else usd
         done += 1
     return done
 
