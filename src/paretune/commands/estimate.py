@@ -1,7 +1,8 @@
 """The command `estimate`: how long, how much and whether it fits, before anything is paid for."""
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from paretune.estimates import Estimate, Estimator, architecture_of
 from paretune.evidence import collect
 from paretune.interruption import Interruption
 from paretune.launch import home_folder, launch
-from paretune.launchers.choice import launcher_for
+from paretune.launchers.choice import clock_for, launcher_for
 from paretune.prepared import recall
 from paretune.prices import Price, PriceList, local_price, price_remarks
 from paretune.probing import probes, require_limit, run_probes
@@ -21,8 +22,14 @@ from paretune.regions import REGIONS, region_fault
 from paretune.spec import JobSpec
 from paretune.terminal import ProgressPrinter
 from paretune.tracking import RunStatus, Tracking
+from paretune.workload import EMBEDDED_ROWS
 
 DEFAULT_REGION = "us-east-1"
+# What decides which rows a job gets, and how they are prepared; the rest is the cluster and the training.
+_OF_THE_DATA = {
+    *("model", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column", "label_column"),
+    *("task", "max_train_samples", "max_eval_samples", "max_seq_length", "fine_tuning", "precision", "compiler"),
+}
 
 
 def run(asked: EstimateRequest) -> int:
@@ -35,7 +42,7 @@ def run(asked: EstimateRequest) -> int:
         for spec in {spec.model: spec for spec in asked.specs}.values()
     }
     home = home_folder(environment)
-    facts = [_facts(spec, home) for spec in asked.specs]
+    facts = _facts(asked.specs, home)
     _refuse_unknown_data(asked, facts)
     tracking = Tracking(environment, clock)
 
@@ -65,17 +72,28 @@ def _region(spec: JobSpec, environment: Mapping[str, str]) -> str:
     return region
 
 
-def _facts(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
-    """What an earlier preparation has found out about the rows."""
-    known = recall(spec, home)
+def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
+    """What an earlier preparation has found out about the rows, be it for this cluster or for this machine."""
+    data = {name: text for name, text in spec.as_text().items() if name in _OF_THE_DATA}
+    known = recall(spec, home) or recall(JobSpec.from_text(data), home)
     return known.dataset.facts if known is not None and known.dataset is not None else None
+
+
+def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | None]:
+    """For each job what is known of its rows; jobs that prepare alike are looked up once."""
+    found: dict[str, Mapping[str, float] | None] = {}
+    names = [json.dumps([text for name, text in spec.as_text().items() if name in _OF_THE_DATA]) for spec in specs]
+    for name, spec in zip(names, specs, strict=True):
+        if found.get(name) is None:
+            found[name] = _facts_of(spec, home)
+    return [found[name] for name in names]
 
 
 def _refuse_unknown_data(asked: EstimateRequest, facts: list[Mapping[str, float] | None]) -> None:
     unknown = {
         spec.dataset
         for spec, known in zip(asked.specs, facts, strict=True)
-        if known is None and spec.max_train_samples is None and not spec.dataset.startswith("embedded:")
+        if known is None and spec.max_train_samples is None and spec.dataset not in EMBEDDED_ROWS
     }
     if unknown:
         raise BadInput(
@@ -96,7 +114,7 @@ def _price(spec: JobSpec, prices: PriceList, region: str) -> Price | None:
 def _run_job(spec: JobSpec, home: Path, tracking: Tracking, environment: Mapping[str, str]) -> float | None:
     """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
     own = {name: text for name, text in environment.items() if name != "MLFLOW_RUN_ID"}
-    clock, progress = SystemClock(), ProgressPrinter()
+    clock, progress = clock_for(spec, home), ProgressPrinter()
     interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
     with interruption.listening():
         try:
@@ -130,12 +148,17 @@ def _print(estimates: list[Estimate], region: str) -> None:
         if item.spec.has_instances
         for remark in price_remarks(item.price, item.spec.instance_type, region, today)
     ]
+    if any(item.spec.spot for item in estimates):
+        remarks.append(
+            "spot: dollars and seconds are those of a job on demand; AWS bills less, and interruptions make it longer"
+        )
     if any(not item.measured_here for item in estimates):
         remarks.append(
             "rows whose basis is not this cluster have wide intervals: probe=true (with max_cost_usd) measures them "
             "with short jobs"
         )
-    print("\n".join(remarks))
+    for remark in remarks:
+        print(remark)
 
 
 def _record(estimates: list[Estimate], tracking: Tracking) -> None:
