@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from paretune.cluster import listed
 from paretune.errors import BadInput
 from paretune.estimate_request import EstimateRequest
 from paretune.parameters import read
@@ -44,7 +45,8 @@ def own(cls: type[_Asked], command: str) -> Callable[[Mapping[str, str], list[st
 def with_profile(texts: Mapping[str, str], faults: list[str]) -> dict[str, str]:
     """What was typed, and below it what the profile says of jobs on SageMaker's instances."""
     profile: dict[str, str] = {}
-    if texts.get("instance_type", "").startswith("ml.") or texts.get("launcher") == "sagemaker":  # which it is about
+    types = listed(texts.get("instance_type"))
+    if any(name.startswith("ml.") for name in types) or texts.get("launcher") == "sagemaker":  # which it is about
         try:
             profile = read_profile(os.environ)
         except BadInput as error:
