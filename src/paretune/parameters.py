@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import field, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from paretune.errors import BadInput
@@ -38,7 +39,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
         BadInput: all unknown names, wrong types and out-of-range values at once.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
-    annotations = typing.get_type_hints(cls)
+    annotations = _annotations(cls)
     faults: list[str] = []
     values: dict[str, Any] = {}
     for name, text in texts.items():
@@ -56,6 +57,12 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
     if faults:
         raise BadInput(faults)
     return asked
+
+
+@cache
+def _annotations(cls: type) -> dict[str, Any]:
+    """Types of the fields; working them out takes longer than all the rest of reading."""
+    return typing.get_type_hints(cls)
 
 
 def check(asked: Any) -> list[str]:
