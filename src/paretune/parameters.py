@@ -39,7 +39,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
         BadInput: all unknown names, wrong types and out-of-range values at once.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
-    annotations = _annotations(cls)
+    annotations = _annotations(cls)  # type: ignore[arg-type]  # a class is hashable
     faults: list[str] = []
     values: dict[str, Any] = {}
     for name, text in texts.items():
