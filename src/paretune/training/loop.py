@@ -1,18 +1,16 @@
 """One training, from the job document to the report."""
 
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import transformers
 
-from paretune.architecture import Architecture
 from paretune.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.metrics import (
     EVAL_LOSS,
@@ -165,7 +163,7 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
     if not is_probe:
         parts.tokenizer.save_pretrained(str(folder.model))
     report = JobReport(
-        metrics=quality | speed,
+        metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # its seconds are those of a part
         facts=_facts(document, parts, resumed=resumed),
         labels=() if is_probe else parts.prepared.labels,
         confusion_matrix=() if confusion is None else tuple(tuple(map(int, row)) for row in confusion),
@@ -210,8 +208,8 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     measured: dict[str, float] = {
         TRAIN_SECONDS: recorder.stopwatch.seconds(),
         PEAK_MEMORY_GIB: device.peak_memory_gib(),
-        "total_parameters": shape.total,
         TRAINABLE_PARAMETERS: shape.trainable,
+        **_architecture(parts),
     }
     speed = recorder.throughput()
     if speed is None:
@@ -232,15 +230,12 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     return measured
 
 
-def _architecture(parts: _Training) -> Architecture:
+def _architecture(parts: _Training) -> dict[str, float]:
+    """What the time and memory of this model depend on, for the estimates of later jobs."""
     config, shape = parts.trainer.model.config, parts.shape
-    return Architecture(
-        parameters=shape.total,
-        matrices=shape.matrices,
-        layers=getattr(config, "num_hidden_layers", 1),
-        hidden_size=getattr(config, "hidden_size", 1),
-        vocabulary=getattr(config, "vocab_size", 1),
-    )
+    names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
+    counted = {name: getattr(config, theirs) for name, theirs in names.items() if hasattr(config, theirs)}
+    return {"total_parameters": shape.total, "matrix_parameters": shape.matrices, **counted}
 
 
 def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
@@ -258,7 +253,6 @@ def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[st
         "attempt": document.attempt,
         "resumed": resumed,
         "used_vocabulary_only": parts.compact,
-        "architecture": json.dumps(asdict(_architecture(parts))),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
