@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def _files(path: Path) -> Iterator[Path]:
     return iter([path]) if path.is_file() else (file for file in sorted(path.rglob("*")) if file.is_file())
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return version(package)
