@@ -93,13 +93,17 @@ def _refuse_unknown_data(asked: EstimateRequest, facts: list[Mapping[str, float]
     unknown = {
         spec.dataset
         for spec, known in zip(asked.specs, facts, strict=True)
-        if known is None and spec.max_train_samples is None and spec.dataset not in EMBEDDED_ROWS
+        if known is None
+        and spec.dataset not in EMBEDDED_ROWS
+        and (spec.max_train_samples is None or spec.dataset.startswith("embedded:"))
     }
     if unknown:
         raise BadInput(
             [
-                f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or prepare "
-                "it once with `mlflow run . -P dry_run=true`"
+                f"dataset must be {' or '.join(EMBEDDED_ROWS)} where it begins with embedded:, got {name}"
+                if name.startswith("embedded:")
+                else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
+                f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
                 for name in sorted(unknown)
             ]
         )
@@ -139,7 +143,7 @@ def _run_job(spec: JobSpec, home: Path, tracking: Tracking, environment: Mapping
 def _print(estimates: list[Estimate], region: str) -> None:
     today = datetime.now(UTC).date()
     print(estimate_table.as_text(estimates))
-    print("\nestimated, nothing has run; * = on the predicted Pareto front of seconds and dollars")
+    print("\nestimated, none of these has run; * = on the predicted Pareto front of seconds and dollars")
     if any(item.spec.has_instances for item in estimates):
         print(f"prices of {region}, SageMaker Training, on demand; data and model are counted, storage is not")
     remarks = [
