@@ -27,12 +27,15 @@ _OF_THE_DATA = ("train_rows", "train_tokens", "validation_rows")
 class DidNotFit:
     """A job that ran out of memory.
 
-    `batch` is its per-device batch, `usable_gib` what a device had.
+    `batch` is its per-device batch, `units_per_row` what the activations of a row grow with, `usable_gib` what a device
+    had.
     """
 
     what: tuple[str, ...]
+    dataset: str
     batch: int
     max_seq_length: int
+    units_per_row: float
     sharers: tuple[int, int]
     usable_gib: float
     run_id: str
@@ -43,6 +46,7 @@ class DidNotFit:
             self.what == _what(spec)
             and batch >= self.batch
             and spec.max_seq_length >= self.max_seq_length
+            and (spec.dataset == self.dataset or memory.units / batch >= 0.999 * self.units_per_row)
             and memory.weight_sharers <= self.sharers[0]
             and memory.state_sharers <= self.sharers[1]
             and usable_gib <= self.usable_gib * 1.001
@@ -192,8 +196,10 @@ def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: De
     return [
         DidNotFit(
             what=_what(spec),
+            dataset=spec.dataset,
             batch=batch,
             max_seq_length=spec.max_seq_length,
+            units_per_row=described.memory.units / plan.per_device_train_batch_size,
             sharers=(described.memory.weight_sharers, described.memory.state_sharers),
             usable_gib=described.usable_gib,
             run_id=run.run_id,
