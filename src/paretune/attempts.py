@@ -8,6 +8,7 @@ died and is started again goes through the same attempts, adopts what is there, 
 from collections.abc import Callable
 from dataclasses import replace
 
+from paretune.batch_size import BatchPlan
 from paretune.clock import Clock
 from paretune.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.errors import LaunchRefused, LostSight
@@ -32,6 +33,7 @@ class Attempts:
         inputs: makes the job's inputs; not called while attempts can be adopted.
         clock: for pauses.
         on_events: told what the job tells, as it comes.
+        plan: the batch of the first attempt, where it is not the one that was asked for.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Attempts:
         inputs: Callable[[], JobInputs],
         clock: Clock,
         on_events: Callable[[list[Event]], None],
+        plan: BatchPlan | None = None,
     ) -> None:
         self.job: Job | None = None
         self._spec = spec
@@ -51,7 +54,7 @@ class Attempts:
         self._inputs = inputs
         self._clock = clock
         self._on_events = on_events
-        self._document = JobDocument(job_name=job_name(recording.run.run_id, 1), spec=spec, plan=spec.plan())
+        self._document = JobDocument(job_name=job_name(recording.run.run_id, 1), spec=spec, plan=plan or spec.plan())
         self._types = spec.instance_types()
         self._without_capacity = 0
         self._waiting_since: float | None = None

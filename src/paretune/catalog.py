@@ -7,7 +7,6 @@ from functools import cache
 from importlib.resources import files
 
 from paretune.errors import BadInput
-from paretune.prices import Price as Price  # launch and recording still take it from here
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,12 @@ class Estimate:
             return "no"
         return "yes" if self.memory.gib_high <= self.usable_gib else "unsure"
 
+    def sentence(self) -> str:
+        """The estimate as one line for a person who has just launched the job."""
+        low, high = self.time.seconds_low, self.time.seconds_high
+        dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
+        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}"
+
     def as_metrics(self) -> dict[str, float]:
         """What a job's run records of its own estimate."""
         found = {

@@ -13,6 +13,7 @@ from paretune.container import JobInputs
 from paretune.errors import TrackingUnavailable
 from paretune.estimates import Estimate, Estimator
 from paretune.evidence import DidNotFit, Evidence, collect
+from paretune.hardware import machine_name
 from paretune.prices import Price
 from paretune.setting import describe
 from paretune.spec import JobSpec
@@ -34,7 +35,7 @@ class Forecast:
     @cached_property
     def _estimator(self) -> Estimator:
         try:
-            return Estimator(collect(self._tracking, simulated=self._simulated))
+            return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
         except TrackingUnavailable:  # the job's own record will say so
             return Estimator(Evidence())
 

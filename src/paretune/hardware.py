@@ -4,6 +4,7 @@ The time model starts from these and learns from measurements what share of them
 """
 
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,6 +145,11 @@ def this_processor() -> Accelerator:
     """The processors and the memory of this machine that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return processor(cores, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+
+
+def machine_name() -> str:
+    """Name of this machine and its processors: what was measured on another one says nothing about it."""
+    return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 
 def processor_flags() -> set[str]:

@@ -5,20 +5,25 @@ starts, so that a job is never without a record.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paretune import metrics
 from paretune.attempts import Attempts
-from paretune.catalog import Price
+from paretune.batch_size import BatchPlan
 from paretune.clock import Clock
 from paretune.container import Event, JobInputs
 from paretune.errors import BadInput, BudgetRefused, Interrupted, LostSight, ParetuneError
+from paretune.estimates import Estimate
+from paretune.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.launchers.base import Launcher
 from paretune.preparation import prepare
-from paretune.recording import Outcome, Recording, job_name
+from paretune.prices import Price, price_remarks
+from paretune.recording import Outcome, Recording, first_plan, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RunStatus, Tracking
 
@@ -36,6 +41,7 @@ def launch(
     environment: Mapping[str, str],
     interruption: Interruption,
     on_events: Callable[[list[Event]], None],
+    forecast: Forecast | None = None,
 ) -> Outcome:
     """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher of this run has started.
 
@@ -50,6 +56,7 @@ def launch(
     )
     prepared = _checked_inputs(spec, launcher, tracking, inputs)
     recording = Recording(spec, launcher, tracking)
+    foreseen = _foresee(spec, launcher, recording, prepared, forecast)
     attempts = Attempts(
         spec,
         launcher=launcher,
@@ -57,10 +64,12 @@ def launch(
         inputs=lambda: prepared or inputs(),
         clock=clock,
         on_events=on_events,
+        plan=foreseen.plan,
     )
     try:
-        recording.begin(prepared)
-        on_events([Event(time=clock.now(), step=0, message=_announcement(spec, prepared, recording.run.run_id))])
+        recording.begin(prepared, first_plan=foreseen.changed_plan, estimate=foreseen.estimate)
+        said = [_announcement(spec, prepared, recording.run.run_id), *foreseen.sentences]
+        on_events([Event(time=clock.now(), step=0, message=sentence) for sentence in said])
         attempts.begin()
         while not attempts.look():
             interruption.check()
@@ -78,6 +87,46 @@ def launch(
         _end_early(attempts, recording, error)
         raise
     return attempts.outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Foreseen:
+    """The batch to begin with, the job's estimate, and what to tell the user about both and about the price."""
+
+    plan: BatchPlan
+    changed_plan: BatchPlan | None = None
+    estimate: Estimate | None = None
+    sentences: tuple[str, ...] = ()
+
+
+def _foresee(
+    spec: JobSpec, launcher: Launcher, recording: Recording, inputs: JobInputs | None, forecast: Forecast | None
+) -> _Foreseen:
+    if inputs is None:  # started before: as it was begun then
+        return _Foreseen(plan=first_plan(spec, recording.run.tags()))
+    price = launcher.price(spec)
+    sentences = []
+    if spec.has_instances:
+        region = launcher.place().get("region") or (price.region if price is not None else spec.region or "this region")
+        sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
+    if forecast is None:
+        return _Foreseen(plan=spec.plan(), sentences=tuple(sentences))
+    plan, against = forecast.first_plan(spec, inputs)
+    if against is not None:
+        sentences.append(
+            f"per-device batch {against.batch} ran out of memory on as much memory before (run {against.run_id}): "
+            f"beginning with {plan.per_device_train_batch_size} x {plan.gradient_accumulation_steps} accumulation "
+            f"steps (global batch size stays {plan.global_batch_size})"
+        )
+    estimate = forecast.of(spec, plan, inputs, price)
+    if estimate is not None:
+        sentences.append(estimate.sentence())
+    return _Foreseen(
+        plan=plan,
+        changed_plan=plan if against is not None else None,
+        estimate=estimate,
+        sentences=tuple(sentences),
+    )
 
 
 def inputs_of(

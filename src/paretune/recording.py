@@ -3,17 +3,20 @@
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paretune import metrics
-from paretune.catalog import Price
+from paretune.advice import advise, ran_out_of_memory
+from paretune.batch_size import BatchPlan
 from paretune.clock import Clock
-from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.container import Event, JobDocument, JobInputs, JobReport
 from paretune.errors import Interrupted, JobFailed, OutOfMemory
+from paretune.estimates import Estimate
 from paretune.figures import classification_report, confusion_figure
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.processes import Process
+from paretune.prices import Price
 from paretune.spec import JobSpec
 from paretune.tracking import RunStatus, Tracking
 
@@ -54,7 +57,7 @@ class Recording:
     """
 
     def __init__(self, spec: JobSpec, launcher: Launcher, tracking: Tracking, run_id: str | None = None) -> None:
-        self.run = tracking.run(run_id) if run_id is not None else tracking.begin(_run_name(spec))
+        self.run = tracking.run(run_id) if run_id is not None else tracking.begin(run_name(spec))
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
         self._cost_usd: float | None = 0.0
@@ -68,9 +71,17 @@ class Recording:
         self._events: list[Event] = []
         self._retries = 0
 
-    def begin(self, inputs: JobInputs | None) -> None:
-        """Parameters, tags and what is known of the data alone; None where an earlier launcher has recorded that."""
-        spec, plan = self._spec, self._spec.plan()
+    def begin(
+        self, inputs: JobInputs | None, *, first_plan: BatchPlan | None = None, estimate: Estimate | None = None
+    ) -> None:
+        """Parameters, tags, what is known of the data alone, and what the job was predicted to take.
+
+        Args:
+            inputs: what the job reads; None where an earlier launcher has recorded all this.
+            first_plan: the batch it begins with, where it is not the one that was asked for.
+            estimate: of the job as it begins.
+        """
+        spec = self._spec
         with self.run.later():  # written with the job's name
             self.run.set_tags(
                 {
@@ -82,16 +93,13 @@ class Recording:
                     **{f"paretune.{name}": text for name, text in self._launcher.place().items()},
                 }
             )
-            self.run.log_params(
-                spec.as_text()
-                | {
-                    "per_device_train_batch_size": str(plan.per_device_train_batch_size),
-                    "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
-                    "global_batch_size": str(plan.global_batch_size),
-                    "scaled_learning_rate": repr(plan.learning_rate),
-                }
-            )
+            self.run.log_params(params_of(spec))
             self._tag_price(self._price)
+            if first_plan is not None:
+                self._tag_plan(first_plan, ("first", "used"))
+            if estimate is not None:
+                self.run.log_metrics(estimate.as_metrics())
+                self.run.set_tags({"paretune.estimate_basis": estimate.basis})
             if inputs is None:
                 known = self.run.metrics()
                 self._facts = {name: value for name, value in known.items() if name.startswith("baseline_")}
@@ -135,10 +143,9 @@ class Recording:
         self.run.set_tags(
             {
                 "paretune.out_of_memory_retries": str(self._retries),
-                "paretune.used_per_device_train_batch_size": str(plan.per_device_train_batch_size),
-                "paretune.used_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
             }
         )
+        self._tag_plan(plan, ("used",))
         return (
             f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
             f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
@@ -148,13 +155,8 @@ class Recording:
         """Record that the job runs on another instance type than was asked for."""
         self._price = self._launcher.price(document.spec)
         self._tag_price(self._price)
-        self.run.set_tags(
-            {
-                "paretune.used_instance_type": document.spec.instance_type,
-                "paretune.used_per_device_train_batch_size": str(document.plan.per_device_train_batch_size),
-                "paretune.used_gradient_accumulation_steps": str(document.plan.gradient_accumulation_steps),
-            }
-        )
+        self.run.set_tags({"paretune.used_instance_type": document.spec.instance_type})
+        self._tag_plan(document.plan, ("used",))
 
     def finish(self, job: Job, clock: Clock) -> Outcome:
         """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
@@ -220,16 +222,17 @@ class Recording:
         self._closed = True
         return measured
 
-    def _tag_price(self, price: Price | None) -> None:
-        if price is not None:
+    def _tag_plan(self, plan: BatchPlan, which: tuple[str, ...]) -> None:
+        for word in which:
             self.run.set_tags(
                 {
-                    "paretune.price_usd_per_hour": f"{price.usd_per_hour:g}",
-                    "paretune.price_region": price.region or None,
-                    "paretune.price_as_of": price.as_of or None,
-                    "paretune.price_source": price.source,
+                    f"paretune.{word}_per_device_train_batch_size": str(plan.per_device_train_batch_size),
+                    f"paretune.{word}_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
                 }
             )
+
+    def _tag_price(self, price: Price | None) -> None:
+        self.run.set_tags(price_tags(price))
 
     def _artifacts(self, report: JobReport) -> None:
         self.run.log_text(report.to_json(), "report.json")
@@ -240,6 +243,38 @@ class Recording:
         self.run.set_tags({f"paretune.used_{name}": text for name, text in used.items()})
 
 
+def first_plan(spec: JobSpec, tags: Mapping[str, str]) -> BatchPlan:
+    """The batch that the first attempt of a recorded job began with."""
+    batch = tags.get("paretune.first_per_device_train_batch_size")
+    if batch is None:
+        return spec.plan()
+    steps = tags["paretune.first_gradient_accumulation_steps"]
+    return replace(spec.plan(), per_device_train_batch_size=int(batch), gradient_accumulation_steps=int(steps))
+
+
+def params_of(spec: JobSpec) -> dict[str, str]:
+    """The parameters of a run: every field of its specification, and what of its batch was derived."""
+    plan = spec.plan()
+    return spec.as_text() | {
+        "per_device_train_batch_size": str(plan.per_device_train_batch_size),
+        "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
+        "global_batch_size": str(plan.global_batch_size),
+        "scaled_learning_rate": repr(plan.learning_rate),
+    }
+
+
+def price_tags(price: Price | None) -> dict[str, str | None]:
+    """The row of the price list that a cost was computed with; nothing where the price is not known."""
+    if price is None:
+        return {}
+    return {
+        "paretune.price_usd_per_hour": f"{price.usd_per_hour:g}",
+        "paretune.price_region": price.region or None,
+        "paretune.price_as_of": price.as_of or None,
+        "paretune.price_source": price.source,
+    }
+
+
 def job_name(run_id: str, attempt: int) -> str:
     """A pure function of run and attempt, so that a job is found again and never started twice.
 
@@ -248,34 +283,8 @@ def job_name(run_id: str, attempt: int) -> str:
     return f"paretune-{run_id}-{attempt}"
 
 
-def advise(job: Job, spec: JobSpec) -> str:
-    """Why the job did not end well, and what to do; empty when it did, or was stopped as asked."""
-    failure = job.failure()
-    if failure is None:
-        return ""
-    kind, reason = failure
-    if kind is FailureKind.OUT_OF_MEMORY:
-        return (
-            "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
-            f"fine_tuning to lora or head, or use a larger instance ({reason})"
-        )
-    if kind is FailureKind.CAPACITY:
-        return (
-            f"AWS has no capacity for {' or '.join(spec.instance_types())}: set capacity_wait_minutes to go on asking, "
-            f"fallback_instance_types to try others, or another region ({reason})"
-        )
-    if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
-        return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
-    return reason
-
-
-def ran_out_of_memory(job: Job) -> bool:
-    """Whether the job failed for lack of memory."""
-    failure = job.failure()
-    return failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY
-
-
-def _run_name(spec: JobSpec) -> str:
+def run_name(spec: JobSpec) -> str:
+    """What a run is called in the list of runs: batch, learning rate, model."""
     what = spec.entry_script or spec.model
     plan = spec.plan()
     simulated = " (simulated)" if spec.is_simulated else ""

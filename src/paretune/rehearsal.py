@@ -8,6 +8,7 @@ from paretune import log_grid
 from paretune.container import JobDocument
 from paretune.estimates import Estimator, architecture_of
 from paretune.evidence import collect
+from paretune.hardware import machine_name
 from paretune.launchers.simulated.course import Predicted
 from paretune.log_grid import Point
 from paretune.spec import JobSpec
@@ -39,7 +40,7 @@ class Rehearsal:
 
     @cached_property
     def _estimator(self) -> Estimator:
-        return Estimator(collect(self._tracking))
+        return Estimator(collect(self._tracking, machine=machine_name()))
 
     def predict(self, document: JobDocument) -> Predicted | None:
         """The estimate of a job; None when its arguments do not say how many rows it trains on.

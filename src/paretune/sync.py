@@ -13,7 +13,7 @@ from paretune.errors import BadInput, JobFailed, LaunchRefused, LostSight
 from paretune.interruption import Interruption
 from paretune.launch import WATCH_INTERVAL_S, inputs_of
 from paretune.launchers.base import Launcher
-from paretune.recording import Outcome, Recording, is_watched, job_name
+from paretune.recording import Outcome, Recording, first_plan, is_watched, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 
@@ -120,6 +120,7 @@ class Sync:
             inputs=lambda: self._prepare(spec, launcher),
             clock=clock,
             on_events=self._on_events,
+            plan=first_plan(spec, run.tags),
         )
         try:
             attempts.begin()

@@ -12,6 +12,7 @@ from paretune.errors import BadInput, JobFailed
 from paretune.estimate_request import EstimateRequest
 from paretune.estimates import Estimate, Estimator, architecture_of
 from paretune.evidence import collect
+from paretune.hardware import machine_name
 from paretune.interruption import Interruption
 from paretune.launch import home_folder, launch
 from paretune.launchers.choice import clock_for, launcher_for
@@ -47,7 +48,7 @@ def run(asked: EstimateRequest) -> int:
     tracking = Tracking(environment, clock)
 
     def table() -> list[Estimate]:
-        estimator = Estimator(collect(tracking, simulated=asked.specs[0].is_simulated))
+        estimator = Estimator(collect(tracking, simulated=asked.specs[0].is_simulated, machine=machine_name()))
         found = [
             estimator.estimate(spec, built[spec.model], _price(spec, prices, region), facts=known)
             for spec, known in zip(asked.specs, facts, strict=True)

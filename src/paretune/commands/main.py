@@ -2,6 +2,7 @@
 
 import os
 
+from paretune.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.launch import admit_everywhere, home_folder, inputs_of, launch
 from paretune.launchers.choice import clock_for, launcher_for
@@ -33,10 +34,12 @@ def run(spec: JobSpec) -> int:
             return 0
         progress = ProgressPrinter()
         try:
+            tracking = Tracking(environment, clock)
             outcome = launch(
                 spec,
                 launcher=launcher_for(spec, home, clock, environment),
-                tracking=Tracking(environment, clock),
+                tracking=tracking,
+                forecast=Forecast(tracking, simulated=spec.is_simulated),
                 home=home,
                 clock=clock,
                 environment=environment,

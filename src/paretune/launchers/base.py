@@ -121,7 +121,7 @@ class Launcher(ABC):
         """The hourly price of one instance of this job's cluster; None when it is not known."""
 
     def place(self) -> Mapping[str, str]:
-        """Parameters that were left open and that `attach` needs later, as they were found: region and bucket."""
+        """Where it is, recorded as tags: what `attach` needs later (region, bucket), or the machine's name."""
         return {}
 
     def wake_at(self, moment: float) -> None:  # noqa: B027  # only a virtual clock can pass over a moment

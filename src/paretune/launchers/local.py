@@ -32,6 +32,7 @@ from paretune.container import (
     PreparedDataset,
     write_json,
 )
+from paretune.hardware import machine_name
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.processes import Process, cores, out_of_memory_kills
 from paretune.prices import Price, local_price
@@ -239,6 +240,10 @@ class LocalLauncher(Launcher):
         """The job of that name, running or ended."""
         root = self._home / "jobs" / job_name
         return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
+
+    def place(self) -> Mapping[str, str]:
+        """Which machine this is."""
+        return {"machine": machine_name()}
 
     def price(self, spec: JobSpec) -> Price:
         """The notional price of a local instance."""

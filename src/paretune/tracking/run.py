@@ -139,6 +139,13 @@ class Run:
         except TROUBLE:
             return {}
 
+    def tags(self) -> dict[str, str]:
+        """Tags that the run has; empty while MLflow does not answer."""
+        try:
+            return dict(self._client.get_run(self.run_id).data.tags)
+        except TROUBLE:
+            return {}
+
     def end(self, status: RunStatus) -> None:
         """Close the run."""
         self._try(lambda: self._client.set_terminated(self.run_id, status.value))
