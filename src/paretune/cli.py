@@ -13,6 +13,7 @@ from paretune.commands import asked
 from paretune.commands.questions import PricesRequest, ReportRequest
 from paretune.errors import Interrupted, JobFailed, ParetuneError
 from paretune.estimate_request import PROBE_HELP
+from paretune.import_request import import_help
 from paretune.parameters import help_lines
 from paretune.spec import parameter_help
 
@@ -113,6 +114,9 @@ _COMMANDS = {
         "report",
         asked.own(ReportRequest, "report"),
         lambda: help_lines(ReportRequest),
+    ),
+    "import": _Command(
+        "bring a table of recorded runs into MLflow, marked published", "imports", asked.imported, import_help
     ),
     "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", asked.nothing, dict),
 }

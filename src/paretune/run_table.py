@@ -4,6 +4,7 @@
     status                       Completed (where it is left out), OutOfMemory or Failed
     f1_epoch_1,f1_epoch_2,...    the curve: F1 after each epoch
     train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
+    num_steps                    optimiser steps; with num_train_epochs they tell train_rows where it is not given
     any parameter of a job       hyperparameters: a job is answered only from rows with the same value
 
 Where `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
@@ -33,7 +34,8 @@ CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "le
 NEEDED = (*CLUSTER, "billable_seconds", "f1")
 _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
 _BATCH = {"gradient_accumulation_steps", "global_batch_size", "learning_rate_scaling", "reference_batch_size"}
-_OTHERS = {item.name for item in fields(JobSpec)} - NOT_IN_THE_HASH - {*CLUSTER, *_BATCH, "seed", "probe_steps"}
+OTHERS = {item.name for item in fields(JobSpec)} - NOT_IN_THE_HASH - {*CLUSTER, *_BATCH, "seed", "probe_steps"}
+"""Parameters of a job that are further hyperparameters, where a table has columns for them."""
 _MOST_FAULTS = 20  # that are listed; the rest is counted
 
 
@@ -81,12 +83,14 @@ class RunTable:
     Attributes:
         name: the file's name, without its folder.
         rows: at least one.
+        columns: all its columns, in their order.
         others: the further hyperparameters it has columns for.
         ignored: columns that mean nothing here.
     """
 
     name: str
     rows: tuple[RecordedRow, ...]
+    columns: tuple[str, ...]
     others: tuple[str, ...]
     ignored: tuple[str, ...]
 
@@ -118,11 +122,12 @@ class RunTable:
             shown = [f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS]]
             more = len(faults) - len(shown)
             raise BadInput(shown + ([f"{path.name}: and {more} more"] if more else []))
-        known = {*NEEDED, "status", "seed", *MEASURED, *_BATCH, *_OTHERS}
+        known = {*NEEDED, "status", "seed", "num_steps", *MEASURED, *_BATCH, *OTHERS}
         return cls(
             name=path.name,
             rows=tuple(row for row in rows if row is not None),
-            others=tuple(name for name in header if name in _OTHERS),
+            columns=tuple(header),
+            others=tuple(name for name in header if name in OTHERS),
             ignored=tuple(name for name in header if name not in known and not _EPOCH.fullmatch(name)),
         )
 
@@ -164,13 +169,17 @@ class _Reading:
         f1 = self._number("f1", needed=completed, highest=1.0)
         curve = tuple(self._curve())
         measured = {name: value for name in MEASURED if (value := self._number(name, above_zero=True)) is not None}
-        others = {name: spell(self._parameter(name)) for name in self._header if name in _OTHERS}
+        others = {name: spell(self._parameter(name)) for name in self._header if name in OTHERS}
         seed = self._parameter("seed") if "seed" in self._texts else None
         if self.faults:
             return None
         batch = self._batch(values, others)
+        steps = self._number("num_steps", above_zero=True)
         if self.faults:
             return None
+        if steps is not None and "num_train_epochs" in others:
+            rows = steps * batch["global_batch_size"] / float(others["num_train_epochs"])
+            measured.setdefault("train_rows", float(round(rows)))
         return RecordedRow(
             line=self._line,
             **(values | batch),

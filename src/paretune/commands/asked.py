@@ -10,6 +10,7 @@ from typing import TypeVar
 from paretune.cluster import listed
 from paretune.errors import BadInput
 from paretune.estimate_request import EstimateRequest
+from paretune.import_request import ImportRequest
 from paretune.parameters import read
 from paretune.preparation import missing_files
 from paretune.profile import read_profile
@@ -28,6 +29,11 @@ def estimate(texts: Mapping[str, str], faults: list[str]) -> EstimateRequest:
     """The jobs to be estimated: one per combination of comma-separated values."""
     merged = with_profile(texts, faults)
     return all_or_faults(lambda: EstimateRequest.from_text(merged), faults, lambda: missing_files(merged))
+
+
+def imported(texts: Mapping[str, str], faults: list[str]) -> ImportRequest:
+    """A table of recorded runs, and what was typed of all of them."""
+    return all_or_faults(lambda: ImportRequest.from_text(texts), faults)
 
 
 def nothing(texts: Mapping[str, str], faults: list[str]) -> None:

@@ -78,10 +78,10 @@ class Tracking:
         """A run that is there already."""
         return Run(self._client, run_id, self._clock)
 
-    def create(self, name: str) -> Run:
-        """A new run called `name`, beside the one of this command."""
+    def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
+        """A new run called `name`, beside the one of this command, with these tags from its first moment."""
         try:
-            run_id = self._client.create_run(self._experiment, run_name=name).info.run_id
+            run_id = self._client.create_run(self._experiment, run_name=name, tags=dict(tags or {})).info.run_id
         except TROUBLE as error:
             raise self._unusable(error) from None
         return Run(self._client, run_id, self._clock, is_new=True)

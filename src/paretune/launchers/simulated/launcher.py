@@ -219,11 +219,7 @@ class SimulatedLauncher(Launcher):
 
     def price(self, spec: JobSpec) -> Price | None:
         """What the instance would cost on SageMaker; the notional price of a local one."""
-        if not spec.has_instances:
-            return local_price(spec.local_price_usd_per_hour)
-        named = (self._environment.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
-        region = next((name for name in (spec.region, *named) if name), DEFAULT_REGION)
-        return self._prices.price(spec.instance_type, region)
+        return usual_price(spec, self._prices, self._environment)
 
     def check(self, spec: JobSpec) -> None:
         """Whether the job can be answered at all, on each of its instance types."""
@@ -261,6 +257,17 @@ class SimulatedLauncher(Launcher):
     def _job(self, document: JobDocument, created: float, timeline: Timeline) -> SimulatedJob:
         mark = self._jobs / f"{document.job_name}.stop.json"
         return SimulatedJob(document, created, mark, self._clock, timeline)
+
+
+def usual_price(spec: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
+    """The price of a job's instance in the region it would run in, as far as that can be told without AWS.
+
+    Of a local instance the notional price; None where the list has none.
+    """
+    if not spec.has_instances:
+        return local_price(spec.local_price_usd_per_hour)
+    named = (environment.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    return prices.price(spec.instance_type, next(filter(None, (spec.region, *named)), DEFAULT_REGION))
 
 
 def clock_path(home: Path) -> Path:

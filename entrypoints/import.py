@@ -1,0 +1,8 @@
+"""Bring recorded runs into MLflow. Called by MLproject; `paretune import` is the same."""
+
+import sys
+
+from paretune.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["import", *sys.argv[1:]]))
