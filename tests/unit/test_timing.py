@@ -273,17 +273,32 @@ def test_constants_are_found_again_and_unseen_settings_are_predicted(with_step: 
     assert max(errors) < 0.15
 
 
-def test_eighty_per_cent_intervals_hold_about_eighty_per_cent() -> None:
+@pytest.mark.parametrize(
+    ("noise", "least", "most"),
+    [
+        (0.03, 0.65, 0.9),  # as the model expects of clusters and their repeats
+        (0.015, 0.75, 0.97),  # a calmer world than real clusters are: wider than needed, not narrower
+    ],
+)
+def test_eighty_per_cent_intervals_hold_about_eighty_per_cent(noise: float, least: float, most: float) -> None:
     inside = []
-    for seed in range(12):
+    for seed in range(30):
         source = random.Random(seed)
-        known = [measured(setting, source, with_step=False) for setting in world(12, seed, (8, 32))]
-        unseen = world(20, 100 + seed, (16, 64))
-        for setting, found in zip(unseen, TimeModel(known).predict(unseen), strict=True):
-            seconds = true_seconds(setting)[1] * math.exp(source.gauss(0, 0.015))
-            inside.append(found.seconds_low <= seconds <= found.seconds_high)
+        known, unseen = world(12, seed, (8, 32)), world(20, 100 + seed, (16, 64))
+        off = {name: source.gauss(0, noise) for name in sorted({item.cluster for item in (*known, *unseen)})}
 
-    assert 0.7 < sum(inside) / len(inside) <= 0.99  # the world keeps closer to the physics than real clusters do
+        def seconds(
+            setting: Setting, off: Mapping[str, float] = off, source: random.Random = source
+        ) -> float:  # a cluster differs from the physics, and a job from its repeats
+            step, whole = true_seconds(setting)
+            of_steps = setting.steps * step
+            return (whole + of_steps * (math.exp(off[setting.cluster]) - 1)) * math.exp(source.gauss(0, noise))
+
+        model = TimeModel([Measurement(setting=setting, seconds=seconds(setting)) for setting in known])
+        for setting, found in zip(unseen, model.predict(unseen), strict=True):
+            inside.append(found.seconds_low <= seconds(setting) <= found.seconds_high)
+
+    assert least < sum(inside) / len(inside) < most
 
 
 def test_half_of_the_measured_speed_is_noticed_after_one_run() -> None:
