@@ -87,9 +87,9 @@ class Course:
         except BadInput as error:
             if document.plan == document.spec.plan():
                 raise
-            # A smaller batch after one that was too large, which the table does not hold: what is known of the job
-            # is that it did not fit.
-            return Timeline(phases=(wait,), failure=(FailureKind.OUT_OF_MEMORY, error.faults[0]))
+            # A smaller batch after one that was too large, and the table does not hold it: nothing is known of it.
+            sentence = f"with less memory nothing is known of it: {error.faults[0]}"
+            return Timeline(phases=(wait,), failure=(FailureKind.ERROR, sentence))
         return _timeline(document, answer, wait, draws)
 
     def _answer(self, document: JobDocument, settings: Simulation) -> Answer:

@@ -1,0 +1,82 @@
+"""What a launch does with what earlier jobs have shown."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.cli import main
+
+TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
+ml.g5.xlarge,1,16,5e-5,1000,0.9,Completed
+ml.g5.xlarge,1,32,5e-5,700,0.89,Completed
+ml.g5.xlarge,1,64,5e-5,,,OutOfMemory
+ml.g5.xlarge,4,16,5e-5,400,0.88,Completed
+"""
+
+
+@pytest.fixture
+def place(workplace: Path) -> Path:
+    """A place with a table in which batch 64 does not fit."""
+    (workplace / "table.csv").write_text(TABLE)
+    return workplace
+
+
+def job(*words: str) -> int:
+    simulated = ("--launcher", "simulated", "--recorded_runs", "table.csv", "--instance_type", "ml.g5.xlarge")
+    return main(["main", *simulated, *words])
+
+
+def newest(place: Path) -> Run:
+    return MlflowClient(f"sqlite:///{place / 'mlflow.db'}").search_runs(["0"], order_by=["attributes.start_time DESC"])[
+        0
+    ]
+
+
+def test_a_batch_that_ran_out_of_memory_is_not_begun_with_again(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job("--per_device_train_batch_size", "64") == 0
+    first = newest(place)
+    capsys.readouterr()
+    assert job("--per_device_train_batch_size", "64", "--seed", "7") == 0
+
+    second = newest(place)
+    assert f"ran out of memory on as much memory before (run {first.info.run_id})" in capsys.readouterr().err
+    assert first.data.tags["paretune.out_of_memory_retries"] == "1"
+    assert "paretune.out_of_memory_retries" not in second.data.tags
+    assert second.data.tags["paretune.first_per_device_train_batch_size"] == "32"
+    assert second.data.tags["paretune.used_gradient_accumulation_steps"] == "2"
+    assert second.data.metrics["cost_usd"] < first.data.metrics["cost_usd"]
+
+
+def test_a_smaller_batch_is_begun_with_as_it_was_asked_for(place: Path) -> None:
+    assert job("--per_device_train_batch_size", "64") == 0
+    assert job("--per_device_train_batch_size", "16") == 0
+
+    assert "paretune.first_per_device_train_batch_size" not in newest(place).data.tags
+
+
+def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(place: Path) -> None:
+    off = []
+    for seed in ("1", "2"):
+        assert job("--per_device_train_batch_size", "32", "--seed", seed) == 0
+        found = newest(place).data
+        low, middle, high = (found.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
+        assert low < middle < high
+        assert found.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)
+        assert found.metrics["estimated_memory_gib"] > 0
+        off.append(
+            (abs(middle / found.metrics["billable_seconds"] - 1), high / low, found.tags["paretune.estimate_basis"])
+        )
+
+    assert off[1][0] < 0.1 < off[0][0]
+    assert off[1][1] < off[0][1]
+    assert "1 simulated run of this model on this cluster" in off[1][2]
+
+
+def test_a_job_whose_rows_nobody_knows_is_launched_without_an_estimate(place: Path) -> None:
+    assert job("--dataset", "someone/reviews") == 0
+
+    assert "estimated_seconds" not in newest(place).data.metrics
