@@ -115,14 +115,14 @@ def test_a_job_outside_the_table_is_refused(table: str) -> None:
         play(table, learning_rate=1e-3)
 
 
-def test_a_retry_with_less_memory_that_the_table_does_not_hold_stays_out_of_memory(table: str) -> None:
+def test_a_retry_with_less_memory_that_the_table_does_not_hold_fails_and_costs_nothing(table: str) -> None:
     asked = document(table, per_device_train_batch_size=64)
     smaller = asked.plan.with_less_memory()
     assert smaller is not None
     timeline = course()(replace(asked, plan=smaller, attempt=2))
 
     assert timeline.failure is not None
-    assert timeline.failure[0] is FailureKind.OUT_OF_MEMORY
+    assert timeline.failure[0] is FailureKind.ERROR
     assert "holds no F1 for global batch size 64" in timeline.failure[1]
     assert billed(timeline) == 0
 

@@ -1,0 +1,336 @@
+"""Simulated jobs, from the command line to the record: like other jobs, but that nothing runs and nothing is paid."""
+
+import csv
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.attempts import Attempts
+from paretune.cli import main
+from paretune.container import JobInputs
+from paretune.errors import JobFailed
+from paretune.launchers.choice import clock_for, launcher_for
+from paretune.recording import Recording
+from paretune.spec import JobSpec
+from paretune.tracking import Tracking
+from tests.conftest import sentences, write_csv
+
+SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+@pytest.fixture
+def store(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    """A place with an empty experiment and a table of recorded runs, runs.csv."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    client = MlflowClient()
+    for run in client.search_runs(["0"]):
+        client.delete_run(run.info.run_id)
+    rows = [
+        f"{kind},{count},{batch},{rate},2,{600 / count + 10 * batch},{0.9 - 0.001 * batch * count},Completed,0.5,0.8"
+        for kind, count, batch, rate in itertools.product((SMALL, LARGE), (1, 4), (8, 16, 32), (2e-5, 8e-5))
+    ]
+    rows += [f"{SMALL},{count},64,{rate},2,140,,OutOfMemory,," for count in (1, 4) for rate in (2e-5, 8e-5)]
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
+    Path("runs.csv").write_text("\n".join([f"{header},f1,status,f1_epoch_1,f1_epoch_2", *rows]) + "\n")
+    return client
+
+
+Simulate = Callable[..., Run]
+
+
+@pytest.fixture
+def simulate(store: MlflowClient) -> Simulate:
+    """Run `paretune main` on the simulated launcher; the run it has recorded."""
+
+    def run(expected: int = 0, **changes: object) -> Run:
+        words = {
+            "launcher": "simulated",
+            "recorded_runs": "runs.csv",
+            "instance_type": SMALL,
+            "num_train_epochs": 2,
+            "learning_rate": 4e-5,
+            **changes,
+        }
+        before = {found.info.run_id for found in store.search_runs(["0"])}
+        code = main(["main", *(part for name, value in words.items() for part in (f"--{name}", str(value)))])
+        assert code == expected
+        new = [found for found in store.search_runs(["0"]) if found.info.run_id not in before]
+        assert len(new) == 1
+        return new[0]
+
+    return run
+
+
+def tags(run: Run) -> dict[str, str]:
+    return {name.removeprefix("paretune."): text for name, text in run.data.tags.items() if "paretune." in name}
+
+
+def test_an_hour_s_job_is_recorded_within_seconds_and_says_everywhere_that_it_is_simulated(
+    simulate: Simulate, store: MlflowClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = time.monotonic()
+    run = simulate(instance_count=2)
+    printed = capsys.readouterr()
+
+    assert time.monotonic() - begun < 20
+    assert run.info.status == "FINISHED"
+    assert (tags(run)["origin"], tags(run)["launcher"], tags(run)["state"]) == ("simulated", "simulated", "Completed")
+    assert "interpolated between the recorded runs in lines" in tags(run)["basis"]
+    assert (run.info.run_name or "").endswith("(simulated)")
+    assert printed.err.startswith("simulated job paretune-")
+    assert "\nsimulated job paretune-" in printed.out
+    assert "simulated   " in printed.out
+    assert "none: a simulated job trains nothing" in printed.out
+
+
+def test_a_simulated_job_has_curve_metrics_price_and_report(simulate: Simulate, store: MlflowClient) -> None:
+    run = simulate(per_device_train_batch_size=16, learning_rate=8e-5)
+    found = run.data.metrics
+
+    assert found["f1"] == pytest.approx(0.884)
+    assert found["billable_seconds"] == found["job_seconds"] == pytest.approx(760)
+    assert found["train_seconds"] == pytest.approx(640)
+    price = float(tags(run)["price_usd_per_hour"])
+    assert found["cost_usd"] == pytest.approx(760 * price / 3600, rel=1e-4)
+    curve = [(point.step, point.value) for point in store.get_metric_history(run.info.run_id, "eval/f1")]
+    assert curve == [(480, 0.5), (960, 0.8)]
+    assert {file.path for file in store.list_artifacts(run.info.run_id)} == {"report.json"}
+    assert set(run.data.params) >= set(JobSpec().as_text())
+
+
+def test_out_of_memory_goes_on_with_a_smaller_batch_and_the_same_global_one(simulate: Simulate) -> None:
+    run = simulate(per_device_train_batch_size=64, instance_count=1)
+
+    assert tags(run)["out_of_memory_retries"] == "1"
+    assert tags(run)["used_per_device_train_batch_size"] == "32"
+    assert run.data.metrics["billable_seconds"] == pytest.approx(140 + 600 + 320)
+    assert run.data.metrics["f1"] == pytest.approx(0.9 - 0.064)
+
+
+def test_a_smaller_batch_that_the_table_does_not_hold_fails_and_only_what_ran_is_paid(simulate: Simulate) -> None:
+    run = simulate(3, per_device_train_batch_size=64, instance_count=4)
+
+    assert tags(run)["state"] == "Failed"
+    assert tags(run)["out_of_memory_retries"] == "1"
+    assert tags(run)["failure_reason"].startswith("with less memory nothing is known of it")
+    assert run.data.metrics["billable_seconds"] == pytest.approx(140)
+
+
+def test_without_capacity_the_next_type_is_taken(simulate: Simulate) -> None:
+    found = [
+        simulate(
+            fallback_instance_types=LARGE,
+            capacity_wait_minutes=600,
+            simulation=json.dumps({"capacity_error_rate": 0.7, "seed": seed}),
+        )
+        for seed in range(4)
+    ]
+
+    assert {run.info.status for run in found} == {"FINISHED"}
+    assert any(tags(run).get("used_instance_type") == LARGE for run in found)
+    assert all(run.data.metrics["job_seconds"] > run.data.metrics["billable_seconds"] for run in found[:1])
+
+
+def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(simulate: Simulate) -> None:
+    run = simulate(3, simulation='{"failure_rate": 1}')
+
+    assert (run.info.status, tags(run)["state"]) == ("FAILED", "Failed")
+    assert tags(run)["failure_reason"] == "simulated, by failure_rate"
+    assert 0 < run.data.metrics["billable_seconds"] < 760
+    assert run.data.metrics["cost_usd"] > 0
+
+
+def test_a_job_at_its_maximum_runtime_is_stopped(simulate: Simulate) -> None:
+    run = simulate(3, max_runtime_minutes=5)
+
+    assert "MaxRuntimeExceeded" in tags(run)["failure_reason"]
+    assert run.data.metrics["billable_seconds"] == pytest.approx(305)
+
+
+def test_the_same_command_meets_the_same_trouble(simulate: Simulate) -> None:
+    trouble = '{"failure_rate": 0.3, "seconds_noise": 0.1, "f1_noise": 0.02, "startup_delay_seconds": 300}'
+    first, again = simulate(simulation=trouble, seed=5), simulate(simulation=trouble, seed=5)
+
+    names = ("f1", "billable_seconds", "job_seconds", "cost_usd")
+    assert [first.data.metrics[name] for name in names] == pytest.approx([again.data.metrics[name] for name in names])
+
+
+def test_a_probe_records_start_up_and_step_time_and_no_f1(simulate: Simulate) -> None:
+    run = simulate(per_device_train_batch_size=16, learning_rate=8e-5, probe_steps=96)
+    found = run.data.metrics
+
+    assert "f1" not in found
+    assert found["billable_seconds"] == pytest.approx(120 + 64)
+    assert found["billable_seconds"] - found["train_seconds"] == pytest.approx(120)
+    assert 16 / found["throughput_samples_per_second"] == pytest.approx(640 / 960)
+
+
+def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--launcher", "simulated", "--recorded_runs", "runs.csv", "--instance_type", SMALL]
+    assert main(["main", *words, "--num_train_epochs", "2", "--learning_rate", "8e-5", "--dry_run", "true"]) == 0
+
+    printed = capsys.readouterr().out
+    assert '"billable_seconds": 760.0' in printed
+    assert '"origin": "simulated"' in printed
+    assert store.search_runs(["0"]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"learning_rate": 1e-3}, "learning_rate must be within what recorded_runs runs.csv holds"),
+        ({"instance_type": "ml.g6.xlarge"}, "instance_type must be one that recorded_runs runs.csv holds"),
+        ({"num_train_epochs": 3}, "num_train_epochs on ml.g5.xlarge must be one that"),
+        ({"recorded_runs": "nowhere.csv"}, "nowhere.csv does not exist"),
+        ({"simulation": '{"failurerate": 1}'}, "did you mean failure_rate"),
+        ({"simulation": '{"failure_rate": 2}'}, "failure_rate must be at least 0 and at most 1"),
+        ({"launcher": "auto"}, "recorded_runs is for launcher=simulated"),
+        ({"recorded_runs": "negative.csv"}, "line 2: billable_seconds must be a number greater than 0, got '-900'"),
+        ({"recorded_runs": "missing.csv"}, "column f1 is missing"),
+    ],
+)
+def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
+    store: MlflowClient, capsys: pytest.CaptureFixture[str], changes: dict[str, object], part: str
+) -> None:
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds"
+    Path("negative.csv").write_text(f"{header},f1\n{SMALL},1,16,5e-5,-900,0.8\n")
+    Path("missing.csv").write_text(f"{header}\n{SMALL},1,16,5e-5,900\n")
+    words = {"launcher": "simulated", "recorded_runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
+    told = [part for name, value in (words | changes).items() for part in (f"--{name}", str(value))]
+
+    assert main(["main", *told]) == 2
+
+    printed = capsys.readouterr().err
+    assert part in printed
+    assert len(printed.splitlines()) == 1
+    assert store.search_runs(["0"]) == []
+
+
+def test_sync_finishes_a_simulated_job_whose_launcher_died(store: MlflowClient, workplace: Path) -> None:
+    begun = _begin(_spec())
+    begun.run.set_tags({"paretune.watched_by": "another machine"})
+
+    assert main(["sync"]) == 0
+
+    (run,) = store.search_runs(["0"])
+    assert (run.info.status, tags(run)["state"]) == ("FINISHED", "Completed")
+    assert run.data.metrics["billable_seconds"] == pytest.approx(760)
+
+
+def _spec(**changes: Any) -> JobSpec:
+    return JobSpec(
+        launcher="simulated",
+        recorded_runs="runs.csv",
+        **{"instance_type": SMALL, "num_train_epochs": 2.0, "learning_rate": 8e-5, **changes},
+    )
+
+
+def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> Recording:
+    """A driver that looks so many times at its job and is killed then; without a number, it goes on to the end."""
+    home = Path(os.environ["PARETUNE_HOME"])
+    clock = clock_for(spec, home)
+    launcher = launcher_for(spec, home, clock, {})
+    recording = Recording(spec, launcher, Tracking({}, clock), run_id=run_id)
+    recording.begin(JobInputs() if run_id is None else None)
+    attempts = Attempts(
+        spec, launcher=launcher, recording=recording, inputs=JobInputs, clock=clock, on_events=lambda events: None
+    )
+    attempts.begin()
+    for _ in range(looks):
+        if attempts.look():
+            break
+        clock.sleep(0.5)
+    return recording
+
+
+@pytest.mark.parametrize("looks", range(0, 12, 2))
+def test_a_driver_killed_anywhere_and_started_again_gets_the_same_outcome(store: MlflowClient, looks: int) -> None:
+    spec = _spec(
+        per_device_train_batch_size=64,
+        capacity_wait_minutes=600.0,
+        simulation={"capacity_error_rate": 0.6, "startup_delay_seconds": 200, "seed": 3},
+    )
+    outcomes = []
+    for killed_after in (1000, looks):
+        recording = _begin(spec, looks=killed_after)
+        if killed_after == looks:
+            recording = _begin(spec, recording.run.run_id, looks=1000)
+        outcomes.append(store.get_run(recording.run.run_id))
+    undisturbed, killed = outcomes
+
+    assert killed.info.status == undisturbed.info.status == "FINISHED"
+    names = ("f1", "billable_seconds", "cost_usd")
+    assert [killed.data.metrics[name] for name in names] == pytest.approx(
+        [undisturbed.data.metrics[name] for name in names]
+    )
+    assert store.get_metric_history(killed.info.run_id, "eval/f1")
+
+
+@pytest.mark.slow
+def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tiny_model: Path, tmp_path: Path) -> None:
+    """The local job is written into a table; replayed from it, it looks the same but for what nobody computed."""
+    data = write_csv(tmp_path / "reviews.csv", sentences(120))
+    words = {
+        "model": tiny_model,
+        "dataset": data,
+        "max_seq_length": 32,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-3,
+        "num_train_epochs": 2,
+        "precision": "fp32",
+    }
+    typed = [part for name, value in words.items() for part in (f"--{name}", str(value))]
+    assert main(["main", *typed]) == 0
+    store = MlflowClient()
+    (local,) = store.search_runs(["0"])
+    _write_table(local, Path("runs.csv"))
+    assert main(["main", *typed, "--launcher", "simulated", "--recorded_runs", "runs.csv"]) == 0
+    simulated = next(run for run in store.search_runs(["0"]) if run.info.run_id != local.info.run_id)
+
+    own = {"launcher", "recorded_runs", "simulation"}
+    assert set(simulated.data.params) == set(local.data.params)
+    assert {name for name, text in simulated.data.params.items() if text != local.data.params[name]} <= own
+    headlines = ("f1", "billable_seconds", "job_seconds", "cost_usd", "train_seconds", "throughput_samples_per_second")
+    assert {name: simulated.data.metrics[name] for name in headlines} == pytest.approx(
+        {name: local.data.metrics[name] for name in headlines}, rel=1e-6
+    )
+    computed = {"dataset_key", "used_device", "used_precision", "machine", "estimate_basis"}
+    assert set(tags(local)) - set(tags(simulated)) <= computed
+    assert set(tags(simulated)) - set(tags(local)) <= {"basis"}
+    differing = {name for name in set(tags(local)) & set(tags(simulated)) if tags(local)[name] != tags(simulated)[name]}
+    assert differing <= {"origin", "launcher", "command", "job_name", "estimate_basis"}
+    assert (simulated.info.status, tags(simulated)["state"]) == (local.info.status, tags(local)["state"])
+
+
+def _write_table(run: Run, path: Path) -> None:
+    row = {"instance_type": "local", "instance_count": 1}
+    row |= {
+        name: run.data.params[name] for name in ("per_device_train_batch_size", "learning_rate", "num_train_epochs")
+    }
+    row |= {
+        name: repr(run.data.metrics[name])
+        for name in ("billable_seconds", "f1", "train_seconds", "throughput_samples_per_second", "train_rows")
+    }
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(row))
+        writer.writeheader()
+        writer.writerow(row)
+
+
+def test_a_failed_job_raises_in_a_study_too(store: MlflowClient) -> None:
+    with pytest.raises(JobFailed, match="simulated, by failure_rate"):
+        _begin(_spec(simulation={"failure_rate": 1}), looks=1000)
