@@ -39,6 +39,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # checked above
             found = json.loads(answer.read(_LARGEST))
     except urllib.error.HTTPError as error:
+        error.close()
         why = {
             401: "is not there, or needs a token that may read it (HF_TOKEN)",  # the hub does not tell which
             403: "needs a token that may read it (HF_TOKEN)",
