@@ -72,8 +72,8 @@ class Rehearsal:
             return None
         f1 = sum(weight * statistics.fmean(points[point]) for point, weight in corners)
         runs = sum(len(points[point]) for point, _ in corners)
-        between = "" if len(corners) == 1 else "interpolated between "
-        return f1, f"{between}{runs} recorded run{'s' if runs > 1 else ''}"
+        around = "" if len(corners) == 1 else " around it"
+        return f1, f"{runs} recorded run{'s' if runs > 1 else ''}{around}"
 
     def _runs_like(self, spec: JobSpec) -> dict[Point, list[float]]:
         texts = spec.as_text()

@@ -46,7 +46,7 @@ def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: 
 
     found = newest(place).data
     assert found.metrics["billable_seconds"] == pytest.approx(420, rel=0.1)
-    assert "3 runs of this model on this cluster" in found.tags["paretune.basis"]
+    assert "3 published runs of this model on this cluster" in found.tags["paretune.basis"]
 
 
 @pytest.mark.parametrize("changes", [("--learning_rate", "1e-2"), ("--num_train_epochs", "2")])
@@ -63,4 +63,4 @@ def test_a_simulated_run_teaches_no_other_one_its_f1(place: Path) -> None:
     assert simulate("--learning_rate", "1e-4", "--seed", "7") == 0
 
     assert "2 recorded runs" not in newest(place).data.tags["paretune.basis"]
-    assert "interpolated between 3 recorded runs" in newest(place).data.tags["paretune.basis"]
+    assert "3 recorded runs around it" in newest(place).data.tags["paretune.basis"]
