@@ -28,6 +28,7 @@ from paretune.virtual_clock import VirtualClock
 
 STOP_SECONDS = 5.0
 """Virtual seconds a job takes to write its checkpoint and end, after it was asked to stop."""
+_ROUNDING_S = 1e-6  # a time stamp of today is exact to a quarter of that
 DEFAULT_REGION = "us-east-1"
 """Whose prices count when neither the job nor the environment names a region."""
 
@@ -60,28 +61,26 @@ class SimulatedJob(Job):
     def state(self) -> JobState:
         """The state at this virtual moment."""
         stop, end, _ = self._course()
-        now = self._clock.now()
-        if now < end:
-            return JobState.STOPPING if now >= stop else JobState.RUNNING
-        if end < self._natural_end:
+        if self._elapsed < end:
+            return JobState.STOPPING if self._elapsed >= stop else JobState.RUNNING
+        if end < self._timeline.seconds:
             return JobState.STOPPED
         return JobState.COMPLETED if self._timeline.failure is None else JobState.FAILED
 
     def events(self) -> list[Event]:
         """What has been told since the last time; its last words too, once it has been stopped."""
         stop, end, _ = self._course()
-        until = min(self._clock.now(), stop if end < self._natural_end else end)
+        until = min(self._elapsed, stop if end < self._timeline.seconds else end)
         told = []
         while self._read < len(self._timeline.told):
             moment, event = self._timeline.told[self._read]
-            if self._created + moment > until:
+            if moment > until:
                 break
             told.append(replace(event, time=self._created + moment))
             self._read += 1
         if self._read <= len(self._timeline.told) and self.state() is JobState.STOPPED:
-            told_before = [event.step for moment, event in self._timeline.told if self._created + moment <= stop]
-            step = max(told_before, default=0)
-            told.append(Event(time=end, step=step, message=self._timeline.last_words))
+            step = max((event.step for moment, event in self._timeline.told if moment <= stop), default=0)
+            told.append(Event(time=self._created + end, step=step, message=self._timeline.last_words))
             self._read = len(self._timeline.told) + 1
         return told
 
@@ -104,7 +103,7 @@ class SimulatedJob(Job):
 
     def seconds(self) -> float:
         """Virtual seconds from its creation to its end, or to now; waiting for instances included."""
-        return min(self._clock.now(), self._course()[1]) - self._created
+        return min(max(self._clock.now() - self._created, 0.0), self._course()[1])
 
     def billable_seconds(self) -> float:
         """Virtual seconds in which instances were there, as they are billed."""
@@ -135,7 +134,7 @@ class SimulatedJob(Job):
 
     def next_change(self, after: float) -> float | None:
         """When something about it can next be seen, in virtual seconds since the epoch; None once it has ended."""
-        stop, end, _ = self._course()
+        stop, end = (self._created + moment for moment in self._course()[:2])
         if end <= after:
             return None
         place = bisect.bisect_right(self._changes, after)
@@ -143,33 +142,34 @@ class SimulatedJob(Job):
         found = min(moment for moment in (own, stop, end) if moment > after)
         return found if math.isfinite(found) else None
 
+    @property
+    def _elapsed(self) -> float:
+        """Virtual seconds since its creation; what differs by the rounding of a time stamp counts as reached."""
+        return self._clock.now() - self._created + _ROUNDING_S
+
     def _course(self) -> tuple[float, float, str]:
         """When it is asked to stop (infinite: never), when it ends, and which limit stopped it.
 
-        Virtual seconds since the epoch. A stop that comes too late changes nothing.
+        Virtual seconds since its creation. A stop that comes too late changes nothing.
         """
         stop, reason = self._limit
         if self._asked is None and self._stop_mark.exists():
-            self._asked = float(json.loads(self._stop_mark.read_text())["time"])
+            self._asked = float(json.loads(self._stop_mark.read_text())["time"]) - self._created
         if self._asked is not None and self._asked < stop:
             stop, reason = self._asked, ""
-        runs = math.isfinite(stop) and self._timeline.phase_at(stop - self._created).runs
-        ended = stop + (STOP_SECONDS if runs else 0.0)
-        return (stop, ended, reason) if ended < self._natural_end else (stop, self._natural_end, "")
-
-    @cached_property
-    def _natural_end(self) -> float:
-        return self._created + self._timeline.seconds
+        runs = math.isfinite(stop) and self._timeline.phase_at(stop).runs
+        end = stop + (STOP_SECONDS if runs else 0.0)
+        return (stop, end, reason) if end < self._timeline.seconds else (stop, self._timeline.seconds, "")
 
     @cached_property
     def _limit(self) -> tuple[float, str]:
-        """When its maximum runtime, or its maximum wait, is over."""
-        spec, ran_out = self._document.spec, self._created + self._timeline.reaches(self._document.max_seconds)
-        limits = [(ran_out, f"MaxRuntimeExceeded: it ran longer than {self._document.max_seconds / 60:g} minutes")]
+        """When its maximum runtime, or its maximum wait, is over: virtual seconds since its creation."""
+        spec, longest = self._document.spec, self._document.max_seconds
+        sentence = f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes"
+        limits = [(self._timeline.reaches(longest), sentence)]
         if spec.spot:
             minutes = spec.max_wait_minutes or spec.max_runtime_minutes + 60
-            sentence = "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes"
-            limits.append((self._created + minutes * 60, sentence))
+            limits.append((minutes * 60, "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes"))
         return min(limits)
 
 
