@@ -122,6 +122,14 @@ def test_max_steps_that_are_off_leave_everything_as_it_is(folder: JobFolder) -> 
     assert (made.eval_steps, made.logging_steps) == (standard.eval_steps, standard.logging_steps)
 
 
+def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: JobFolder) -> None:
+    own = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+    made = arguments_of(replace(BASE, probe_steps=40, num_train_epochs=50.0, training_arguments=own), folder)
+
+    assert (made.max_steps, made.eval_strategy, made.save_strategy) == (40, "no", "no")
+    assert made.logging_steps == 1
+
+
 def test_a_language_model_is_judged_by_its_loss_alone(folder: JobFolder) -> None:
     assert arguments_of(replace(BASE, task="causal-lm"), folder).prediction_loss_only
     assert not arguments_of(BASE, folder).prediction_loss_only

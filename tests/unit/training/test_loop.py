@@ -1,0 +1,78 @@
+"""A training from its document to its report: what a probe leaves, and what an ordinary job does."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from paretune.container import JobDocument, JobFolder, JobReport
+from paretune.spec import JobSpec
+from paretune.training import data
+from paretune.training.data import Rows
+from paretune.training.lifeline import Lifeline
+from paretune.training.loop import train
+
+SPEC = JobSpec(
+    precision="fp32",
+    max_seq_length=16,
+    per_device_train_batch_size=4,
+    training_arguments={"warmup_steps": 2, "weight_decay": 0.01},
+)
+
+
+@pytest.fixture
+def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
+    """A job folder with a tiny model and 24 prepared rows: six steps an epoch."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    words = ["great", "warm", "dull", "cold", "the", "film"]
+    random = np.random.default_rng(0)
+
+    def rows(count: int) -> Rows:
+        return Rows(
+            texts=[" ".join(random.choice(words, size=8)) for _ in range(count)],
+            labels=np.arange(count) % 2,
+        )
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    splits = {"train": rows(24), "validation": rows(8)}
+    made = data.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared", lambda *_: {})
+    folder = JobFolder(tmp_path / "job")
+    folder.make()
+    for place, source in ((folder.dataset, made.folder), (folder.model_source, tiny_model)):
+        if place.is_dir():
+            place.rmdir()
+        place.symlink_to(source)
+    return folder
+
+
+def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
+    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, Lifeline())
+    found = JobReport.read(folder.report)
+    assert found is not None
+    return found
+
+
+def test_a_probe_makes_its_steps_although_the_rows_are_fewer_and_keeps_nothing(folder: JobFolder) -> None:
+    report = report_of(replace(SPEC, probe_steps=20), folder)
+
+    assert report.facts["steps"] == 20  # of six an epoch
+    assert {"throughput_samples_per_second", "peak_memory_gib", "train_seconds"} <= set(report.metrics)
+    assert not {"f1", "eval_loss", "accuracy"} & set(report.metrics)
+    assert report.labels == report.confusion_matrix == ()
+    assert not [path for path in folder.model.rglob("*") if path.is_file()]
+    assert not list(folder.checkpoints.glob("checkpoint-*"))
+
+
+def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: JobFolder) -> None:
+    report = report_of(SPEC, folder)
+
+    assert report.facts["steps"] == 6
+    assert 0 <= report.metrics["f1"] <= 1
+    assert (folder.model / "config.json").is_file()
+    assert (report.metrics["layers"], report.metrics["hidden_size"]) == (2, 32)
+    assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
+    assert report.metrics["vocabulary"] > 50
+    assert "resumed" not in report.metrics
