@@ -5,7 +5,8 @@ The time model starts from these and learns from measurements what share of them
 
 import os
 import platform
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paretune.catalog import Instance
@@ -122,8 +123,31 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     found = _ACCELERATORS.get(instance.accelerator)
     if found is None or found.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return found
-    sizes = {name: getattr(found, name) for name in found.__dataclass_fields__}  # the same chip with more memory
-    return Accelerator(**{**sizes, "usable_gib": instance.accelerator_memory_gib})
+    return replace(found, usable_gib=instance.accelerator_memory_gib)  # the same chip with more memory
+
+
+def local_gpu(folder: Path = Path("/proc/driver/nvidia/gpus"), hidden: str | None = None) -> Accelerator | None:
+    """The first GPU of this machine; None where there is none, it is hidden, or it is not listed here.
+
+    Args:
+        folder: where NVIDIA's driver describes its GPUs, one folder each.
+        hidden: CUDA_VISIBLE_DEVICES, when it is set; empty or negative hides all.
+    """
+    if hidden is not None and (not hidden.strip() or hidden.strip().startswith("-")):
+        return None
+    first = min(folder.glob("*/information"), default=None)
+    lines = first.read_text().splitlines() if first is not None else []
+    return next((_named(line.partition(":")[2]) for line in lines if line.startswith("Model:")), None)
+
+
+def _named(model: str) -> Accelerator | None:
+    """The accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"."""
+    words = model.replace("-", " ").split()
+    for name, found in _ACCELERATORS.items():
+        if set(name.removeprefix("NVIDIA ").split()) <= set(words):
+            sizes = [int(word.removesuffix("GB")) for word in words if re.fullmatch(r"\d+GB", word)]
+            return replace(found, usable_gib=float(max(sizes))) if sizes else found
+    return None
 
 
 def processor(cores: int, memory_gib: float) -> Accelerator:

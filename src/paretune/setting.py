@@ -1,5 +1,6 @@
 """A job, its cluster and its data in the numbers that the time model and the memory model need."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -114,12 +115,20 @@ def _model(spec: JobSpec) -> str:
 def _device(spec: JobSpec) -> tuple[Accelerator, str, bool]:
     """One device of the cluster, its number format, and whether it is a whole machine's processors."""
     if not spec.has_instances:
+        gpu = _this_gpu()
+        if gpu is not None:
+            return gpu, hardware.resolved_precision(spec.precision, gpu), False
         return _this_machine(), spec.precision, True
     instance = catalog.instance(spec.instance_type)
     found = hardware.accelerator_of(instance)
     if found is not None:
         return found, hardware.resolved_precision(spec.precision, found), False
     return hardware.processor(instance.vcpus, instance.memory_gib), spec.precision, True
+
+
+@cache
+def _this_gpu() -> Accelerator | None:
+    return hardware.local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 @cache

@@ -1,9 +1,12 @@
 """What devices can do at best."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from paretune import catalog, hardware
-from paretune.hardware import multiplies_bf16, processor, processor_flags, resolved_precision, this_processor
+from paretune.hardware import local_gpu, multiplies_bf16, processor, processor_flags, resolved_precision, this_processor
 
 
 @pytest.mark.parametrize("name", sorted(name for name, known in catalog.instances().items() if known.has_gpu))
@@ -46,6 +49,52 @@ def test_this_machine_has_a_processor_and_memory() -> None:
 
     assert found.fp32_flops >= 96e9
     assert 0.1 < found.usable_gib < 100_000
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Callable[..., Path]:
+    """Makes the folder in which NVIDIA's driver describes GPUs."""
+
+    def make(*models: str) -> Path:
+        for place, model in enumerate(models):
+            (tmp_path / f"0000:0{place}:00.0").mkdir()
+            (tmp_path / f"0000:0{place}:00.0" / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 0\n")
+        return tmp_path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("model", "half_flops", "usable_gib"),
+    [
+        ("Tesla T4", 65e12, 16),
+        ("Tesla V100-SXM2-32GB", 125e12, 32),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 80),
+        ("NVIDIA A10G", 70e12, 22888 / 1024),
+        ("NVIDIA L4", 121e12, 22888 / 1024),
+        ("NVIDIA L40S", 362e12, 45776 / 1024),
+        ("NVIDIA H100 80GB HBM3", 989e12, 80),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 500e12, 96),
+    ],
+)
+def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
+    driver: Callable[..., Path], model: str, half_flops: float, usable_gib: float
+) -> None:
+    found = local_gpu(driver(model, "Tesla K80"))
+
+    assert found is not None
+    assert (found.half_flops, found.usable_gib) == (half_flops, usable_gib)
+
+
+def test_a_gpu_that_is_hidden_unlisted_or_absent_is_none(driver: Callable[..., Path], tmp_path: Path) -> None:
+    assert local_gpu(tmp_path / "nowhere") is None
+    folder = driver("Tesla T4")
+    assert local_gpu(folder, "") is local_gpu(folder, "-1") is None
+    assert local_gpu(folder, "0") is not None
+    (folder / "0000:00:00.0" / "information").write_text("Model: GeForce GTX 1080\n")
+    assert local_gpu(folder) is None
+    (folder / "0000:00:00.0" / "information").write_text("")
+    assert local_gpu(folder) is None
 
 
 @pytest.mark.parametrize(

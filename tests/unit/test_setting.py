@@ -6,7 +6,8 @@ import pytest
 
 from paretune import setting as room
 from paretune.architecture import Architecture
-from paretune.hardware import processor
+from paretune.catalog import instance
+from paretune.hardware import accelerator_of, processor
 from paretune.setting import Described, describe
 from paretune.spec import JobSpec
 
@@ -16,6 +17,7 @@ BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, v
 @pytest.fixture(autouse=True)
 def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 8 processors and 16 GiB that multiplies no bf16."""
+    monkeypatch.setattr(room, "_this_gpu", lambda: None)
     monkeypatch.setattr(room, "_this_machine", lambda: processor(8, 16.0))
     monkeypatch.setattr(room, "_this_machine_has_bf16", lambda: False)
 
@@ -66,6 +68,16 @@ def test_local_processes_share_the_machine() -> None:
     assert (four.time.instances, four.time.devices, four.time.is_local) == (1, 4, True)
     assert four.time.peak_flops == one.time.peak_flops / 4 == 8 * 96e9 / 4
     assert four.usable_gib == one.usable_gib / 4 == 16 * 0.85 / 4
+
+
+def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_this_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
+    found = described(instance_count=2)
+
+    assert (found.time.chip, found.time.devices, found.time.is_local) == ("local bf16", 2, True)
+    assert found.time.peak_flops == 70e12
+    assert found.usable_gib == pytest.approx(22888 / 1024 - 0.9)
+    assert not found.memory.on_processor
 
 
 def test_a_simulated_cluster_is_described_like_a_real_one() -> None:
