@@ -162,6 +162,11 @@ def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str
     assert {(timeline.seconds, billed(timeline)) for timeline in without} == {(CAPACITY_SECONDS, 0)}
 
 
+def test_a_job_outside_the_table_is_refused_even_where_there_would_be_no_capacity(table: str) -> None:
+    with pytest.raises(BadInput, match="learning_rate must be within"):
+        play(table, {"capacity_error_rate": 1}, learning_rate=1e-3)
+
+
 def test_a_delay_is_waited_for_and_not_billed(table: str) -> None:
     timelines = [play(table, {"startup_delay_seconds": 300}, seed=seed) for seed in range(200)]
 

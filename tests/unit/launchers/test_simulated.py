@@ -1,6 +1,7 @@
 """The simulated launcher: the contract, and what only jobs on a virtual clock can do."""
 
 import itertools
+import json
 import math
 import os
 from collections.abc import Callable
@@ -237,6 +238,28 @@ def test_a_fallback_type_that_cannot_be_answered_is_said_before_anything_starts(
 
     with pytest.raises(BadInput, match=r"no ml\.g5\.2xlarge"):
         launcher.check(spec)
+
+
+def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home: Path, order: Order) -> None:
+    document, inputs = order("waiting")
+    place.launcher.submit(document, inputs)
+
+    def not_asked(_: JobDocument) -> Timeline:
+        raise AssertionError("the table may have gone by now")
+
+    later = SimulatedLauncher(home, VirtualClock(clock_path(home)), {}, not_asked)
+    adopted = later.submit(document, inputs)
+    at_its_end(adopted, later._clock)
+
+    assert adopted.state() is JobState.COMPLETED
+    assert adopted.billable_seconds() == 100
+
+
+@pytest.mark.parametrize("kind", ["quick", "failing", "waiting", "long"])
+def test_a_timeline_that_is_written_down_is_the_same_when_read(order: Order, kind: str) -> None:
+    made = timeline_of(order(kind)[0])
+
+    assert Timeline.from_json(json.loads(json.dumps(made.as_json()))) == made
 
 
 Prices = Callable[..., float | None]

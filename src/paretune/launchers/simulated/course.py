@@ -78,18 +78,20 @@ class Course:
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
         wait = Phase(seconds=draws.delay(), detail="Starting", runs=False)
-        if draws.happens(settings.capacity_error_rate, "capacity"):
-            sentence = f"no capacity for {document.spec.instance_type} (simulated)"
-            waiting = replace(wait, seconds=wait.seconds + CAPACITY_SECONDS)
-            return Timeline(phases=(waiting,), failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
+        unknown = ""
         try:
             answer = draws.noise(self._answer(document, settings))
         except BadInput as error:
             if document.plan == document.spec.plan():
                 raise
             # A smaller batch after one that was too large, and the table does not hold it: nothing is known of it.
-            sentence = f"with less memory nothing is known of it: {error.faults[0]}"
-            return Timeline(phases=(wait,), failure=(FailureKind.ERROR, sentence))
+            unknown = f"with less memory nothing is known of it: {error.faults[0]}"
+        if draws.happens(settings.capacity_error_rate, "capacity"):
+            sentence = f"no capacity for {document.spec.instance_type} (simulated)"
+            waiting = replace(wait, seconds=wait.seconds + CAPACITY_SECONDS)
+            return Timeline(phases=(waiting,), failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
+        if unknown:
+            return Timeline(phases=(wait,), failure=(FailureKind.ERROR, unknown), log=(unknown,))
         return _timeline(document, answer, wait, draws)
 
     def _answer(self, document: JobDocument, settings: Simulation) -> Answer:

@@ -1,11 +1,11 @@
 """The simulated launcher: a job is what was ordered, when, and when it was asked to stop; all else follows.
 
     HOME/simulated/clock                the virtual time (virtual_clock)
-    HOME/simulated/jobs/NAME.json       the job document and the time of its creation; written once
+    HOME/simulated/jobs/NAME.json       the job document, the time of its creation and its timeline; written once
     HOME/simulated/jobs/NAME.stop.json  when somebody first asked it to stop; written once
 
 So a process that dies loses nothing, and the next one sees the same job: what happens to it is a pure function of
-these files, of the table it is replayed from and of its simulation's settings.
+these files and the time, whatever became of the table it is replayed from, or is known by now of runs like it.
 """
 
 import bisect
@@ -180,7 +180,7 @@ class SimulatedLauncher(Launcher):
         home: folder for the jobs' files.
         clock: the virtual clock of `home`; see `clock_path`.
         environment: PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from it.
-        timeline_of: what happens to a job; the same answer whenever it is asked. Raises BadInput where it cannot say.
+        timeline_of: what happens to a job that is about to be created; raises BadInput where it cannot say.
     """
 
     name = "simulated"
@@ -201,21 +201,19 @@ class SimulatedLauncher(Launcher):
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
         """Create the job at this virtual moment, or adopt the one that has this name."""
+        known = self.attach(document.job_name)
+        if known is not None:
+            return known
         timeline = self._timeline_of(document)  # may raise: then nothing was created
         created = self._clock.now()
-        if not _write_once(self._path(document.job_name), {"created": created, **document.as_json()}):
-            known = self.attach(document.job_name)
-            if known is not None:
-                return known
+        raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
+        if not _write_once(self._path(document.job_name), raw):
+            return self._read(document.job_name)  # another process was faster
         return self._job(document, created, timeline)
 
     def attach(self, job_name: str) -> SimulatedJob | None:
         """The job of that name, running or ended."""
-        path = self._path(job_name)
-        if not path.exists():
-            return None
-        document = JobDocument.read(path)
-        return self._job(document, float(json.loads(path.read_text())["created"]), self._timeline_of(document))
+        return self._read(job_name) if self._path(job_name).exists() else None
 
     def price(self, spec: JobSpec) -> Price | None:
         """What the instance would cost on SageMaker; the notional price of a local one."""
@@ -250,6 +248,11 @@ class SimulatedLauncher(Launcher):
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
+
+    def _read(self, job_name: str) -> SimulatedJob:
+        path = self._path(job_name)
+        raw = json.loads(path.read_text())
+        return self._job(JobDocument.read(path), float(raw["created"]), Timeline.from_json(raw["timeline"]))
 
     def _path(self, job_name: str) -> Path:
         return self._jobs / f"{job_name}.json"

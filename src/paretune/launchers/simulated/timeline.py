@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from paretune.container import Event, FailureKind, JobReport
 
@@ -78,6 +79,34 @@ class Timeline:
             if moment < begin:
                 return phase
         return self.phases[-1]
+
+    def as_json(self) -> dict[str, Any]:
+        """The timeline as JSON values."""
+        return {
+            "phases": [{"seconds": one.seconds, "detail": one.detail, "runs": one.runs} for one in self.phases],
+            "told": [[moment, event.line()] for moment, event in self.told],
+            "failure": None if self.failure is None else [self.failure[0].value, self.failure[1]],
+            "report": None if self.report is None else self.report.to_json(),
+            "last_words": self.last_words,
+            "log": self.log,
+            "facts": dict(self.facts),
+            "billable_share": self.billable_share,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> "Timeline":
+        """The timeline that `as_json` made."""
+        failure, report = raw["failure"], raw["report"]
+        return cls(
+            phases=tuple(Phase(**phase) for phase in raw["phases"]),
+            told=tuple((moment, Event.from_line(line)) for moment, line in raw["told"]),
+            failure=None if failure is None else (FailureKind(failure[0]), failure[1]),
+            report=None if report is None else JobReport.from_json(report),
+            last_words=raw["last_words"],
+            log=tuple(raw["log"]),
+            facts=raw["facts"],
+            billable_share=raw["billable_share"],
+        )
 
     def changes(self) -> list[float]:
         """All moments at which something can be seen, in seconds since the creation."""
