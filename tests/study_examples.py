@@ -1,0 +1,65 @@
+"""Trials of studies that never were, for tests of what is said about them."""
+
+import math
+import random
+from typing import Any
+
+from paretune.trials import Trial, TrialStatus
+
+COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
+
+
+def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
+    """A completed trial that cost so much and reached that F1."""
+    point = fields.pop("point", {"learning_rate": 1e-5 * (number + 1), "instance_type": "ml.g5.xlarge"})
+    standard = {
+        "run_id": f"run{number}",
+        "point": point,
+        "parameters": {name: str(value) for name, value in point.items()},
+        "status": TrialStatus.COMPLETED,
+        "values": {"cost_usd": cost, "f1": f1, **fields.pop("more", {})},
+        "cost_usd": cost,
+        "spent_usd": 10.0 * (number + 1),
+    }
+    return Trial(number=number, **{**standard, **fields})
+
+
+def failed(number: int, status: TrialStatus, reason: str, cost: float = 0.1) -> Trial:
+    """A trial without a result."""
+    return trial_of(number, cost, 0.0, values={}, cost_usd=cost, status=status, reason=reason)
+
+
+def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Trial]:
+    """Trials over four parameters whose F1, seconds and dollars pull against each other."""
+    source = random.Random(seed)
+    trials, spent = [], 0.0
+    for number in range(count):
+        kind, speed, price = source.choice([("ml.g4dn.xlarge", 0.5, 0.74), ("ml.g5.xlarge", 1.0, 1.41)])
+        instances, batch = source.choice([1, 2, 4]), source.choice([8, 16, 32])
+        rate = 10 ** source.uniform(-5, -3.5)
+        seconds = 6000 / (speed * instances**0.8) * source.gauss(1, 0.01)
+        f1 = 0.93 - 0.02 * abs(math.log10(rate) + 4.5) - 0.002 * instances + source.gauss(0, 0.002)
+        cost = seconds * instances * price / 3600
+        spent += cost
+        point: dict[str, str | int | float] = {
+            "instance_type": kind,
+            "instance_count": instances,
+            "per_device_train_batch_size": batch,
+            "learning_rate": rate,
+        }
+        lost = source.random() < 0.15
+        trials.append(
+            Trial(
+                number=number,
+                run_id=f"{source.getrandbits(128):032x}",
+                point=point,
+                parameters={name: str(value) for name, value in point.items()},
+                status=TrialStatus.OUT_OF_MEMORY if lost else TrialStatus.COMPLETED,
+                values={} if lost else {"cost_usd": cost, "f1": f1, "train_seconds": seconds},
+                cost_usd=cost,
+                spent_usd=spent,
+                origin=origin,
+                reason="batch does not fit 16 GiB" if lost else "",
+            )
+        )
+    return trials
