@@ -142,17 +142,18 @@ class Estimator:
 
     def _basis(self, described: Described) -> str:
         here, of_model, of_chip = self.evidence.runs_like(described)
+        device = "machine" if described.time.is_local else "accelerator"
         if here:
             return f"{_count(here)} of this model on this cluster"
         if of_model and of_chip:
             return (
-                f"{_count(of_model)} of this model on other clusters, {len(of_chip)} on this accelerator: not measured "
-                "here"
+                f"{_count(of_model)} of this model on other clusters, {len(of_chip)} on this {device}: not "
+                "measured here"
             )
         if of_model:
-            return f"{_count(of_model)} of this model on other accelerators; this one by its data sheet"
+            return f"{_count(of_model)} of this model on other accelerators; this {device} by its data sheet"
         if of_chip:
-            return f"{_count(of_chip)} of other models on this accelerator"
+            return f"{_count(of_chip)} of other models on this {device}"
         others = f" and {_count(self.evidence.times)} of other kinds" if self.evidence.times else ""
         return f"data sheets{others}: nothing like it was measured"
 

@@ -85,7 +85,7 @@ def test_a_run_records_its_estimate_with_the_interval() -> None:
         ),
         (
             evidence_of({"instance_type": "ml.p4d.24xlarge"}),
-            "1 run of this model on other accelerators; this one by its data sheet",
+            "1 run of this model on other accelerators; this accelerator by its data sheet",
         ),
         (evidence_of({"model": "distilbert-base-uncased"}), "1 run of other models on this accelerator"),
         (
@@ -96,6 +96,14 @@ def test_a_run_records_its_estimate_with_the_interval() -> None:
 )
 def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis: str) -> None:
     assert estimate(evidence).basis == basis
+
+
+def test_a_machine_of_one_s_own_is_called_a_machine() -> None:
+    local = {"instance_type": "local", "max_train_samples": 500}
+
+    assert (
+        estimate(evidence_of(local | {"max_seq_length": 64}), **local).basis == "1 run of other models on this machine"
+    )
 
 
 def test_published_runs_among_measured_ones_are_counted_apart() -> None:
