@@ -180,7 +180,7 @@ def _knee(front: StudyFront) -> Pick | None:
         return None  # the front bends the other way: no point gives much for little
     why = (
         f"On the front of {label(pair[0])} and {label(pair[1])} it lies farthest from the line between both ends: "
-        "beyond it more of one costs most of the other."
+        "past it a little more of one costs much of the other."
     )
     knee = best[depths.index(deepest)]
     leader = next((group.recommended for group in front.groups if knee in group.others), knee)
