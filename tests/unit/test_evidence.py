@@ -243,12 +243,19 @@ def test_local_runs_of_another_machine_are_left_out_and_instances_are_everybody_
     assert len(collected().times) == 4
 
 
-def test_the_newest_runs_are_read_and_no_more(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "NEWEST", 2)
+def test_the_newest_runs_are_read_and_those_that_ran_out_of_memory_are_never_forgotten(
+    put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "NEWEST", dict.fromkeys(evidence.NEWEST, 2))
+    put(run_of(OOM, {}, per_device_train_batch_size=64))
+    put(run_of(COMPLETED | {"paretune.out_of_memory_retries": "1"}, {}))
     for seconds in (1.0, 2.0, 3.0):
         put(run_of(metrics={"billable_seconds": seconds}))
+        put(run_of(metrics={"billable_seconds": seconds}, instance_type="local"))
 
-    assert len(collected().times) == 2
+    found = collected()
+    assert len(found.times) == 4  # two local ones, two of instances
+    assert [item.batch for item in found.did_not_fit] == [64]
 
 
 def test_nothing_recorded_is_no_evidence(put: Put) -> None:
