@@ -34,6 +34,7 @@ class Attempts:
         clock: for pauses.
         on_events: told what the job tells, as it comes.
         plan: the batch of the first attempt, where it is not the one that was asked for.
+        halves: whether a job that ran out of memory is tried again with a smaller batch.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Attempts:
         clock: Clock,
         on_events: Callable[[list[Event]], None],
         plan: BatchPlan | None = None,
+        halves: bool = True,
     ) -> None:
         self.job: Job | None = None
         self._spec = spec
@@ -54,6 +56,7 @@ class Attempts:
         self._inputs = inputs
         self._clock = clock
         self._on_events = on_events
+        self._halves = halves
         self._document = JobDocument(job_name=job_name(recording.run.run_id, 1), spec=spec, plan=plan or spec.plan())
         self._types = spec.instance_types()
         self._without_capacity = 0
@@ -139,7 +142,7 @@ class Attempts:
         if failure is None:
             return None
         if failure[0] is FailureKind.OUT_OF_MEMORY:
-            return self._with_less_memory()
+            return self._with_less_memory() if self._halves else None
         if failure[0] is FailureKind.CAPACITY:
             return self._with_another_type(job)
         return None

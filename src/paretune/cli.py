@@ -16,6 +16,7 @@ from paretune.estimate_request import PROBE_HELP
 from paretune.import_request import import_help
 from paretune.parameters import help_lines
 from paretune.spec import parameter_help
+from paretune.study_file import study_help
 
 
 def run() -> None:
@@ -117,6 +118,12 @@ _COMMANDS = {
     ),
     "import": _Command(
         "bring a table of recorded runs into MLflow, marked published", "imports", asked.imported, import_help
+    ),
+    "study": _Command(
+        "find the front of the objectives for the fewest dollars, within a budget",
+        "study",
+        asked.study,
+        lambda: {"study": "the study's file, such as studies/smoke.yaml", **study_help(), **parameter_help()},
     ),
     "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", asked.nothing, dict),
 }

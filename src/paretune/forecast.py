@@ -39,6 +39,10 @@ class Forecast:
         except TrackingUnavailable:  # the job's own record will say so
             return Estimator(Evidence())
 
+    def renew(self) -> None:
+        """Take the runs into account that have come since."""
+        self.__dict__.pop("_estimator", None)
+
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
         """The estimate of a job with this batch; None where its model or its rows are not known."""
         built = _built(spec, inputs)

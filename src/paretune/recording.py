@@ -1,7 +1,5 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
-import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from paretune.errors import Interrupted, JobFailed, OutOfMemory
 from paretune.estimates import Estimate
 from paretune.figures import classification_report, confusion_figure
 from paretune.launchers.base import Job, JobState, Launcher
-from paretune.launchers.processes import Process
+from paretune.launchers.processes import this_process
 from paretune.prices import Price
 from paretune.spec import JobSpec
 from paretune.tracking import RunStatus, Tracking
@@ -87,7 +85,7 @@ class Recording:
                 {
                     "paretune.origin": self._launcher.origin,
                     "paretune.launcher": self._launcher.name,
-                    "paretune.watched_by": _this_process(),
+                    "paretune.watched_by": this_process(),
                     "paretune.spec_hash": spec.spec_hash(),
                     "paretune.command": spec.command(),
                     **{f"paretune.{name}": text for name, text in self._launcher.place().items()},
@@ -108,6 +106,11 @@ class Recording:
                 self.run.set_tags({"paretune.dataset_key": inputs.dataset.key})
                 self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
                 self.run.log_metrics(self._facts)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars of all attempts that have ended; None where a price is unknown."""
+        return self._cost_usd
 
     def begin_attempt(self, document: JobDocument) -> None:
         """Name the job before it is created, so that whoever comes later can find it."""
@@ -289,16 +292,3 @@ def run_name(spec: JobSpec) -> str:
     plan = spec.plan()
     simulated = " (simulated)" if spec.is_simulated else ""
     return f"b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}{simulated}"
-
-
-def _this_process() -> str:
-    return f"{socket.gethostname()} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
-
-
-def is_watched(watched_by: str) -> bool:
-    """Whether the process of a tag `paretune.watched_by` is at work on this machine; unknown on another one."""
-    host, _, numbers = watched_by.partition(" ")
-    pid, _, created = numbers.partition(" ")
-    if host != socket.gethostname() or not pid.isdigit() or int(pid) == os.getpid():
-        return False
-    return Process(int(pid), float(created)).is_living()

@@ -13,7 +13,8 @@ from paretune.errors import BadInput, JobFailed, LaunchRefused, LostSight
 from paretune.interruption import Interruption
 from paretune.launch import WATCH_INTERVAL_S, inputs_of
 from paretune.launchers.base import Launcher
-from paretune.recording import Outcome, Recording, first_plan, is_watched, job_name
+from paretune.launchers.processes import is_watched
+from paretune.recording import Outcome, Recording, first_plan, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 

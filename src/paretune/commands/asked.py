@@ -15,6 +15,7 @@ from paretune.parameters import read
 from paretune.preparation import missing_files
 from paretune.profile import read_profile
 from paretune.spec import JobSpec
+from paretune.study_file import StudyFile
 
 _Asked = TypeVar("_Asked")
 
@@ -34,6 +35,15 @@ def estimate(texts: Mapping[str, str], faults: list[str]) -> EstimateRequest:
 def imported(texts: Mapping[str, str], faults: list[str]) -> ImportRequest:
     """A table of recorded runs, and what was typed of all of them."""
     return all_or_faults(lambda: ImportRequest.from_text(texts), faults)
+
+
+def study(texts: Mapping[str, str], faults: list[str]) -> StudyFile:
+    """The study of a file, and what was typed over it."""
+    path = texts.get("study", "").strip()
+    if not path:
+        raise BadInput([*faults, "study must name a study file, such as studies/smoke.yaml"])
+    overrides = {name: text for name, text in texts.items() if name != "study"}
+    return all_or_faults(lambda: StudyFile.read(path, overrides), faults)
 
 
 def nothing(texts: Mapping[str, str], faults: list[str]) -> None:

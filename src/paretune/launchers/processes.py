@@ -1,6 +1,7 @@
 """Processes of this machine: found again by another process, ended with all they started."""
 
 import os
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,3 +62,22 @@ def out_of_memory_kills() -> int | None:
         return None
     counters = dict(line.split() for line in path.read_text().splitlines())
     return int(counters["oom_kill"]) if "oom_kill" in counters else None
+
+
+def this_process() -> str:
+    """A name of this process by which others can tell whether it still lives: host, process id and start."""
+    return f"{socket.gethostname()} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
+
+
+def is_alive(name: str) -> bool | None:
+    """Whether the process that `this_process` has named lives; None for one of another machine."""
+    host, _, numbers = name.partition(" ")
+    pid, _, created = numbers.partition(" ")
+    if host != socket.gethostname() or not pid.isdigit():
+        return None
+    return Process(int(pid), float(created)).is_living()
+
+
+def is_watched(watched_by: str) -> bool:
+    """Whether another process of this machine is at work on what it has signed so; unknown on another machine."""
+    return watched_by != this_process() and bool(is_alive(watched_by))

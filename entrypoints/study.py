@@ -1,0 +1,8 @@
+"""Find the front for the fewest dollars. Called by MLproject; `paretune study` is the same."""
+
+import sys
+
+from paretune.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["study", *sys.argv[1:]]))

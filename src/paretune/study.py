@@ -1,0 +1,166 @@
+"""The only door to Optuna: a study's trials in its storage, asked for and told about.
+
+`optuna-dashboard` opens the same storage.
+"""
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, GPSampler, GridSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from paretune.errors import BadInput
+from paretune.study_file import StudyFile
+from paretune.study_space import Choices, Range, Value, kind_of
+
+_MEMORY = "memory"
+_POSSIBLE = "possible"
+_FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A point that Optuna has suggested, or that it was told to suggest."""
+
+    number: int
+    point: Mapping[str, Value]
+
+
+class Study:
+    """The trials of one study.
+
+    Args:
+        file: what is searched, and how.
+        storage: a SQLAlchemy address; studies of the same name in it are one.
+
+    Raises:
+        BadInput: the storage does not answer, or holds a study of this name with other objectives.
+    """
+
+    def __init__(self, file: StudyFile, storage: str) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        self._file = file
+        self._space = {name: _distribution(name, entry) for name, entry in file.search.items()}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._study = optuna.create_study(
+                    study_name=file.name,
+                    storage=storage,
+                    sampler=_sampler(file),
+                    directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
+                    load_if_exists=True,
+                )
+        except Exception as error:  # SQLAlchemy's and each driver's own
+            where = file.shown_storage or "the study's file"
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BadInput([f"storage {where} cannot be used ({reason}): check address, server and driver"]) from None
+        if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
+            raise BadInput([f"study {file.name} was begun with other objectives: give it another name"])
+
+    def ask(self) -> Asked:
+        """The next point."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial = self._study.ask(self._space)
+        return Asked(number=trial.number, point=dict(trial.params))
+
+    def ask_for(self, point: Mapping[str, Value]) -> Asked:
+        """A trial at this point, whatever the sampler thinks."""
+        self._study.enqueue_trial(dict(point))
+        asked = self.ask()
+        while asked.point != dict(point):  # another driver has taken ours
+            self.tell_failed(asked.number)
+            asked = self.ask()
+        return asked
+
+    def is_spent(self) -> bool:
+        """Whether a grid has no point left that was not suggested."""
+        size = self._file.size() if self._file.sampler == "grid" else None
+        return size is not None and len(self._study.get_trials(deepcopy=False)) >= size
+
+    def note(self, number: int, **attributes: Any) -> None:
+        """Attach what people look for in the dashboard, such as the run id."""
+        trial = self._trial(number)
+        for name, value in attributes.items():
+            self._study._storage.set_trial_user_attr(trial._trial_id, name, value)
+
+    def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
+        """What a trial has reached.
+
+        Args:
+            number: of the trial.
+            values: all objectives.
+            violations: by how much each of the study's constraints is missed; 0 or less is met.
+        """
+        self._finish(number, [values[name] for name in self._file.objectives], violations or {})
+
+    def tell_infeasible(self, number: int, *, out_of_memory: bool) -> None:
+        """That a point cannot be: told as a constraint, for a plain failure would be suggested again and again.
+
+        Its values are the worst that were seen, which no sampler looks at beyond the constraint.
+        """
+        seen = [trial.values for trial in self._told() if trial.values is not None]
+        signs = [1.0 if direction == "minimize" else -1.0 for direction in self._file.objectives.values()]
+        columns = list(zip(*seen, strict=True)) if seen else [(0.0,)] * len(signs)
+        worst = [sign * max(sign * value for value in column) for sign, column in zip(signs, columns, strict=True)]
+        self._finish(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
+
+    def tell_failed(self, number: int) -> None:
+        """That a trial has shown nothing: capacity, quota, a broken instance, a budget."""
+        self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def running(self) -> list[int]:
+        """Trials that were asked for and not told about, by any driver."""
+        found = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return [trial.number for trial in found]
+
+    def point_of(self, number: int) -> dict[str, Value]:
+        """The point of a trial."""
+        return dict(self._trial(number).params)
+
+    def _finish(self, number: int, values: Sequence[float], violations: Mapping[str, float]) -> None:
+        trial = self._trial(number)
+        if trial.state.is_finished():
+            return
+        live = optuna.trial.Trial(self._study, trial._trial_id)
+        for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **violations}.items():
+            if name not in trial.constraints:
+                live.set_constraint(name, amount)
+        self._study.tell(number, values=list(values), skip_if_finished=True)
+
+    def _trial(self, number: int) -> FrozenTrial:
+        identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+        return self._study._storage.get_trial(identity)
+
+    def _told(self) -> list[FrozenTrial]:
+        found = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [trial for trial in found if all(amount <= 0 for amount in trial.constraints.values())]
+
+
+def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:
+    if isinstance(entry, Choices):
+        return CategoricalDistribution(list(entry.values))
+    if kind_of(name) is int:
+        return IntDistribution(int(entry.low), int(entry.high), log=entry.log)
+    return FloatDistribution(entry.low, entry.high, log=entry.log)
+
+
+def _sampler(file: StudyFile) -> BaseSampler:
+    seed = file.seed
+    if file.sampler == "gp":
+        return GPSampler(seed=seed)
+    if file.sampler == "nsga2":
+        return NSGAIISampler(seed=seed)
+    if file.sampler == "random":
+        return RandomSampler(seed=seed)
+    if file.sampler == "grid":
+        return GridSampler({name: list(entry.corners) for name, entry in file.search.items()}, seed=seed)
+    return TPESampler(seed=seed, n_startup_trials=10)
