@@ -38,6 +38,7 @@ def predicted(setting: MemorySetting, model: MemoryModel | None = None) -> Memor
         (FP32, 4 + 12 + 2 * 4.5),  # weights, gradients and moments, 2 x 45 bytes a unit in fp32
         (replace(FP32, half=True), 6 + 12 + 4.5),  # weights in both formats, activations in one half
         (replace(FP32, trained_parameters=1e7), 4 + 0.12 + 9),  # adapters
+        (replace(FP32, half=True, trained_parameters=1e7), 4 + 0.02 + 0.12 + 4.5),  # frozen weights are not kept twice
         (replace(FP32, weight_sharers=8, state_sharers=8), 0.5 + 1.5 + 9),  # fsdp
         (replace(FP32, state_sharers=8), 4 + 1.5 + 9),  # deepspeed, ZeRO 2
         (replace(FP32, logits=1e9), 4 + 12 + 9 + 12),  # a language model's
