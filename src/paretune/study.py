@@ -54,7 +54,7 @@ class Study:
                 self._study = optuna.create_study(
                     study_name=file.name,
                     storage=storage,
-                    sampler=_sampler(file),
+                    sampler=_sampler(file, file.seed),
                     directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
                     load_if_exists=True,
                 )
@@ -62,6 +62,9 @@ class Study:
             where = file.shown_storage or "the study's file"
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise BadInput([f"storage {where} cannot be used ({reason}): check address, server and driver"]) from None
+        # A driver that starts again would else suggest what the one before it has suggested.
+        begun = len(self._study.get_trials(deepcopy=False))
+        self._study.sampler = _sampler(file, (file.seed + 7919 * begun) % 2**32)
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name"])
 
@@ -153,8 +156,7 @@ def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:
     return FloatDistribution(entry.low, entry.high, log=entry.log)
 
 
-def _sampler(file: StudyFile) -> BaseSampler:
-    seed = file.seed
+def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     if file.sampler == "gp":
         return GPSampler(seed=seed)
     if file.sampler == "nsga2":
