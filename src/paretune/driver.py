@@ -22,6 +22,8 @@ from paretune.study_file import StudyFile
 from paretune.trial_job import PARENT, Ended, Place, TrialJob
 from paretune.trials import Trial, TrialStatus
 
+TRIAL = "trial"
+"""An ordinary trial: a point that the sampler has suggested."""
 MOST_REFUSALS = 12
 """Suggestions in a row that do not fit the budget, or are known already, before the search is over."""
 ABANDONED_S = 300.0
@@ -70,6 +72,8 @@ class Driver:
         self._under_way: dict[int, TrialJob] = {}
         self._computed: dict[str, int] = {}
         self._curves: dict[int, Curve] = {}
+        self._measured: dict[int, Mapping[str, float]] = {}
+        self._kinds: dict[int, str] = {}
         self.trials: dict[int, Trial] = {}
 
     @property
@@ -81,6 +85,16 @@ class Driver:
     def curves(self) -> Mapping[int, Curve]:
         """F1 over the training of each completed trial."""
         return self._curves
+
+    @property
+    def measured(self) -> Mapping[int, Mapping[str, float]]:
+        """All metrics of each completed trial."""
+        return self._measured
+
+    @property
+    def kinds(self) -> Mapping[int, str]:
+        """What each trial that has ended was made for."""
+        return self._kinds
 
     def adopt(self) -> None:
         """Take over what a driver that is gone has left: finish its jobs, tell what it has not told."""
@@ -99,18 +113,21 @@ class Driver:
             for number in set(self.study.running()) - promised:  # asked, and never promised: nothing was begun
                 self.study.tell_failed(number)
 
-    def start(self, asked: Asked, *, seed: int | None = None, repeats: int | None = None) -> bool:
+    def start(
+        self, asked: Asked, *, repeats: int | None = None, changes: Mapping[str, Any] | None = None, kind: str = TRIAL
+    ) -> bool:
         """Begin the trial, or answer it from the record; False when it cannot be had.
 
         Args:
             asked: its number and point.
-            seed: of the training, where it is not the job's.
             repeats: the trial it repeats with another seed.
+            changes: parameters of its job that are not those of its point, such as another seed or accumulation.
+            kind: what it is made for, a word of the method's own; kept in the books.
         """
         try:
             spec = self.file.spec_at(asked.point)
-            if seed is not None:
-                spec = spec.but(seed=seed)
+            if changes:
+                spec = spec.but(**changes)
             self.place.launcher.check(spec)
         except BadInput as error:
             self.study.tell_infeasible(asked.number, out_of_memory=False)
@@ -121,7 +138,8 @@ class Driver:
             self._repeat(asked, spec, known)
             return False
         spec = self._limited(spec)
-        note = {"point": dict(asked.point), "seed": spec.seed, "repeats": repeats, "spec_hash": spec.spec_hash()}
+        note = {"point": dict(asked.point), "seed": spec.seed, "repeats": repeats}
+        note |= {"spec_hash": spec.spec_hash(), "kind": kind}
         try:
             self.ledger.promise(
                 asked.number,
@@ -238,7 +256,9 @@ class Driver:
             reason=entry.ended["reason"],
         )
         self.trials[entry.trial] = trial
+        self._kinds[entry.trial] = entry.note["kind"]
         if status is TrialStatus.COMPLETED:
+            self._measured[entry.trial] = measured
             self._curves[entry.trial] = [(share, value) for share, value in entry.ended["curve"]]
         if status in {TrialStatus.COMPLETED, TrialStatus.OUT_OF_MEMORY}:
             self._computed[entry.note["spec_hash"]] = entry.trial

@@ -45,7 +45,7 @@ def repeat_front(driver: Driver, most: int) -> int:
         if any(other.repeats == trial.number for other in driver.trials.values()):
             continue
         asked = driver.study.ask_for(trial.point)
-        done += driver.start(asked, seed=trial.seed + 1, repeats=trial.number)
+        done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
         while driver.running:
             driver.look()
             if driver.running:
