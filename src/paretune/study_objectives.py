@@ -19,6 +19,13 @@ class _Objective:
     highest: float = math.inf
     task: str | None = None
 
+    @property
+    def range(self) -> str:
+        """In words."""
+        if self.highest < math.inf:
+            return f"from {self.lowest:g} to {self.highest:g}"
+        return f"a finite number of at least {self.lowest:g}"
+
 
 OBJECTIVES = {
     metrics.COST_USD: _Objective("minimize"),
@@ -67,7 +74,7 @@ def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
     known = OBJECTIVES[name]
     outside = [
-        f"constraint {name}: {end} must be from {known.lowest:g} to {known.highest:g}, got {value:g}"
+        f"constraint {name}: {end} must be {known.range}, got {value:g}"
         for end, value in bounds.items()
         if not (math.isfinite(value) and known.lowest <= value <= known.highest)
     ]

@@ -232,7 +232,9 @@ class Reading:
         if not isinstance(node.value, str):
             self._refuse(place, f"{name} must be one value, got {node.described()}")
         elif node.is_nothing:
-            self._refuse(place, f"{name} has no value: give one, or take the line out for the default")
+            has_default = place[0] == "job" or place[-1] in _TERMS
+            rest = ", or take the line out for the default" if has_default else ""
+            self._refuse(place, f"{name} has no value: give one{rest}")
         else:
             return node.value
         return None

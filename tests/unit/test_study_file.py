@@ -365,7 +365,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "a bound that is no number": (GOOD + "constraints: {f1: {min: high}}\n", [":11:", "f1: min must be a number"]),
     "F1 in per cent": (GOOD + "constraints: {f1: {min: 90}}\n", [":11:", "from 0 to 1", "got 90"]),
     "bounds the wrong way round": (GOOD + "constraints: {f1: {min: 0.9, max: 0.8}}\n", [":11:", "at most max", "swap"]),
-    "a negative price": (GOOD + "constraints: {cost_usd: {max: -1}}\n", [":11:", "cost_usd: max", "from 0"]),
+    "a negative price": (GOOD + "constraints: {cost_usd: {max: -1}}\n", [":11:", "cost_usd: max", "at least 0"]),
     # terms
     "no budget where jobs are billed": (
         CLOUD.replace("budget_usd: 9", "n_trials: 3"),
