@@ -3,10 +3,11 @@
 import os
 import time
 
+from paretune import joint, split
 from paretune.driver import Driver
 from paretune.forecast import Forecast
 from paretune.interruption import Interruption
-from paretune.joint import repeat_front, search
+from paretune.joint import repeat_front
 from paretune.launch import home_folder
 from paretune.launchers.choice import clock_for, launcher_for
 from paretune.ledger import Ledger
@@ -54,7 +55,8 @@ def run(file: StudyFile) -> int:
         record.watch(driver)
         try:
             driver.adopt()
-            reason = search(driver)
+            method = split.search if file.method == "split" else joint.search
+            reason = method(driver)
             repeats = repeat_front(driver, MOST_REPEATS)
         except BaseException as error:
             driver.stop(error)
