@@ -1,6 +1,5 @@
 """The points that `method: split` chooses among, each taken apart: what F1 depends on, and what seconds depend on."""
 
-import itertools
 import math
 import random
 from collections.abc import Mapping
@@ -81,20 +80,29 @@ def candidates(file: StudyFile) -> list[Candidate]:
     """All points of the space that make a job; ranges are cut into LEVELS values; a seeded share of a huge space."""
     values = {name: _values(name, entry) for name, entry in file.search.items()}
     count = math.prod(len(column) for column in values.values())
-    combinations = itertools.product(*values.values())
-    if count > MOST_CANDIDATES:
-        source = random.Random(file.seed)
-        chosen = set(source.sample(range(count), MOST_CANDIDATES))
-        combinations = (item for place, item in enumerate(combinations) if place in chosen)  # type: ignore[assignment]
+    places = (
+        range(count)
+        if count <= MOST_CANDIDATES
+        else sorted(random.Random(file.seed).sample(range(count), MOST_CANDIDATES))
+    )
     found = []
-    for combination in combinations:
-        point = dict(zip(values, combination, strict=True))
+    for place in places:
+        point = _point(values, place)
         try:
             spec = file.spec_at(point)
         except BadInput:
             continue
         found.append(Candidate(point=point, spec=spec, plan=spec.plan()))
     return found
+
+
+def _point(values: Mapping[str, list[Value]], place: int) -> dict[str, Value]:
+    """The point number `place`, the last parameter fastest."""
+    point = {}
+    for name, column in reversed(values.items()):
+        place, digit = divmod(place, len(column))
+        point[name] = column[digit]
+    return {name: point[name] for name in values}
 
 
 def _values(name: str, entry: Choices | Range) -> list[Value]:
