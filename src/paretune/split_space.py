@@ -98,8 +98,8 @@ def candidates(file: StudyFile) -> list[Candidate]:
 
 def _point(values: Mapping[str, list[Value]], place: int) -> dict[str, Value]:
     """The point number `place`, the last parameter fastest."""
-    point = {}
-    for name, column in reversed(values.items()):
+    point: dict[str, Value] = {}
+    for name, column in reversed(list(values.items())):
         place, digit = divmod(place, len(column))
         point[name] = column[digit]
     return {name: point[name] for name in values}
