@@ -1,0 +1,46 @@
+"""A driver of a simulated study, as the command makes one, in the current folder and in this process."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from paretune.driver import Driver
+from paretune.forecast import Forecast
+from paretune.interruption import Interruption
+from paretune.launchers.choice import clock_for, launcher_for
+from paretune.ledger import Ledger
+from paretune.study import Study
+from paretune.study_file import StudyFile
+from paretune.tracking import Tracking
+from paretune.trial_job import Place
+
+
+def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
+    """A driver with its storage and its MLflow store in `folder`; what it says is not printed."""
+    file = StudyFile.read(path, overrides)
+    home = folder / ".paretune"
+    home.mkdir(exist_ok=True)
+    spec = file.spec_at({name: entry.corners[0] for name, entry in file.search.items()})
+    clock, environment = clock_for(spec, home), dict(os.environ)
+    tracking = Tracking(environment, clock)
+    storage = f"sqlite:///{home / 'studies.db'}"
+    place = Place(
+        launcher=launcher_for(spec, home, clock, environment),
+        tracking=tracking,
+        forecast=Forecast(tracking, simulated=True),
+        home=home,
+        clock=clock,
+        environment=environment,
+        interruption=Interruption(),
+    )
+    return Driver(
+        file,
+        Study(file, storage),
+        Ledger(storage, file.name),
+        run_id=tracking.create("study").run_id,
+        place=place,
+        now=time.time,
+        on_trial=lambda trial: None,
+        say=lambda text: None,
+    )
