@@ -99,7 +99,7 @@ def as_text(estimates: Sequence[Estimate]) -> str:
 
 
 def figure(estimates: Sequence[Estimate]) -> Any:
-    """Dollars over hours with 80 % intervals, the predicted front joined; None when no row has a price."""
+    """Dollars over time with 80 % intervals, the predicted front joined; None when no row has a price."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -108,29 +108,33 @@ def figure(estimates: Sequence[Estimate]) -> Any:
     ]
     if not priced:
         return None
+    longest = max(item.time.seconds for item, _ in priced)
+    unit, seconds = ("hours", 3600.0) if longest > 4 * 3600 else ("minutes", 60.0)
     drawing = Figure(figsize=(8, 5.5), layout="constrained")
     FigureCanvasAgg(drawing)
     axes = drawing.add_subplot()
     for name in dict.fromkeys(item.spec.instance_type for item, _ in priced):
         group = [item for item, _ in priced if item.spec.instance_type == name]
-        hours = [item.time.seconds / 3600 for item in group]
+        times = [item.time.seconds / seconds for item in group]
         usd = [item.cost_usd or 0.0 for item in group]
         off = [
-            [(item.time.seconds - item.time.seconds_low) / 3600 for item in group],
-            [(item.time.seconds_high - item.time.seconds) / 3600 for item in group],
+            [(item.time.seconds - item.time.seconds_low) / seconds for item in group],
+            [(item.time.seconds_high - item.time.seconds) / seconds for item in group],
         ]
-        axes.errorbar(hours, usd, xerr=off, fmt="o", label=name, capsize=3)
-        for item, x, y in zip(group, hours, usd, strict=True):
+        axes.errorbar(times, usd, xerr=off, fmt="o", label=name, capsize=3)
+        for item, x, y in zip(group, times, usd, strict=True):
             if len(priced) > MOST_LABELS:  # nobody could read them
                 break
             fits = "" if item.fits == "yes" else f", fits: {item.fits}"
             label = f"{item.spec.instance_count} x, batch {item.plan.per_device_train_batch_size}{fits}"
             axes.annotate(label, (x, y), textcoords="offset points", xytext=(6, 5), fontsize=8)
-    best = sorted((item.time.seconds / 3600, item.cost_usd or 0.0) for item, is_best in priced if is_best)
+    best = sorted((item.time.seconds / seconds, item.cost_usd or 0.0) for item, is_best in priced if is_best)
     if best:
         axes.plot(*zip(*best, strict=True), drawstyle="steps-post", color="grey", linewidth=1, label="predicted front")
-    axes.set(xlabel="hours (billable)", ylabel="USD", title="Estimated, nothing has run; bars: 80 % intervals")
+    axes.set(xlabel=f"{unit} (billable)", ylabel="USD", title="Estimated, nothing has run; bars: 80 % intervals")
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.legend()
     return drawing
 
