@@ -96,7 +96,7 @@ def test_the_picture_has_a_point_and_a_label_for_each_priced_row() -> None:
 
     assert [text.get_text() for text in axes.texts] == ["1 x, batch 16", "2 x, batch 16"]
     assert {text.get_text() for text in axes.get_legend().get_texts()} == {"ml.g5.xlarge", "predicted front"}
-    assert "hours" in axes.get_xlabel()
+    assert "minutes" in axes.get_xlabel()
     assert axes.get_ylabel() == "USD"
 
 
