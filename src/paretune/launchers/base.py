@@ -94,6 +94,10 @@ class Launcher(ABC):
     """How the figures of its jobs are obtained: measured or simulated. Recorded as `paretune.origin`."""
     reads_inputs = True
     """Whether its jobs need the prepared rows and the model; else `submit` gets none."""
+    outlives = True
+    """Whether its jobs go on when the process that started them dies."""
+    grace_s = 0.0
+    """Seconds that a job may go on, and is billed, after it has reached its maximum runtime."""
 
     @property
     def is_direct(self) -> bool:

@@ -52,6 +52,7 @@ class SageMakerLauncher(Launcher):
     """
 
     name = "sagemaker"
+    grace_s = 120.0  # between SIGTERM and SIGKILL (StopTrainingJob, API reference, read 2026-11-20)
 
     def __init__(
         self,

@@ -185,6 +185,7 @@ class SimulatedLauncher(Launcher):
 
     name = "simulated"
     origin = "simulated"
+    grace_s = STOP_SECONDS
     reads_inputs = False
 
     def __init__(
