@@ -3,12 +3,39 @@
 import bisect
 from collections.abc import Mapping, Sequence
 
+from paretune.container import Event
+
 Curve = Sequence[tuple[float, float]]
 """Share of the training done, 0 to 1, and F1 measured then; in order."""
 
 FEWEST_CURVES = 3
 """Finished curves without which nothing is known of how a curve ends."""
 _MARGIN = 2.0  # standard deviations of F1
+
+
+class Progress:
+    """How fast a training goes, from what it tells."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+        self._share = 0.0
+        self.last = 0.0
+        """When it last said how far it is, seconds since the epoch."""
+
+    def add(self, event: Event) -> None:
+        """Take an event into account; the last one before the first step is the beginning."""
+        if event.total_steps and event.step > 0:
+            share = min(1.0, event.step / event.total_steps)
+            if share > self._share:
+                self._share, self.last = share, event.time
+        elif not self._share:
+            self._begun = event.time
+
+    def seconds_left(self) -> float | None:
+        """From the last step it has told of to the end of the training; None where nothing is known."""
+        if self._begun is None or not self._share:
+            return None
+        return (1.0 - self._share) * (self.last - self._begun) / self._share
 
 
 def optimistic_end(curve: Curve, finished: Sequence[Curve], f1_noise: float) -> float | None:

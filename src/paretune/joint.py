@@ -5,12 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from paretune.driver import MOST_REFUSALS, Driver
 from paretune.early_stopping import Curve, is_hopeless, optimistic_end
 from paretune.pareto import front
+from paretune.telling import violations
 from paretune.trial_job import TrialJob
 from paretune.trials import Trial, TrialStatus
+from paretune.untried import Untried
 
 F1_NOISE = 0.005
 """Standard deviation of F1 between seeds where no repeats have shown it; SageMaker repeats differed by up to 0.0052."""
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
+
+Constraints = Mapping[str, Mapping[str, float]]
 
 
 def search(driver: Driver, *, stalled: Callable[[Sequence[Trial]], bool] = lambda trials: False) -> str:
@@ -20,45 +24,51 @@ def search(driver: Driver, *, stalled: Callable[[Sequence[Trial]], bool] = lambd
         driver: runs the jobs.
         stalled: whether these trials show that the front has stopped growing.
     """
-    reason = ""
-    refused = 0
-    curves: dict[int, Curve] = {}
+    suggesting = _Suggesting(driver, stalled)
+    stopping = _EarlyStopping(driver)
+    reason, judged = "", -1
     while True:
-        while not reason and len(driver.running) < driver.file.n_parallel:
-            reason = _over(driver, refused, stalled)
-            if reason:
-                break
-            refused = 0 if driver.start(driver.study.ask()) else refused + 1
-        _stop_hopeless(driver, curves)
+        if judged != driver.memory.place:  # what has ended may have left money, or a point to be asked for again
+            reason, judged = "", driver.memory.place
+        while not reason and len(driver.running) < driver.file.n_parallel and driver.may_start():
+            reason = suggesting.begin_next()
+        stopping.look()
         driver.look()
-        if not driver.running and reason:
+        if reason and not driver.running and not driver.memory.due and judged == driver.memory.place:
             return reason
-        if driver.running:
-            driver.wait()
+        driver.wait()
+        if driver.is_due():
+            reason = ""
 
 
 def repeat_front(driver: Driver, most: int) -> int:
     """Train each point of the front once more with another seed, within the budget; how many were."""
     done = 0
-    chosen = front_of(list(driver.trials.values()), driver.file.objectives)
-    for trial in chosen[:most]:
-        if any(other.repeats == trial.number for other in driver.trials.values()):
-            continue
-        asked = driver.study.ask_for(trial.point)
-        done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
-        while driver.running:
-            driver.look()
-            if driver.running:
-                driver.wait()
+    chosen = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+    repeated = {trial.repeats for trial in driver.trials.values()}
+    waiting = [trial for trial in chosen[:most] if trial.number not in repeated]
+    while waiting or driver.running:
+        while waiting and len(driver.running) < driver.file.n_parallel and driver.may_start():
+            trial = waiting.pop(0)
+            asked = driver.study.ask_for(trial.point)
+            done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
+        driver.look()
+        if driver.running or waiting:
+            driver.wait()
     return done
 
 
-def front_of(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[Trial]:
-    """Completed first trials that no other one beats, the cheapest first where dollars are known."""
+def front_of(
+    trials: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
+) -> list[Trial]:
+    """Completed first trials that meet the constraints and no other one beats, the cheapest first."""
     found = [
         trial
         for trial in trials
-        if trial.status is TrialStatus.COMPLETED and trial.repeats is None and set(objectives) <= set(trial.values)
+        if trial.status is TrialStatus.COMPLETED
+        and trial.repeats is None
+        and set(objectives) <= set(trial.values)
+        and all(amount <= 0 for amount in violations(trial.values, constraints or {}).values())
     ]
     marks = front(
         [[trial.values[name] for name in objectives] for trial in found],
@@ -68,40 +78,80 @@ def front_of(trials: Sequence[Trial], objectives: Mapping[str, str]) -> list[Tri
     return sorted(best, key=lambda trial: trial.cost_usd or 0.0)
 
 
-def _over(driver: Driver, refused: int, stalled: Callable[[Sequence[Trial]], bool]) -> str:
-    """Why no further trial is begun; empty while one is."""
-    begun = [trial for trial in driver.trials.values() if trial.repeats is None]
-    if driver.file.n_trials is not None and len(begun) + len(driver.running) >= driver.file.n_trials:
-        return f"{driver.file.n_trials} trials were made"
-    if driver.study.is_spent():
-        return "every point of the grid was tried"
-    if refused >= MOST_REFUSALS:
-        return f"{refused} suggestions in a row were known, impossible or beyond what is left of the budget"
-    if stalled(begun):
-        return "the front has stopped growing"
-    return ""
+class _Suggesting:
+    """Begins trials: those that met trouble again, then the sampler's, then whatever is untried and fits."""
+
+    def __init__(self, driver: Driver, stalled: Callable[[Sequence[Trial]], bool]) -> None:
+        self._driver = driver
+        self._stalled = stalled
+        self._untried = Untried(driver)
+        self._refused = 0
+
+    def begin_next(self) -> str:
+        """Begin one; or why none is begun now."""
+        driver = self._driver
+        if driver.start_due():
+            return ""
+        reason = self._over()
+        if reason:
+            return reason
+        if driver.file.sampler != "grid" and self._refused < MOST_REFUSALS:
+            self._refused = 0 if driver.start(driver.study.ask()) else self._refused + 1
+            return ""
+        point = self._untried.next_point()
+        if point is None:
+            return self._untried.why_none()
+        if driver.start(driver.study.ask_for(point)):
+            self._refused = MOST_REFUSALS // 2
+        return ""
+
+    def _over(self) -> str:
+        driver = self._driver
+        most = driver.file.n_trials
+        under_way = sum(job.counts for job in driver.running)
+        if most is not None and (driver.is_full or driver.memory.begun + under_way >= most):
+            return f"{most} trials were made"
+        if self._stalled([trial for trial in driver.trials.values() if trial.repeats is None]):
+            return "the front has stopped growing"
+        return ""
 
 
-def _stop_hopeless(driver: Driver, finished: dict[int, Curve]) -> None:
-    """Stop jobs whose optimistic end the front already beats; they are paid for what they have used."""
-    objectives = driver.file.objectives
-    if "f1" not in objectives or not set(objectives) <= {"f1", "cost_usd", "billable_seconds"}:
-        return
-    best = [dict(trial.values) for trial in front_of(list(driver.trials.values()), objectives)]
-    for number, curve in driver.curves.items():
-        finished.setdefault(number, curve)
-    for job in driver.running:
-        end = _optimistic(job, list(finished.values()))
-        if end is not None and is_hopeless(end, best, objectives):
-            job.stop_early(f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front")
+class _EarlyStopping:
+    """Stops jobs whose optimistic end the front already beats; they are paid for what they have used."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        names = set(driver.file.objectives)
+        self._is_possible = "f1" in names and names <= {"f1", "cost_usd", "billable_seconds", "job_seconds"}
+        self._judged: dict[int, int] = {}
+        self._known = -1
+        self._best: list[Mapping[str, float]] = []
+
+    def look(self) -> None:
+        """Judge each job whose curve has grown since the last look."""
+        if not self._is_possible:
+            return
+        for job in self._driver.running:
+            if self._judged.get(job.number) != len(job.curve):
+                self._judged[job.number] = len(job.curve)
+                self._judge(job)
+
+    def _judge(self, job: TrialJob) -> None:
+        driver = self._driver
+        end = _optimistic(job, list(driver.curves.values()))
+        if end is None:
+            return
+        if self._known != driver.memory.place:
+            found = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+            self._known, self._best = driver.memory.place, [trial.values for trial in found]
+        if is_hopeless(end, self._best, driver.file.objectives):
+            reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"
+            job.stop_early(reason, {**end, "f1": job.curve[-1][1]})
 
 
 def _optimistic(job: TrialJob, finished: Sequence[Curve]) -> dict[str, float] | None:
     if not job.curve or job.curve[-1][0] < _NEVER_BEFORE or job.curve[-1][0] >= 1.0:
         return None
+    ahead = job.expected_end()
     f1 = optimistic_end(job.curve, finished, F1_NOISE)
-    if f1 is None:
-        return None
-    seconds = job.billable_seconds() / job.curve[-1][0]
-    usd = job.usd(seconds)
-    return {"f1": f1, "billable_seconds": seconds, **({} if usd is None else {"cost_usd": usd})}
+    return None if f1 is None or ahead is None else {"f1": f1, **ahead}

@@ -197,16 +197,20 @@ class Recording:
             ended = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
             self._write(None, ended, str(error), job)
 
+    def totals(self) -> dict[str, float]:
+        """Seconds and dollars of all attempts that have ended; dollars only where the price is known."""
+        found = {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
+        if self._cost_usd is not None and self._price is not None:
+            found[metrics.COST_USD] = self._cost_usd
+        return found
+
     def leave(self) -> None:
         """Say that nobody watches the job any more; it goes on, and its run stays open."""
         self.run.set_tags({"paretune.watched_by": ""})
 
     def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
         """Everything that is known at the end; writing it twice changes nothing."""
-        measured = dict(report.metrics) if report is not None else {}
-        measured |= {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
-        if self._cost_usd is not None and self._price is not None:
-            measured[metrics.COST_USD] = self._cost_usd
+        measured = (dict(report.metrics) if report is not None else {}) | self.totals()
         where = {f"paretune.{name}": text for name, text in job.facts().items()} if job is not None else {}
         with self.run.later():
             self.run.log_metrics(measured)

@@ -6,12 +6,13 @@
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, GPSampler, GridSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -21,6 +22,7 @@ from paretune.study_space import Choices, Range, Value, kind_of
 
 _MEMORY = "memory"
 _POSSIBLE = "possible"
+_TRIES = 3
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
 
 
@@ -48,20 +50,12 @@ class Study:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._file = file
         self._space = {name: _distribution(name, entry) for name, entry in file.search.items()}
+        where = file.shown_storage or "the study's file"
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self._study = optuna.create_study(
-                    study_name=file.name,
-                    storage=storage,
-                    sampler=_sampler(file, file.seed),
-                    directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
-                    load_if_exists=True,
-                )
+            self._study = _opened(file, storage)
         except Exception as error:  # SQLAlchemy's and each driver's own
-            where = file.shown_storage or "the study's file"
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise BadInput([f"storage {where} cannot be used ({reason}): check address, server and driver"]) from None
+            text = f"storage {where} cannot be used ({_first_line(error)}): check address, server and driver"
+            raise BadInput([text]) from None
         # A driver that starts again would else suggest what the one before it has suggested.
         begun = len(self._study.get_trials(deepcopy=False))
         self._study.sampler = _sampler(file, (file.seed + 7919 * begun) % 2**32)
@@ -76,18 +70,14 @@ class Study:
         return Asked(number=trial.number, point=dict(trial.params))
 
     def ask_for(self, point: Mapping[str, Value]) -> Asked:
-        """A trial at this point, whatever the sampler thinks."""
-        self._study.enqueue_trial(dict(point))
-        asked = self.ask()
-        while asked.point != dict(point):  # another driver has taken ours
-            self.tell_failed(asked.number)
-            asked = self.ask()
-        return asked
-
-    def is_spent(self) -> bool:
-        """Whether a grid has no point left that was not suggested."""
-        size = self._file.size() if self._file.sampler == "grid" else None
-        return size is not None and len(self._study.get_trials(deepcopy=False)) >= size
+        """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
+        template = optuna.trial.create_trial(
+            state=TrialState.RUNNING,
+            params=dict(point),
+            distributions={name: _with(self._space[name], value) for name, value in point.items()},
+        )
+        identity = self._study._storage.create_new_trial(self._study._study_id, template_trial=template)
+        return Asked(number=self._study._storage.get_trial(identity).number, point=dict(point))
 
     def note(self, number: int, **attributes: Any) -> None:
         """Attach what people look for in the dashboard, such as the run id."""
@@ -120,10 +110,10 @@ class Study:
         """That a trial has shown nothing: capacity, quota, a broken instance, a budget."""
         self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
 
-    def running(self) -> list[int]:
-        """Trials that were asked for and not told about, by any driver."""
+    def running(self) -> dict[int, float]:
+        """Trials that were asked for and not told about, by any driver, and when: seconds since the epoch."""
         found = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return [trial.number for trial in found]
+        return {trial.number: trial.datetime_start.timestamp() if trial.datetime_start else 0.0 for trial in found}
 
     def point_of(self, number: int) -> dict[str, Value]:
         """The point of a trial."""
@@ -133,11 +123,12 @@ class Study:
         trial = self._trial(number)
         if trial.state.is_finished():
             return
-        live = optuna.trial.Trial(self._study, trial._trial_id)
-        for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **violations}.items():
-            if name not in trial.constraints:
-                live.set_constraint(name, amount)
-        self._study.tell(number, values=list(values), skip_if_finished=True)
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+            live = optuna.trial.Trial(self._study, trial._trial_id)
+            for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **violations}.items():
+                if name not in trial.constraints:
+                    live.set_constraint(name, amount)
+            self._study.tell(number, values=list(values), skip_if_finished=True)
 
     def _trial(self, number: int) -> FrozenTrial:
         identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
@@ -146,6 +137,40 @@ class Study:
     def _told(self) -> list[FrozenTrial]:
         found = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return [trial for trial in found if all(amount <= 0 for amount in trial.constraints.values())]
+
+
+def _opened(file: StudyFile, storage: str) -> optuna.Study:
+    options = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}  # seconds for a lock
+    for left in reversed(range(_TRIES)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return optuna.create_study(
+                    study_name=file.name,
+                    storage=optuna.storages.RDBStorage(storage, engine_kwargs=options),
+                    sampler=_sampler(file, file.seed),
+                    directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
+                    load_if_exists=True,
+                )
+        except Exception:  # another driver may be making the tables at this moment
+            if not left:
+                raise
+    raise AssertionError  # the last try returns or raises
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
+    """The distribution, wide enough for a number outside of it."""
+    if isinstance(distribution, IntDistribution):
+        low, high = min(distribution.low, int(value)), max(distribution.high, int(value))
+        return IntDistribution(low, high, log=distribution.log)
+    if isinstance(distribution, FloatDistribution):
+        low_, high_ = min(distribution.low, float(value)), max(distribution.high, float(value))
+        return FloatDistribution(low_, high_, log=distribution.log)
+    return distribution
 
 
 def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:
@@ -161,8 +186,6 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
         return GPSampler(seed=seed)
     if file.sampler == "nsga2":
         return NSGAIISampler(seed=seed)
-    if file.sampler == "random":
+    if file.sampler in {"random", "grid"}:  # the points of a grid are asked for one by one
         return RandomSampler(seed=seed)
-    if file.sampler == "grid":
-        return GridSampler({name: list(entry.corners) for name, entry in file.search.items()}, seed=seed)
     return TPESampler(seed=seed, n_startup_trials=10)

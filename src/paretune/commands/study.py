@@ -5,43 +5,51 @@ import time
 
 from paretune import joint, split
 from paretune.driver import Driver
+from paretune.errors import BadInput, BudgetRefused
 from paretune.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.joint import repeat_front
-from paretune.launch import home_folder
+from paretune.launch import home_folder, inputs_of
 from paretune.launchers.choice import clock_for, launcher_for
 from paretune.ledger import Ledger
+from paretune.spec import JobSpec
 from paretune.study import Study
 from paretune.study_file import StudyFile
 from paretune.study_record import StudyRecord
 from paretune.tracking import Tracking
 from paretune.trial_job import Place
+from paretune.untried import some_jobs
 
 MOST_REPEATS = 5
 """Points of the front that are trained again with another seed."""
+_MOST_CHECKED = 300
+"""Jobs that are asked about before a study counts as impossible."""
 
 
 def run(file: StudyFile) -> int:
     """Run the study, or go on with it; several processes may, on one storage."""
     environment = dict(os.environ)
     home = home_folder(environment)
-    some_spec = file.spec_at({name: entry.corners[0] for name, entry in file.search.items()})
-    clock = clock_for(some_spec, home)
+    jobs = some_jobs(file, _MOST_CHECKED)
+    if not jobs:
+        raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
+    clock = clock_for(jobs[0], home)
     storage = file.storage or f"sqlite:///{home / 'studies.db'}"
     interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
     with interruption.listening():
         tracking = Tracking(environment, clock)
-        ledger, study = Ledger(storage, file.name), Study(file, storage)
-        record = StudyRecord(file, ledger, tracking)
         place = Place(
-            launcher=launcher_for(some_spec, home, clock, environment),
+            launcher=launcher_for(jobs[0], home, clock, environment),
             tracking=tracking,
-            forecast=Forecast(tracking, simulated=some_spec.is_simulated),
+            forecast=Forecast(tracking, simulated=jobs[0].is_simulated),
             home=home,
             clock=clock,
             environment=environment,
             interruption=interruption,
         )
+        _check(jobs, place)
+        ledger, study = Ledger(storage, file.name), Study(file, storage)
+        record = StudyRecord(file, ledger, tracking)
         driver = Driver(
             file,
             study,
@@ -53,14 +61,47 @@ def run(file: StudyFile) -> int:
             say=record.say,
         )
         record.watch(driver)
-        try:
-            driver.adopt()
-            method = split.search if file.method == "split" else joint.search
-            reason = method(driver)
-            repeats = repeat_front(driver, MOST_REPEATS)
-        except BaseException as error:
-            driver.stop(error)
-            record.interrupted(error)
-            raise
-        record.finish(reason, repeats)
+        _drive(driver, record)
     return 0
+
+
+def _drive(driver: Driver, record: StudyRecord) -> None:
+    try:
+        driver.adopt()
+        method = split.search if driver.file.method == "split" else joint.search
+        reason = method(driver)
+        if not driver.trials and driver.file.budget_usd is not None:
+            raise BudgetRefused(f"nothing was launched: {reason}")
+        repeats = repeat_front(driver, MOST_REPEATS)
+    except BaseException as error:
+        driver.stop(error)
+        record.interrupted(error)
+        raise
+    driver.finish()
+    record.finish(reason, repeats)
+
+
+def _check(jobs: list[JobSpec], place: Place) -> None:
+    """Refuse a study none of whose jobs could run, before anything is written or paid.
+
+    Raises:
+        BadInput: what stands against the first of its jobs, or against the data that they read.
+    """
+    refused: BadInput | None = None
+    for spec in jobs:
+        try:
+            place.launcher.check(spec)
+        except BadInput as error:
+            refused = refused or error
+            continue
+        inputs_of(
+            spec,
+            place.launcher,
+            home=place.home,
+            clock=place.clock,
+            environment=place.environment,
+            interruption=place.interruption,
+        )
+        return
+    if refused is not None:
+        raise refused

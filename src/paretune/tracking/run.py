@@ -150,6 +150,10 @@ class Run:
         """Close the run."""
         self._try(lambda: self._client.set_terminated(self.run_id, status.value))
 
+    def reopen(self) -> None:
+        """Mark the run as running again."""
+        self._try(lambda: self._client.update_run(self.run_id, status="RUNNING"))
+
     def _last(self, name: str) -> int:
         if name not in self._last_step:
             try:
