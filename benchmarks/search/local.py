@@ -1,0 +1,85 @@
+"""Measures the local table: short trainings of this machine, over learning rate, batch, processes and epochs."""
+
+import csv
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from paretune.clock import SystemClock
+from paretune.tracking import Tracking
+
+RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
+BATCHES = (8, 16, 32)
+COUNTS = (1, 2)
+EPOCHS = (1, 2)
+FIXED = {"max_train_samples": 800, "max_eval_samples": 400, "max_seq_length": 64, "seed": 1}
+_COLUMNS = [
+    *("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "num_train_epochs"),
+    *("max_train_samples", "max_seq_length", "seed", "status", "billable_seconds", "f1"),
+]
+_MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib")
+
+
+def measure(path: Path) -> None:
+    """Run the jobs one after the other and write the table; what is in it already is not run again."""
+    path = path.resolve()
+    curve = [f"f1_epoch_{epoch}" for epoch in range(1, max(EPOCHS) + 1)]
+    header = [*_COLUMNS, *curve, "train_rows", *_MEASURED]
+    done = set()
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            done = {tuple(row[name] for name in header[1:5]) for row in csv.DictReader(file)}
+    with tempfile.TemporaryDirectory() as folder, path.open("a", newline="", encoding="utf-8") as file:
+        os.chdir(folder)
+        os.environ.pop("MLFLOW_RUN_ID", None)
+        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
+        writer = csv.writer(file, lineterminator="\n")
+        if not done:
+            writer.writerow(header)
+        for count, batch, rate, epochs in itertools.product(COUNTS, BATCHES, RATES, EPOCHS):
+            if tuple(map(str, (count, batch, rate, epochs))) in done:
+                continue
+            begun = time.monotonic()
+            found = _run(count, batch, rate, epochs)
+            values = [found.get(f"f1_epoch_{epoch}", "") for epoch in range(1, max(EPOCHS) + 1)]
+            writer.writerow(
+                [
+                    *("local", count, batch, rate, epochs, FIXED["max_train_samples"], FIXED["max_seq_length"]),
+                    *(FIXED["seed"], "Completed", round(found["billable_seconds"], 2), round(found["f1"], 5), *values),
+                    *(FIXED["max_train_samples"], *(round(found[name], 3) for name in _MEASURED)),
+                ]
+            )
+            file.flush()
+            print(
+                f"{count} x batch {batch}, rate {rate:g}, {epochs} epochs: {found['billable_seconds']:.1f} s, "
+                f"f1 {found['f1']:.3f} ({time.monotonic() - begun:.0f} s in all)",
+                flush=True,
+            )
+
+
+def _run(count: int, batch: int, rate: float, epochs: int) -> dict[str, float]:
+    """One job's metrics, and F1 after each epoch."""
+    changes = {
+        **FIXED,
+        "instance_count": count,
+        "per_device_train_batch_size": batch,
+        "learning_rate": rate,
+        "num_train_epochs": epochs,
+    }
+    words = [word for name, value in changes.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-c", "from paretune.cli import run; run()", "main", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise SystemExit(f"{words}: {ran.stderr[-2000:]}")
+    tracking = Tracking({}, SystemClock())
+    (newest,) = tracking.runs("tags.`paretune.state` = 'Completed'", newest=1)
+    history = tracking._client.get_metric_history(newest.run_id, "eval/f1")
+    told = {item.step: item.value for item in history}  # the training tells F1 four times
+    values = [told[step] for step in sorted(told)]
+    whole = len(values) % epochs == 0 and bool(values)
+    curve = [values[len(values) * epoch // epochs - 1] for epoch in range(1, epochs + 1)] if whole else []
+    return {**newest.metrics, **{f"f1_epoch_{number}": round(value, 5) for number, value in enumerate(curve, start=1)}}

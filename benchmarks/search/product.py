@@ -1,0 +1,154 @@
+"""The product's own searches over a table: its driver and methods, on the simulated launcher, with MLflow on SQLite."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from paretune.driver import Driver
+from paretune.forecast import Forecast
+from paretune.interruption import Interruption
+from paretune.launchers.simulated.course import Course
+from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
+from paretune.ledger import Ledger
+from paretune.spec import JobSpec
+from paretune.study import Study
+from paretune.study_file import StudyFile
+from paretune.study_record import StudyRecord
+from paretune.study_space import Choices
+from paretune.tracking import Tracking
+from paretune.trial_job import Place
+from paretune.trials import Trial, TrialStatus
+from paretune.virtual_clock import VirtualClock
+from search.scoring import PAIRS, Booked
+from search.tables import Point, Table
+
+
+class _EnoughError(Exception):
+    """The benchmark's dollars are spent.
+
+    No budget is given to the study: its worst cases (the same longest runtime on every cluster) would refuse dear
+    clusters, and what a search learns for its dollars would be mixed with how it is admitted.
+    """
+
+
+_EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
+
+
+def is_there(method: str) -> bool:
+    """Whether the product has the method."""
+    return find_spec(f"paretune.{method}") is not None
+
+
+def search(
+    table: Table, method: str, pair: str, *, seed: int, parallel: int, most_usd: float, most: int, sampler: str = "tpe"
+) -> tuple[list[Booked], str]:
+    """Run one study until its dollars are spent or it ends; its jobs in the order of their ends, and why it ended."""
+    module = import_module(f"paretune.{method}")
+    with tempfile.TemporaryDirectory(prefix="paretune-search-", dir=_fast_folder()) as folder:
+        home = Path(folder)
+        _empty_store(home / "mlflow.db")
+        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{home / 'mlflow.db'}"
+        file = StudyFile(
+            name="search",
+            job={**table.job, "simulation": {"seed": seed}},
+            search={name: Choices(values=values) for name, values in table.axes.items()},
+            objectives={PAIRS[pair][0]: "minimize", "f1": "maximize"},
+            n_trials=most,
+            n_parallel=parallel,
+            method=method,
+            sampler=sampler,
+            seed=seed,
+        )
+        return _run(file, table, module, home, most_usd)
+
+
+def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float) -> tuple[list[Booked], str]:
+    clock = VirtualClock(clock_path(home))
+    tracking = Tracking({}, clock)
+    storage = f"sqlite:///{home / 'studies.db'}"
+    ledger = Ledger(storage, file.name)
+    course = Course(predict=lambda document: None, recall_f1=lambda document: None)
+    course._tables[str(table.path)] = table.runs  # read once for all studies
+    booked: list[Booked] = []
+    recommended: Callable[[Driver], list[Trial]] | None = getattr(module, "recommended", None)
+    names = list(file.objectives)
+
+    def ended(trial: Trial) -> None:
+        done = trial.status is TrialStatus.COMPLETED and set(names) <= set(trial.values)
+        point = _point_of(trial, table)
+        advice = None
+        if recommended is not None:
+            advice = tuple(at for one in recommended(driver) if (at := _point_of(one, table)) is not None)
+        booked.append(
+            Booked(
+                usd=trial.cost_usd or 0.0,
+                point=point,
+                measured=(trial.values[names[0]], trial.values[names[1]]) if done and point is not None else None,
+                status=trial.status.value if point is not None else f"Probe {trial.status.value}",
+                recommended=advice,
+            )
+        )
+        if sum(job.usd for job in booked) >= most_usd:
+            raise _EnoughError
+
+    run_id = StudyRecord(file, ledger, tracking).run_id  # its pages are not written
+    driver = Driver(
+        file,
+        Study(file, storage),
+        ledger,
+        run_id=run_id,
+        place=Place(
+            launcher=SimulatedLauncher(home, clock, {}, course),
+            tracking=tracking,
+            forecast=Forecast(tracking, simulated=True),
+            home=home,
+            clock=clock,
+            environment={},
+            interruption=Interruption(),
+        ),
+        now=time.time,
+        on_trial=ended,
+        say=lambda text: None,
+    )
+    try:
+        return booked, module.search(driver)
+    except _EnoughError:
+        return booked, "its dollars were spent"
+
+
+def _point_of(trial: Trial, table: Table) -> Point | None:
+    """Where a trial is in the search space, or beside it with gradient accumulation; None for a probe."""
+    spec = JobSpec.from_text(dict(trial.parameters))
+    if spec.probe_steps is not None:
+        return None
+    point: dict[str, Any] = {name: trial.point.get(name, _own(spec, name)) for name in table.axes}
+    steps = spec.plan().gradient_accumulation_steps
+    if steps != 1 and "gradient_accumulation_steps" not in table.axes:
+        point["gradient_accumulation_steps"] = steps
+        point["per_device_train_batch_size"] = spec.plan().per_device_train_batch_size
+    return point
+
+
+def _own(spec: JobSpec, name: str) -> Any:
+    plan = spec.plan()
+    return getattr(plan, name) if hasattr(plan, name) else getattr(spec, name)
+
+
+def _fast_folder() -> str | None:
+    """A folder in memory where there is one: SQLite waits for the disk after each write."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
+
+
+def _empty_store(path: Path) -> None:
+    """Copy an MLflow store without runs there; making one takes seconds, and is done once a process."""
+    made = _EMPTY.with_name(f"{_EMPTY.name}-{os.getpid()}.db")
+    if not made.exists():
+        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{made}"
+        Tracking({}, VirtualClock(made.with_suffix(".clock")))
+    shutil.copyfile(made, path)

@@ -1,0 +1,134 @@
+"""What a search has found after each of its jobs: the share of the true front's hypervolume that its front has."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from paretune.hypervolume import MARGIN, hypervolume
+from paretune.pareto import front
+from search.tables import Point, Table, Truth
+
+PAIRS = {"cost/F1": ("cost_usd", "f1"), "time/F1": ("billable_seconds", "f1")}
+SHARES = (0.8, 0.9, 0.95)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Booked:
+    """One job that has ended.
+
+    Attributes:
+        usd: what it has cost, whatever its end.
+        point: of the search space; None for a job off it, such as a probe.
+        measured: the pair of objectives; None unless it completed.
+        status: how it ended.
+        recommended: points that the search would recommend now; None: the front of what has run.
+    """
+
+    usd: float
+    point: Point | None
+    measured: tuple[float, float] | None
+    status: str
+    recommended: tuple[Point, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """A search, job by job: dollars so far, and the shares of the front that has run and of the recommended one."""
+
+    usd: tuple[float, ...]
+    run: tuple[float, ...]
+    recommended: tuple[float, ...]
+    statuses: tuple[str, ...]
+    again: int = 0
+    cpu_seconds: float = 0.0
+    remark: str = ""
+
+    def shares(self, kind: str) -> tuple[float, ...]:
+        """Of the front `run` or `recommended`."""
+        return self.run if kind == "run" else self.recommended
+
+    def reached(self, kind: str, share: float) -> int | None:
+        """The job after whose end the front first has that share; None: never."""
+        return next((place for place, value in enumerate(self.shares(kind)) if value >= share), None)
+
+    def kept(self, kind: str, share: float) -> int | None:
+        """The same, and from then on the front has it to the end."""
+        place = len(self.usd)
+        while place and self.shares(kind)[place - 1] >= share:
+            place -= 1
+        return place if place < len(self.usd) else None
+
+    def share_at(self, kind: str, usd: float) -> float:
+        """Of the front when so many dollars were spent."""
+        done = [value for spent, value in zip(self.usd, self.shares(kind), strict=True) if spent <= usd + 1e-9]
+        return done[-1] if done else 0.0
+
+
+@dataclass
+class Score:
+    """Scores the searches of one table for one pair of objectives.
+
+    The reference point is the worst of each objective on the true front, moved away by a tenth of the front's range:
+    with the worst of the whole table nearly every front would seem good, for a diverged run has F1 near chance.
+    """
+
+    table: Table
+    pair: str
+    reference: tuple[float, float] = field(init=False)
+    whole: float = field(init=False)
+    on_front: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        costs = [self._costs(found) for found in self.table.truths]
+        best = [cost for cost, kept in zip(costs, front(costs, (False, False)), strict=True) if kept]
+        spans = [(max(column), max(column) - min(column)) for column in zip(*best, strict=True)]
+        self.reference = tuple(worst + MARGIN * (span or abs(worst)) for worst, span in spans)
+        self.whole = hypervolume(best, self.reference)
+        self.on_front = len(best)
+
+    def share(self, points: Iterable[Point]) -> float:
+        """Hypervolume of points at their true values, as a share of that of the true front."""
+        found = [truth for point in points if (truth := self.table.truth(point)) is not None]
+        return hypervolume([self._costs(truth) for truth in found], self.reference) / self.whole
+
+    def course(self, booked: Sequence[Booked], cpu_seconds: float, remark: str = "") -> Course:
+        """The course of a search, jobs in the order in which they ended."""
+        usd, run, recommended = [], [], []
+        spent, ran, again = 0.0, list[tuple[tuple[float, float], Point]](), 0
+        seen: set[str] = set()
+        for job in booked:
+            spent += job.usd
+            if job.point is not None:
+                again += str(job.point) in seen
+                seen.add(str(job.point))
+                if job.measured is not None:
+                    ran.append(((job.measured[0], -job.measured[1]), job.point))
+            kept = front([costs for costs, _ in ran], (False, False))
+            share = self.share(point for (_, point), best in zip(ran, kept, strict=True) if best)
+            usd.append(spent)
+            run.append(share)
+            recommended.append(share if job.recommended is None else self.share(job.recommended))
+        return Course(
+            usd=tuple(usd),
+            run=tuple(run),
+            recommended=tuple(recommended),
+            statuses=tuple(job.status for job in booked),
+            again=again,
+            cpu_seconds=cpu_seconds,
+            remark=remark,
+        )
+
+    def _costs(self, truth: Truth) -> tuple[float, float]:
+        name, _ = PAIRS[self.pair]
+        return getattr(truth, name), -truth.f1
+
+
+def middle(values: Sequence[float | None], spent: Sequence[float]) -> str:
+    """Median over searches with the range, of dollars or jobs; a search that did not get there counts as infinite."""
+    reached = sorted(value for value in values if value is not None)
+    if 2 * len(reached) <= len(values):
+        least = f"{statistics.median(spent):.3g}"
+        return f"not in {least}" + (f" ({len(reached)}/{len(values)})" if reached else "")
+    padded = reached + [float("inf")] * (len(values) - len(reached))
+    last = "-" if len(reached) < len(values) else f"{reached[-1]:.3g}"
+    return f"{statistics.median_high(padded):.3g} ({reached[0]:.3g}..{last})"
