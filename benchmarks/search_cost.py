@@ -38,8 +38,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from search import local, modelled, peers, product
-from search.scoring import PAIRS, SHARES, Course, Score, middle
+from search.scoring import PAIRS, SHARES, Course, Score, middle, short
 from search.tables import Table
+
+from paretune.errors import BadInput
 
 RESULTS = Path(__file__).parent / "results"
 LOCAL = RESULTS / "local_runs.csv"
@@ -64,9 +66,12 @@ def search(task: Task) -> Course:
         booked = list(peers.naive(table, pair, seed))
     elif method in {"joint", "split", "joint-gp"}:
         way, _, sampler = method.partition("-")
-        booked, remark = product.search(
-            table, way, pair, seed=seed, parallel=parallel, most_usd=most_usd, most=most, sampler=sampler or "tpe"
-        )
+        try:
+            booked, remark = product.search(
+                table, way, pair, seed=seed, parallel=parallel, most_usd=most_usd, most=most, sampler=sampler or "tpe"
+            )
+        except BadInput as error:  # a table of jobs that the product would not make
+            booked, remark = [], f"refused: {error.faults[0]}"
     else:
         asking: peers.Asking = (
             peers.SyneTune(table, method.removeprefix("syne-"), seed)
@@ -181,6 +186,8 @@ def compare(table: Table, asked: argparse.Namespace, pool: ProcessPoolExecutor, 
                     for seed in range(asked.seeds)
                 ]
                 courses = list(pool.map(search, tasks))
+                for refusal in {course.remark for course in courses if not course.usd}:
+                    print(f"  {method} {refusal}")
                 shown += lines_of(method, courses, fixed)
                 for seed, course in enumerate(courses):
                     where = (table.name, parallel, pair, method)
@@ -190,7 +197,7 @@ def compare(table: Table, asked: argparse.Namespace, pool: ProcessPoolExecutor, 
                 )
             print(f"\n{table.name}, {pair}, {parallel} job{'s' if parallel > 1 else ''} at a time; {asked.seeds} seeds")
             head = ("", *(f"USD to {share:.0%}" for share in SHARES), "USD to keep 90%", "jobs to 90%")
-            show([(*head, *(f"at {usd:.3g}" for usd in fixed), "full/again/all", "CPU s"), *shown])
+            show([(*head, *(f"at {short(usd)}" for usd in fixed), "full/again/all", "CPU s"), *shown])
             sys.stdout.flush()
 
 

@@ -26,7 +26,7 @@ from paretune.trial_job import Place
 from paretune.trials import Trial, TrialStatus
 from paretune.virtual_clock import VirtualClock
 from search.scoring import PAIRS, Booked
-from search.tables import Point, Table
+from search.tables import PRICES, Point, Table
 
 
 class _EnoughError(Exception):
@@ -104,7 +104,7 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
         ledger,
         run_id=run_id,
         place=Place(
-            launcher=SimulatedLauncher(home, clock, {}, course),
+            launcher=SimulatedLauncher(home, clock, PRICES, course),
             tracking=tracking,
             forecast=Forecast(tracking, simulated=True),
             home=home,

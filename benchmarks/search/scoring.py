@@ -123,12 +123,17 @@ class Score:
         return getattr(truth, name), -truth.f1
 
 
+def short(value: float) -> str:
+    """Three digits, and no powers of ten in thousands."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def middle(values: Sequence[float | None], spent: Sequence[float]) -> str:
     """Median over searches with the range, of dollars or jobs; a search that did not get there counts as infinite."""
     reached = sorted(value for value in values if value is not None)
     if 2 * len(reached) <= len(values):
-        least = f"{statistics.median(spent):.3g}"
+        least = short(statistics.median(spent))
         return f"not in {least}" + (f" ({len(reached)}/{len(values)})" if reached else "")
     padded = reached + [float("inf")] * (len(values) - len(reached))
-    last = "-" if len(reached) < len(values) else f"{reached[-1]:.3g}"
-    return f"{statistics.median_high(padded):.3g} ({reached[0]:.3g}..{last})"
+    last = "-" if len(reached) < len(values) else short(reached[-1])
+    return f"{short(statistics.median_high(padded))} ({short(reached[0])}..{last})"

@@ -1,5 +1,6 @@
 """A table of recorded runs as something to search: its space, its answers, and what is true of each of its points."""
 
+import os
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,7 @@ from paretune.batch_size import BatchPlan
 from paretune.errors import BadInput
 from paretune.launchers.simulated.launcher import usual_price
 from paretune.parameters import parse, spell
-from paretune.prices import PriceList
+from paretune.prices import VARIABLE, PriceList
 from paretune.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
 from paretune.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.spec import JobSpec
@@ -20,6 +21,8 @@ from paretune.study_space import NOT_SEARCHED, annotations
 
 Point = Mapping[str, Any]
 MAX_RUNTIME_MINUTES = 7 * 24 * 60
+PRICES = {name: os.environ[name] for name in (VARIABLE,) if name in os.environ}
+"""A user's own prices, for instance types that have none in us-east-1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,7 @@ class Table:
             "recorded_runs": str(self.path),
             "max_runtime_minutes": MAX_RUNTIME_MINUTES,
         }
-        self._prices = PriceList.read({})
+        self._prices = PriceList.read(PRICES)
         self._mean = RecordedRuns(_mean_of(self.runs.table))
         self._truths: dict[tuple[Any, ...], Truth | None] = {}
         self._specs: dict[tuple[Any, ...], JobSpec | None] = {}
@@ -178,9 +181,11 @@ class Table:
         return min(self.points, key=badness)
 
     def _price(self, spec: JobSpec) -> float:
-        found = usual_price(spec, self._prices, {})
+        found = usual_price(spec, self._prices, PRICES)
         if found is None:
-            raise SystemExit(f"{self.name}: the price of {spec.instance_type} is not known")
+            raise SystemExit(
+                f"{self.name}: the price of {spec.instance_type} is not known: give it in a CSV ({VARIABLE})"
+            )
         return found.usd_per_hour
 
     def _point_of(self, row: RecordedRow) -> dict[str, Any]:
