@@ -124,6 +124,8 @@ class Driver:
                 self._say(f"trial {entry.trial}: taken over")
                 counts = entry.note["repeats"] is None
                 self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, adopt=True, counts=counts)
+        for owner in self.ledger.drivers().keys() - others - {self._owner}:
+            self.ledger.gone(owner)
         known = {entry.trial for entry in running} | set(self.trials)
         for number, asked in self.study.running().items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
@@ -282,11 +284,10 @@ class Driver:
         if not run_id and adopt:  # it may have been opened by a driver that died before it could say so
             condition = f"tags.`{PARENT}` = '{self._run_id}' and tags.`paretune.trial` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
-        if not run_id:
-            tags = {PARENT: self._run_id, "paretune.trial": str(number)}
-            run_id = tracking.create(f"trial {number}: {run_name(spec)}", tags).run_id
-        self.ledger.opened(number, run_id)
-        job = self._under_way[number] = TrialJob(number, spec, run_id, self.place, counts=counts)
+        tags = {PARENT: self._run_id, "paretune.trial": str(number)}
+        run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
+        self.ledger.opened(number, run.run_id)
+        job = self._under_way[number] = TrialJob(number, spec, run, self.place, counts=counts)
         ended = job.begin(adopt=adopt)
         if ended is None:
             self._room.was_given()

@@ -16,7 +16,7 @@ from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.processes import this_process
 from paretune.prices import Price
 from paretune.spec import JobSpec
-from paretune.tracking import RunStatus, Tracking
+from paretune.tracking import Run, RunStatus, Tracking
 
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 _STATUS = {
@@ -52,10 +52,20 @@ class Recording:
         launcher: where.
         tracking: gives the run.
         run_id: the run, when it is there already.
+        run: the same, where this process has just made it: then nothing of it has to be read.
     """
 
-    def __init__(self, spec: JobSpec, launcher: Launcher, tracking: Tracking, run_id: str | None = None) -> None:
-        self.run = tracking.run(run_id) if run_id is not None else tracking.begin(run_name(spec))
+    def __init__(
+        self,
+        spec: JobSpec,
+        launcher: Launcher,
+        tracking: Tracking,
+        run_id: str | None = None,
+        *,
+        run: Run | None = None,
+    ) -> None:
+        known = tracking.run(run_id) if run_id is not None else None
+        self.run = run or known or tracking.begin(run_name(spec))
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
         self._cost_usd: float | None = 0.0

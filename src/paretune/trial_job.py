@@ -19,7 +19,7 @@ from paretune.launchers.base import JobState, Launcher
 from paretune.prepared import recall
 from paretune.recording import Recording, job_name
 from paretune.spec import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import Run, Tracking
 from paretune.trials import TrialStatus
 
 PARENT = "mlflow.parentRunId"
@@ -84,12 +84,12 @@ class TrialJob:
     Args:
         number: of the trial.
         spec: its job.
-        run_id: its MLflow run.
+        run: its MLflow run.
         place: what it shares with the others.
         counts: whether it counts towards the trials of the study; repeats do not.
     """
 
-    def __init__(self, number: int, spec: JobSpec, run_id: str, place: Place, *, counts: bool = True) -> None:
+    def __init__(self, number: int, spec: JobSpec, run: Run, place: Place, *, counts: bool = True) -> None:
         self.number = number
         self.counts = counts
         self.spec = spec
@@ -108,7 +108,7 @@ class TrialJob:
             environment=place.environment,
             interruption=place.interruption,
         )
-        self.recording = Recording(spec, place.launcher, place.tracking, run_id=run_id)
+        self.recording = Recording(spec, place.launcher, place.tracking, run=run)
         self._attempts = Attempts(
             spec,
             launcher=place.launcher,

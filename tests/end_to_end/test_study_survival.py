@@ -1,0 +1,100 @@
+"""A study whose drivers are killed at random moments: nothing is lost, nothing is paid twice, no budget is exceeded.
+
+PARETUNE_KILLS says how many are killed (8), PARETUNE_KILL_SEED when.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from optuna.storages import RDBStorage
+from optuna.trial import TrialState
+
+from paretune.cli import main
+from paretune.ledger import Ledger
+from paretune.trials import TrialStatus
+from tests.end_to_end.cloud import REPOSITORY
+from tests.study_tables import write_study
+
+KILLS = int(os.environ.get("PARETUNE_KILLS", "8"))
+SEED = int(os.environ.get("PARETUNE_KILL_SEED", "0"))
+
+
+def test_drivers_killed_at_random_moments_lose_and_double_nothing(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = MlflowClient()
+    client.search_experiments()  # MLflow's first migration is not atomic, and not what is tested here
+    write_study(workplace)
+    words = [str(KILLS), str(SEED), "--study", "study.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.killed_drivers", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60 + 5 * KILLS,
+        check=False,
+    )
+    assert killed.returncode == 0, killed.stderr
+    said = json.loads(killed.stdout)
+    logs = "\n".join(log.read_text() for log in workplace.glob("driver-*.log"))
+    assert set(said["codes"]) <= {0}, logs
+    assert "Traceback" not in logs
+
+    capsys.readouterr()
+    assert main(["study", "--study", "study.yaml", "--budget_usd", str(said["budget_usd"])]) == 0
+    _check_books(client, workplace, capsys.readouterr().out, said["budget_usd"])
+
+
+def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: float) -> None:
+    ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "survival")
+    entries = ledger.entries()
+    runs = client.search_runs(["0"], max_results=10_000)
+    own = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
+    trials = {run.info.run_id: run for run in runs if "paretune.trial" in run.data.tags}
+    jobs = Counter(
+        re.sub(r"^paretune-(\w+)-\d+$", r"\1", path.stem)
+        for path in (folder / ".paretune" / "simulated" / "jobs").glob("*.json")
+        if not path.stem.endswith(".stop")
+    )
+
+    assert entries
+    assert len(runs) == len(own) + len(trials)
+    assert [run.info.status for run in own] == ["FINISHED"]
+    assert all(entry.ended is not None for entry in entries)
+    assert sorted(entry.run_id for entry in entries) == sorted(trials) == sorted(jobs)
+    assert set(jobs.values()) == {1}
+    assert {run.info.status for run in trials.values()} <= {"FINISHED", "FAILED", "KILLED"}
+    assert {run.data.tags["paretune.state"] for run in trials.values()} <= {"Completed", "Failed", "Stopped"}
+
+    spent = ledger.balance().spent_usd
+    assert sum(_usd(run) for run in trials.values()) == pytest.approx(spent)
+    assert {entry.run_id: entry.booked_usd for entry in entries} == pytest.approx(
+        {run_id: _usd(run) for run_id, run in trials.items()}
+    )
+    assert own[0].data.metrics["cost_usd"] == pytest.approx(spent)
+    assert f"budget: spent {spent:.2f} USD, committed 0.00 USD" in printed
+    assert spent <= budget_usd
+
+    completed = Counter(
+        entry.identity
+        for entry in entries
+        if entry.ended and TrialStatus(entry.ended["status"]) is TrialStatus.COMPLETED
+    )
+    assert set(completed.values()) == {1}
+    storage = RDBStorage(f"sqlite:///{folder / '.paretune' / 'studies.db'}")
+    (study,) = storage.get_all_studies()
+    left = storage.get_all_trials(study._study_id, states=(TrialState.RUNNING, TrialState.WAITING))
+    assert left == []
+
+
+def _usd(run: Run) -> float:
+    return float(run.data.metrics["cost_usd"])

@@ -1,0 +1,50 @@
+"""A table of recorded runs by a formula, and a study of it that meets all kinds of trouble."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+TYPES = ("ml.g5.xlarge", "ml.g6.xlarge")
+COUNTS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (1e-5, 3e-5, 1e-4, 3e-4)
+
+
+def write_table(path: Path) -> None:
+    """Runs on a grid: seconds fall with instances, F1 falls with the batch, and the largest batch does not fit."""
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
+    lines = [f"{header},f1,status,f1_epoch_1,f1_epoch_2"]
+    for kind, count, batch, rate in itertools.product(TYPES, COUNTS, BATCHES, RATES):
+        seconds = 120 + 1500 / count**0.9 * (8 / batch) ** 0.3
+        f1 = 0.9 - 0.0003 * batch * count - 0.01 * abs(rate * 3e4 - 1)
+        ended = ",OutOfMemory,," if batch == BATCHES[-1] else f"{f1:.4f},Completed,{f1 - 0.1:.4f},{f1:.4f}"
+        lines.append(f"{kind},{count},{batch},{rate},2,{seconds:.1f},{ended}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_study(folder: Path, **changes: Any) -> Path:
+    """study.yaml and its table; some jobs fail, find no capacity, run out of memory or are stopped early."""
+    write_table(folder / "runs.csv")
+    study = {
+        "name": "survival",
+        "job": {
+            "launcher": "simulated",
+            "recorded_runs": str(folder / "runs.csv"),
+            "num_train_epochs": 2,
+            "max_runtime_minutes": 60,
+            "simulation": {"failure_rate": 0.1, "capacity_error_rate": 0.1, "f1_noise": 0.002},
+        },
+        "search": {
+            "instance_type": {"choices": list(TYPES)},
+            "instance_count": {"choices": list(COUNTS)},
+            "per_device_train_batch_size": {"choices": list(BATCHES)},
+            "learning_rate": {"low": 1e-5, "high": 3e-4, "log": True},
+        },
+        "objectives": {"cost_usd": "minimize", "f1": "maximize"},
+        "n_parallel": 3,
+        "sampler": "random",
+        **changes,
+    }
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    return path
