@@ -38,7 +38,7 @@ class StudyRecord:
         self._run.set_tags({"paretune.kind": "study", "paretune.study": file.name})
         self._run.log_params(file.as_text())
         self._driver: Driver | None = None
-        self._ranks: dict[str, int] = {}
+        self._ranks: dict[str, int | None] = {}  # as they were written
         self._next_page = 0.0
 
     def watch(self, driver: Driver) -> None:
@@ -78,7 +78,7 @@ class StudyRecord:
         """Write the final page, table, ranks and bill; print the answer."""
         assert self._driver is not None  # `watch` comes first
         found = self.answer()
-        self._write(found)
+        self._write(found, is_last=True)
         others = len(self._driver.others())
         self._close(None if others else RunStatus.FINISHED)
         again = f"; {repeats} of the front were trained again with another seed" if repeats else ""
@@ -91,7 +91,7 @@ class StudyRecord:
         assert self._driver is not None  # `watch` comes first
         with suppress(ParetuneError):  # what ended the study may be the storage itself
             if self._driver.trials:
-                self._write(self.answer())
+                self._write(self.answer(), is_last=True)
             self._run.set_tags({"paretune.failure_reason": str(error)})
             self._close(None if self._driver.others() else RunStatus.KILLED)
         self.say("the same command goes on with the study")
@@ -134,16 +134,16 @@ class StudyRecord:
         if status is not None:
             self._run.end(status)
 
-    def _write(self, found: StudyAnswer) -> None:
+    def _write(self, found: StudyAnswer, *, is_last: bool = False) -> None:
+        """Page, table and ranks; until the last time only the ranks of runs that come to the front or leave it."""
         self._run.log_text(found.html(), "pareto.html")
         self._run.log_text(found.csv(), "pareto.csv")
         ranks = found.ranks()
-        for run_id, rank in ranks.items():
-            if self._ranks.get(run_id) != rank:
-                self._tracking.run(run_id).set_tags({"paretune.pareto_rank": str(rank)})
-        for run_id in set(self._ranks) - set(ranks):  # a constraint that its repeats have not met
-            self._tracking.run(run_id).set_tags({"paretune.pareto_rank": ""})
-        self._ranks = ranks
+        for run_id in {*ranks, *self._ranks}:
+            before, now = self._ranks.get(run_id), ranks.get(run_id)
+            if before != now and (is_last or 0 in (before, now)):
+                self._tracking.run(run_id).set_tags({"paretune.pareto_rank": "" if now is None else str(now)})
+                self._ranks[run_id] = now
 
 
 def _of_the_search(file: StudyFile) -> dict[str, str]:

@@ -10,7 +10,7 @@ from paretune.study_space import Choices, Range, Value, kind_of
 
 _MOST_POINTS = 5_000
 """Points that are all looked at; of more, or where a range is searched, as many as `_DRAWN` are drawn."""
-_DRAWN = 1000
+_DRAWN = 300
 
 
 class Untried:
