@@ -48,6 +48,7 @@ def test_drivers_killed_at_random_moments_lose_and_double_nothing(
     logs = "\n".join(log.read_text() for log in workplace.glob("driver-*.log"))
     assert set(said["codes"]) <= {0}, logs
     assert "Traceback" not in logs
+    assert "taken over" in logs
 
     capsys.readouterr()
     assert main(["study", "--study", "study.yaml", "--budget_usd", str(said["budget_usd"])]) == 0
