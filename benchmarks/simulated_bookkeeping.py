@@ -2,6 +2,7 @@
 
     python benchmarks/simulated_bookkeeping.py            # about a minute on two hyper-threads
     python benchmarks/simulated_bookkeeping.py --trials 100
+    python benchmarks/simulated_bookkeeping.py --study    # the command `study` itself, random points, with its pages
 
 Each trial is one job through `launch()`, as a study launches it: specification, budget check, MLflow run with all its
 parameters, tags, curve and report in a SQLite store, and the simulated launcher's own files. The table that is
@@ -114,6 +115,56 @@ class Shares:
             yield
 
 
+def run_study(trials: int, place: Path) -> None:
+    """Run `paretune study` and print what its trials took, from one that has ended to the next."""
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{place / 'mlflow.db'}"
+    os.environ["PARETUNE_HOME"] = str(place / "home")
+    os.chdir(place)
+    from optuna.study import Study as OptunaStudy
+
+    from paretune.cli import main as paretune
+    from paretune.ledger import Ledger
+    from paretune.study_record import StudyRecord
+
+    logging.disable(logging.WARNING)
+    write_table(place / "runs.csv")
+    (place / "study.yaml").write_text(
+        f"""name: bookkeeping
+job: {{launcher: simulated, recorded_runs: {place / "runs.csv"}, num_train_epochs: {EPOCHS}, max_runtime_minutes: 120}}
+search:
+  instance_type: {{choices: [{", ".join(TYPES)}]}}
+  instance_count: {{choices: [1, 2, 4, 8]}}
+  per_device_train_batch_size: {{choices: [8, 16, 32, 64]}}
+  learning_rate: {{low: 1e-5, high: 1e-4, log: true}}
+sampler: random
+n_trials: {trials + WARM_UP}
+budget_usd: 1000000
+"""
+    )
+    shares = Shares()
+    ends: list[float] = []
+    ended = StudyRecord.trial_ended
+
+    def stamp(record: StudyRecord, trial: Any) -> None:
+        ended(record, trial)
+        ends.append(time.perf_counter())
+        if len(ends) == WARM_UP:
+            shares.seconds.clear()
+            shares.calls.clear()
+
+    watched = {OptunaStudy: ("ask", "tell"), StudyRecord: ("_write",)}
+    watched[Ledger] = ("promise", "opened", "book", "booked", "balance")
+    with ExitStack() as patches:
+        patches.enter_context(shares.watching())
+        for owner, names in watched.items():
+            for name in names:
+                timed = shares.timed(f"{owner.__name__}.{name}", getattr(owner, name))
+                patches.enter_context(mock.patch.object(owner, name, timed))
+        patches.enter_context(mock.patch.object(StudyRecord, "trial_ended", stamp))
+        paretune(["study", "--study", "study.yaml"])
+    report([1000 * (after - before) for before, after in itertools.pairwise(ends)], trials, shares)
+
+
 def run(trials: int, place: Path) -> None:
     """Launch the jobs and print what they took."""
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{place / 'mlflow.db'}"
@@ -152,6 +203,11 @@ def run(trials: int, place: Path) -> None:
                 on_events=lambda events: None,
             )
             took.append(1000 * (time.perf_counter() - begun))
+    report(took, trials, shares)
+
+
+def report(took: list[float], trials: int, shares: Shares) -> None:
+    """Print milliseconds a trial, and what they went to."""
     counted = sorted(took[WARM_UP:])
     ninth = counted[int(0.9 * len(counted))]
     print(f"{trials} trials, milliseconds each: median {statistics.median(counted):.1f}, 90th percentile {ninth:.1f}, ")
@@ -168,11 +224,13 @@ def main() -> None:
     """Read the arguments, say what is measured on, measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
-    trials = parser.parse_args().trials
+    parser.add_argument("--study", action="store_true", help="the command `study`, and not single jobs")
+    asked = parser.parse_args()
+    trials = asked.trials
     packages = ", ".join(f"{name} {version(name)}" for name in ("mlflow", "sqlalchemy"))
     print(f"{datetime.date.today()}, Python {platform.python_version()}, {packages}, {os.cpu_count()} logical cores")
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        run(trials, Path(folder))
+        (run_study if asked.study else run)(trials, Path(folder))
 
 
 if __name__ == "__main__":
