@@ -17,7 +17,7 @@ import traceback
 from contextlib import redirect_stderr, redirect_stdout
 
 FIRST_BUDGET_USD = 10.0
-LONGEST_S = 1.2
+LONGEST_S = float(os.environ.get("PARETUNE_KILL_WITHIN_S", "1.2"))
 
 
 def main() -> None:

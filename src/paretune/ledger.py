@@ -224,6 +224,10 @@ class Ledger:
         with self._transaction() as connection:
             return self._balance(connection)
 
+    def close(self) -> None:
+        """Close the connections to the storage; the next call opens new ones."""
+        self._engine.dispose()
+
     def _make_tables(self) -> None:
         for left in reversed(range(_TRIES)):
             try:

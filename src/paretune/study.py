@@ -13,6 +13,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -52,7 +53,8 @@ class Study:
         self._space = {name: _distribution(name, entry) for name, entry in file.search.items()}
         where = file.shown_storage or "the study's file"
         try:
-            self._study = _opened(file, storage)
+            self._storage = _storage(storage)
+            self._study = _opened(file, self._storage)
         except Exception as error:  # SQLAlchemy's and each driver's own
             text = f"storage {where} cannot be used ({_first_line(error)}): check address, server and driver"
             raise BadInput([text]) from None
@@ -115,6 +117,11 @@ class Study:
         found = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         return {trial.number: trial.datetime_start.timestamp() if trial.datetime_start else 0.0 for trial in found}
 
+    def close(self) -> None:
+        """Close the connections to the storage; the next call opens new ones."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
     def point_of(self, number: int) -> dict[str, Value]:
         """The point of a trial."""
         return dict(self._trial(number).params)
@@ -139,23 +146,27 @@ class Study:
         return [trial for trial in found if all(amount <= 0 for amount in trial.constraints.values())]
 
 
-def _opened(file: StudyFile, storage: str) -> optuna.Study:
-    options = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}  # seconds for a lock
+def _storage(address: str) -> RDBStorage:
+    options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
     for left in reversed(range(_TRIES)):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return optuna.create_study(
-                    study_name=file.name,
-                    storage=optuna.storages.RDBStorage(storage, engine_kwargs=options),
-                    sampler=_sampler(file, file.seed),
-                    directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
-                    load_if_exists=True,
-                )
+            return RDBStorage(address, engine_kwargs=options)
         except Exception:  # another driver may be making the tables at this moment
             if not left:
                 raise
     raise AssertionError  # the last try returns or raises
+
+
+def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return optuna.create_study(
+            study_name=file.name,
+            storage=storage,
+            sampler=_sampler(file, file.seed),
+            directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
+            load_if_exists=True,
+        )
 
 
 def _first_line(error: Exception) -> str:

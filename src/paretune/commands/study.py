@@ -61,7 +61,11 @@ def run(file: StudyFile) -> int:
             say=record.say,
         )
         record.watch(driver)
-        _drive(driver, record)
+        try:
+            _drive(driver, record)
+        finally:
+            ledger.close()
+            study.close()
     return 0
 
 

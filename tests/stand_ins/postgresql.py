@@ -1,0 +1,86 @@
+"""A PostgreSQL server of one's own: a cluster in a temporary folder, on a free port of this machine only."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+_SERVER = "postgres"
+
+
+def what_is_missing() -> str:
+    """Why there can be no server here, and what to do; empty where there can."""
+    if _programs() is None:
+        return "PostgreSQL is not installed: apt-get install postgresql (Debian), then run this test again"
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed: python -m pip install -e '.[postgresql]', then run this test again"
+    if os.getuid() == 0 and _server_user() is None:
+        return "PostgreSQL does not run as root, and there is no user postgres: run this test as another user"
+    return ""
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The address of an empty database, as a study file takes it."""
+    programs = _programs()
+    assert programs is not None  # `what_is_missing` has looked
+    folder = Path(tempfile.mkdtemp(prefix="paretune-postgresql-"))
+    data, log, port = folder / "data", folder / "log", _free_port()
+    user = _server_user()
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder} -c fsync=off"
+    try:
+        _run(programs / "initdb", "-D", data, "-U", _SERVER, "--auth=trust", "--no-sync")
+        _run(programs / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start")
+        try:
+            yield f"postgresql://{_SERVER}@127.0.0.1:{port}/postgres"
+        finally:
+            _run(programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(*words: object) -> None:
+    user = _server_user()
+    options = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    found = subprocess.run(
+        [str(word) for word in words],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # the server keeps what it inherits: a pipe would never end
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+        **options,  # type: ignore[call-overload]
+    )
+    assert found.returncode == 0, words
+
+
+def _server_user() -> pwd.struct_passwd | None:
+    """Who the server runs as where this process is root; None where it runs as this user, or cannot run."""
+    if os.getuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(_SERVER)
+    except KeyError:
+        return None
+
+
+def _programs() -> Path | None:
+    """The newest installed version's folder of programs."""
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
+    found = str(debian[-1]) if debian else shutil.which("initdb")
+    return None if found is None else Path(found).resolve().parent
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
