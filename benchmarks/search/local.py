@@ -12,7 +12,7 @@ from pathlib import Path
 from paretune.clock import SystemClock
 from paretune.tracking import Tracking
 
-RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
+RATES = (1e-4, 2e-4, 4e-4, 8e-4)
 BATCHES = (8, 16, 32)
 COUNTS = (1, 2)
 EPOCHS = (1, 2)
