@@ -1,0 +1,121 @@
+"""A driver whose jobs end as a test wants them to, on a clock that moves when it is slept on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paretune.container import JobDocument, JobInputs
+from paretune.driver import Driver
+from paretune.forecast import Forecast
+from paretune.interruption import Interruption
+from paretune.launchers.base import Job
+from paretune.ledger import Ledger
+from paretune.spec import JobSpec
+from paretune.study import Study
+from paretune.study_file import StudyFile
+from paretune.study_space import Choices
+from paretune.tracking import Tracking
+from paretune.trial_job import Place
+from paretune.trials import Trial
+from tests.unit.test_attempts import DONE, SMALL, Clock, Ending, ScriptedLauncher
+
+RATES = (1e-5, 2e-5, 3e-5, 4e-5)
+Judge = Callable[[JobSpec, int], Ending | Exception]
+
+
+def always_done(spec: JobSpec, times: int) -> Ending:
+    """Every job completes."""
+    return DONE
+
+
+class QuickClock(Clock):
+    """Sleeps forty times as long: pauses of an hour pass in few steps."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(40 * seconds)
+
+
+class JudgedLauncher(ScriptedLauncher):
+    """Ends each job as `judge` says of its specification and the number of jobs of it there have been."""
+
+    reads_inputs = False
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__([])
+        self.judge = judge
+        self.asked: list[str] = []
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        times = self.asked.count(document.spec.spec_hash())
+        self.asked.append(document.spec.spec_hash())
+        self.endings = [self.judge(document.spec, times)]
+        return super().submit(document, inputs)
+
+
+@dataclass
+class Desk:
+    """What a driver that is started again finds as it was.
+
+    Attributes:
+        folder: of the study's storage.
+        tracking: where runs are recorded.
+        clock: of tracking and launcher.
+        launcher: its jobs outlive drivers.
+        said: what drivers have told people.
+        ended: trials, in the order in which drivers have told of them.
+    """
+
+    folder: Path
+    clock: Clock
+    tracking: Tracking
+    launcher: JudgedLauncher = field(default_factory=lambda: JudgedLauncher(always_done))
+    interruption: Interruption = field(default_factory=Interruption)
+    said: list[str] = field(default_factory=list)
+    ended: list[Trial] = field(default_factory=list)
+    run_id: str = ""
+    opened: list[Any] = field(default_factory=list)
+
+    @property
+    def storage(self) -> str:
+        """Address of the study's storage."""
+        return f"sqlite:///{self.folder / 'studies.db'}"
+
+    def driver(self, **terms: Any) -> Driver:
+        """A driver of a grid over learning rates, or of what `terms` say, as a process of its own would make it."""
+        standard: dict[str, Any] = {
+            "name": "scripted",
+            "job": {"instance_type": SMALL, "max_runtime_minutes": 6},
+            "search": {"learning_rate": Choices(values=RATES)},
+            "objectives": {"cost_usd": "minimize", "f1": "maximize"},
+            "sampler": "grid",
+            "budget_usd": 100.0,
+        }
+        file = StudyFile(**{**standard, **terms})
+        self.run_id = self.run_id or self.tracking.create("study").run_id
+        study, ledger = Study(file, self.storage), Ledger(self.storage, file.name)
+        self.opened += [study, ledger]
+        place = Place(
+            launcher=self.launcher,
+            tracking=self.tracking,
+            forecast=Forecast(self.tracking),
+            home=self.folder,
+            clock=self.clock,
+            environment={},
+            interruption=self.interruption,
+        )
+        return Driver(
+            file,
+            study,
+            ledger,
+            run_id=self.run_id,
+            place=place,
+            now=self.clock.now,
+            on_trial=self.ended.append,
+            say=self.said.append,
+        )
+
+    def close(self) -> None:
+        """Close all storages."""
+        for item in self.opened:
+            item.close()
