@@ -32,13 +32,13 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from paretune.architecture import well_known
 from paretune.clock import SystemClock
-from paretune.estimates import Estimator
-from paretune.evidence import collect
-from paretune.setting import describe
+from paretune.estimating.architecture import well_known
+from paretune.estimating.estimates import Estimator
+from paretune.estimating.evidence import collect
+from paretune.estimating.setting import describe
+from paretune.estimating.timing import Measurement, Setting, TimeModel
 from paretune.spec import JobSpec
-from paretune.timing import Measurement, Setting, TimeModel
 from paretune.tracking import Tracking
 
 MOST_CHOICES = 500
@@ -273,7 +273,6 @@ def local() -> None:
             spec = JobSpec.from_text({name: str(value) for name, value in changes.items()})
             built = well_known(spec.model)
             assert built is not None  # the embedded model
-            run_job(changes | {"dry_run": True})  # prepares the rows, as every launch does before it begins
             facts = facts_of(changes)
             found = Estimator(collect(tracking)).estimate(spec, built, None, facts=facts)
             assert found is not None  # max_train_samples is given

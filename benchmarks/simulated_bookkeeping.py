@@ -123,8 +123,8 @@ def run_study(trials: int, place: Path) -> None:
     from optuna.study import Study as OptunaStudy
 
     from paretune.cli import main as paretune
-    from paretune.ledger import Ledger
-    from paretune.study_record import StudyRecord
+    from paretune.studies.ledger import Ledger
+    from paretune.studies.record import StudyRecord
 
     logging.disable(logging.WARNING)
     write_table(place / "runs.csv")

@@ -10,7 +10,7 @@ import pytest
 
 from paretune.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.launchers.base import Job, JobState, Launcher
-from paretune.prices import Price
+from paretune.pricing.prices import Price
 
 FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")
 LAST_STEP = 5

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from paretune.container import JobDocument, JobInputs
-from paretune.driver import Driver
-from paretune.forecast import Forecast
+from paretune.estimating.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.launchers.base import Job
-from paretune.ledger import Ledger
 from paretune.spec import JobSpec
-from paretune.study import Study
-from paretune.study_file import StudyFile
-from paretune.study_space import Choices
+from paretune.studies.driver import Driver
+from paretune.studies.file import StudyFile
+from paretune.studies.ledger import Ledger
+from paretune.studies.space import Choices
+from paretune.studies.study import Study
+from paretune.studies.trial_job import Place
+from paretune.studies.trials import Trial
 from paretune.tracking import Tracking
-from paretune.trial_job import Place
-from paretune.trials import Trial
 from tests.unit.test_attempts import DONE, SMALL, Clock, Ending, ScriptedLauncher
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)

@@ -5,15 +5,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from paretune.driver import Driver
-from paretune.forecast import Forecast
+from paretune.estimating.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.launchers.choice import clock_for, launcher_for
-from paretune.ledger import Ledger
-from paretune.study import Study
-from paretune.study_file import StudyFile
+from paretune.studies.driver import Driver
+from paretune.studies.file import StudyFile
+from paretune.studies.ledger import Ledger
+from paretune.studies.study import Study
+from paretune.studies.trial_job import Place
 from paretune.tracking import Tracking
-from paretune.trial_job import Place
 
 
 def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from paretune.run_table import COMPLETED
+from paretune.replay.run_table import COMPLETED
 from search.scoring import PAIRS, Booked
 from search.tables import Outcome, Point, Table
 

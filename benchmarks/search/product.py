@@ -5,26 +5,25 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paretune.driver import Driver
-from paretune.forecast import Forecast
+from paretune.estimating.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.launchers.simulated.course import Course
 from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
-from paretune.ledger import Ledger
+from paretune.replay.virtual_clock import VirtualClock
 from paretune.spec import JobSpec
-from paretune.study import Study
-from paretune.study_file import StudyFile
-from paretune.study_record import StudyRecord
-from paretune.study_space import Choices
+from paretune.studies import joint, split
+from paretune.studies.driver import Driver
+from paretune.studies.file import StudyFile
+from paretune.studies.ledger import Ledger
+from paretune.studies.record import StudyRecord
+from paretune.studies.space import Choices
+from paretune.studies.study import Study
+from paretune.studies.trial_job import Place
+from paretune.studies.trials import Trial, TrialStatus
 from paretune.tracking import Tracking
-from paretune.trial_job import Place
-from paretune.trials import Trial, TrialStatus
-from paretune.virtual_clock import VirtualClock
 from search.scoring import PAIRS, Booked
 from search.tables import PRICES, Point, Table
 
@@ -37,19 +36,20 @@ class _EnoughError(Exception):
     """
 
 
+_METHODS = {"joint": joint, "split": split}
 _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
 
 
 def is_there(method: str) -> bool:
     """Whether the product has the method."""
-    return find_spec(f"paretune.{method}") is not None
+    return method in _METHODS
 
 
 def search(
     table: Table, method: str, pair: str, *, seed: int, parallel: int, most_usd: float, most: int, sampler: str = "tpe"
 ) -> tuple[list[Booked], str]:
     """Run one study until its dollars are spent or it ends; its jobs in the order of their ends, and why it ended."""
-    module = import_module(f"paretune.{method}")
+    module = _METHODS[method]
     with tempfile.TemporaryDirectory(prefix="paretune-search-", dir=_fast_folder()) as folder:
         home = Path(folder)
         _empty_store(home / "mlflow.db")

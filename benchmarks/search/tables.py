@@ -13,11 +13,11 @@ from paretune.batch_size import BatchPlan
 from paretune.errors import BadInput
 from paretune.launchers.simulated.launcher import usual_price
 from paretune.parameters import parse, spell
-from paretune.prices import VARIABLE, PriceList
-from paretune.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
-from paretune.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
+from paretune.pricing.prices import VARIABLE, PriceList
+from paretune.replay.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
+from paretune.replay.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.spec import JobSpec
-from paretune.study_space import NOT_SEARCHED, annotations
+from paretune.studies.space import NOT_SEARCHED, annotations
 
 Point = Mapping[str, Any]
 MAX_RUNTIME_MINUTES = 7 * 24 * 60

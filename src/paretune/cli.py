@@ -12,11 +12,11 @@ import paretune
 from paretune.commands import asked
 from paretune.commands.questions import PricesRequest, ReportRequest
 from paretune.errors import Interrupted, JobFailed, ParetuneError
-from paretune.estimate_request import PROBE_HELP
-from paretune.import_request import import_help
+from paretune.estimating.request import PROBE_HELP
 from paretune.parameters import help_lines
+from paretune.replay.import_request import import_help
 from paretune.spec import parameter_help
-from paretune.study_file import study_help
+from paretune.studies.file import study_help
 
 
 def run() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from paretune import catalog
 from paretune.errors import BadInput
 from paretune.parameters import parameter
-from paretune.simulation import Simulation
+from paretune.replay.simulation import Simulation
 
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
 LONGEST_KEEP_ALIVE_MINUTES = 360

@@ -17,12 +17,12 @@ from paretune.batch_size import BatchPlan
 from paretune.clock import Clock
 from paretune.container import Event, JobInputs
 from paretune.errors import BadInput, BudgetRefused, Interrupted, LostSight, ParetuneError
-from paretune.estimates import Estimate
-from paretune.forecast import Forecast
+from paretune.estimating.estimates import Estimate
+from paretune.estimating.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.launchers.base import Launcher
 from paretune.preparation import prepare
-from paretune.prices import Price, price_remarks
+from paretune.pricing.prices import Price, price_remarks
 from paretune.recording import Outcome, Recording, first_plan, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RunStatus, Tracking

@@ -10,11 +10,11 @@ from paretune.batch_size import BatchPlan
 from paretune.clock import Clock
 from paretune.container import Event, JobDocument, JobInputs, JobReport
 from paretune.errors import Interrupted, JobFailed, OutOfMemory
-from paretune.estimates import Estimate
+from paretune.estimating.estimates import Estimate
 from paretune.figures import classification_report, confusion_figure
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.processes import this_process
-from paretune.prices import Price
+from paretune.pricing.prices import Price
 from paretune.spec import JobSpec
 from paretune.tracking import Run, RunStatus, Tracking
 

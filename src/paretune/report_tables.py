@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 
 from paretune import metrics
-from paretune.estimate_errors import EstimateError, Summary
-from paretune.pricing_again import RunCost, Terms, fronts, instance_count
+from paretune.estimating.errors_of_estimates import EstimateError, Summary
+from paretune.pricing.again import RunCost, Terms, fronts, instance_count
 from paretune.text_table import text_table
 
 _SHORT = 8  # characters of a run id: enough to name the run in `runs`

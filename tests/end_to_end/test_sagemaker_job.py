@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paretune.prices import PriceList
+from paretune.pricing.prices import PriceList
 from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, account
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 

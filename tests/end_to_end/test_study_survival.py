@@ -18,8 +18,8 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from paretune.cli import main
-from paretune.ledger import Ledger
-from paretune.trials import TrialStatus
+from paretune.studies.ledger import Ledger
+from paretune.studies.trials import TrialStatus
 from tests.end_to_end.cloud import REPOSITORY
 from tests.study_tables import write_study
 

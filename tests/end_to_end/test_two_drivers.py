@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 from optuna.storages import RDBStorage
 
-from paretune.ledger import Balance, Entry, Ledger
-from paretune.trials import TrialStatus
+from paretune.studies.ledger import Balance, Entry, Ledger
+from paretune.studies.trials import TrialStatus
 from tests.processes import command, paretune
 from tests.stand_ins import postgresql
 from tests.study_tables import write_study

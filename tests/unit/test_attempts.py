@@ -15,7 +15,7 @@ from paretune.errors import BudgetRefused, JobFailed, LaunchRefused, LostSight, 
 from paretune.interruption import Interruption
 from paretune.launch import admit_everywhere, launch
 from paretune.launchers.base import Job, JobState, Launcher
-from paretune.prices import Price
+from paretune.pricing.prices import Price
 from paretune.recording import Recording
 from paretune.spec import JobSpec
 from paretune.tracking import Tracking

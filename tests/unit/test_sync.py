@@ -14,7 +14,7 @@ from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobRe
 from paretune.errors import Interrupted, LaunchRefused, LostSight
 from paretune.interruption import Interruption
 from paretune.launchers.base import Job, JobState, Launcher
-from paretune.prices import Price
+from paretune.pricing.prices import Price
 from paretune.recording import Recording, job_name
 from paretune.spec import JobSpec
 from paretune.sync import Collected, Sync, spec_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paretune.container import Event
-from paretune.prices import local_price
+from paretune.pricing.prices import local_price
 from paretune.recording import Outcome
 from paretune.terminal import ProgressPrinter, summary
 

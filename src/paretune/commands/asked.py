@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from paretune.cluster import listed
 from paretune.errors import BadInput
-from paretune.estimate_request import EstimateRequest
-from paretune.import_request import ImportRequest
+from paretune.estimating.request import EstimateRequest
 from paretune.parameters import read
 from paretune.preparation import missing_files
 from paretune.profile import read_profile
+from paretune.replay.import_request import ImportRequest
 from paretune.spec import JobSpec
-from paretune.study_file import StudyFile
+from paretune.studies.file import StudyFile
 
 _Asked = TypeVar("_Asked")
 

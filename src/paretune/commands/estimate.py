@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from paretune import estimate_table
 from paretune.clock import SystemClock
 from paretune.errors import BadInput, JobFailed
-from paretune.estimate_request import EstimateRequest
-from paretune.estimates import Estimate, Estimator, architecture_of
-from paretune.evidence import collect
-from paretune.hardware import machine_name
+from paretune.estimating import table as estimate_table
+from paretune.estimating.estimates import Estimate, Estimator, architecture_of
+from paretune.estimating.evidence import collect
+from paretune.estimating.hardware import machine_name
+from paretune.estimating.probing import probes, require_limit, run_probes
+from paretune.estimating.request import EstimateRequest
+from paretune.estimating.workload import EMBEDDED_ROWS
 from paretune.interruption import Interruption
 from paretune.launch import home_folder, launch
 from paretune.launchers.choice import clock_for, launcher_for
 from paretune.prepared import recall
-from paretune.prices import Price, PriceList, local_price, price_remarks
-from paretune.probing import probes, require_limit, run_probes
-from paretune.regions import REGIONS, region_fault
+from paretune.pricing.prices import Price, PriceList, local_price, price_remarks
+from paretune.pricing.regions import REGIONS, region_fault
 from paretune.spec import JobSpec
 from paretune.terminal import ProgressPrinter
 from paretune.tracking import RunStatus, Tracking
-from paretune.workload import EMBEDDED_ROWS
 
 DEFAULT_REGION = "us-east-1"
 # What decides which rows a job gets, and how they are prepared; the rest is the cluster and the training.

@@ -4,10 +4,10 @@ import os
 from functools import partial
 
 from paretune.clock import SystemClock
-from paretune.import_request import ImportRequest
-from paretune.importing import import_runs
 from paretune.launchers.simulated.launcher import usual_price
-from paretune.prices import PriceList
+from paretune.pricing.prices import PriceList
+from paretune.replay.import_request import ImportRequest
+from paretune.replay.importing import import_runs
 from paretune.tracking import Tracking
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from paretune.forecast import Forecast
+from paretune.estimating.forecast import Forecast
 from paretune.interruption import Interruption
 from paretune.launch import admit_everywhere, home_folder, inputs_of, launch
 from paretune.launchers.choice import clock_for, launcher_for

@@ -10,10 +10,10 @@ from paretune.catalog import instances
 from paretune.clock import SystemClock
 from paretune.commands.questions import PricesRequest
 from paretune.errors import BadInput
-from paretune.price_cache import changes, store
-from paretune.prices import VARIABLE, Price, PriceList, price_remarks
+from paretune.pricing.cache import changes, store
+from paretune.pricing.prices import VARIABLE, Price, PriceList, price_remarks
+from paretune.pricing.regions import known_region
 from paretune.profile import read_profile
-from paretune.regions import known_region
 from paretune.text_table import text_table
 
 _LONGEST_SOURCE = 60  # characters of it in the table

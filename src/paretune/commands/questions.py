@@ -6,7 +6,7 @@ from datetime import date, datetime
 
 from paretune.errors import BadInput
 from paretune.parameters import check, parameter
-from paretune.regions import REGIONS, region_fault
+from paretune.pricing.regions import REGIONS, region_fault
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from datetime import date
 from paretune.clock import SystemClock
 from paretune.commands.questions import ReportRequest
 from paretune.errors import BadInput
-from paretune.estimate_errors import estimate_errors, summarise
-from paretune.prices import PriceList
-from paretune.pricing_again import RunCost, Terms, price_again, remarks
+from paretune.estimating.errors_of_estimates import estimate_errors, summarise
+from paretune.pricing.again import RunCost, Terms, price_again, remarks
+from paretune.pricing.prices import PriceList
 from paretune.report_tables import about_kinds, cost_csv, cost_table, error_tables, front_changes
 from paretune.tracking import RecordedRun, RunStatus, Tracking, without_password
 

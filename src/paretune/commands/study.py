@@ -3,22 +3,22 @@
 import os
 import time
 
-from paretune import joint, split
-from paretune.driver import Driver
 from paretune.errors import BadInput, BudgetRefused
-from paretune.forecast import Forecast
+from paretune.estimating.forecast import Forecast
 from paretune.interruption import Interruption
-from paretune.joint import repeat_front
 from paretune.launch import home_folder, inputs_of
 from paretune.launchers.choice import clock_for, launcher_for
-from paretune.ledger import Ledger
 from paretune.spec import JobSpec
-from paretune.study import Study
-from paretune.study_file import StudyFile
-from paretune.study_record import StudyRecord
+from paretune.studies import joint, split
+from paretune.studies.driver import Driver
+from paretune.studies.file import StudyFile
+from paretune.studies.joint import repeat_front
+from paretune.studies.ledger import Ledger
+from paretune.studies.record import StudyRecord
+from paretune.studies.study import Study
+from paretune.studies.trial_job import Place
+from paretune.studies.untried import some_jobs
 from paretune.tracking import Tracking
-from paretune.trial_job import Place
-from paretune.untried import some_jobs
 
 MOST_REPEATS = 5
 """Points of the front that are trained again with another seed."""

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.prices import Price
+from paretune.pricing.prices import Price
 from paretune.spec import JobSpec
 
 

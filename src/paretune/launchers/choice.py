@@ -5,8 +5,8 @@ from pathlib import Path
 
 from paretune.clock import Clock, SystemClock
 from paretune.launchers.base import Launcher
+from paretune.replay.virtual_clock import VirtualClock
 from paretune.spec import JobSpec
-from paretune.virtual_clock import VirtualClock
 
 
 def clock_for(spec: JobSpec, home: Path) -> Clock:
@@ -33,9 +33,9 @@ def launcher_for(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[s
 
 
 def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:
+    from paretune.estimating.rehearsal import Rehearsal
     from paretune.launchers.simulated.course import Course
     from paretune.launchers.simulated.launcher import SimulatedLauncher
-    from paretune.rehearsal import Rehearsal
     from paretune.tracking import Tracking
 
     rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)

@@ -32,10 +32,10 @@ from paretune.container import (
     PreparedDataset,
     write_json,
 )
-from paretune.hardware import machine_name
+from paretune.estimating.hardware import machine_name
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.processes import Process, cores, out_of_memory_kills
-from paretune.prices import Price, local_price
+from paretune.pricing.prices import Price, local_price
 from paretune.spec import JobSpec
 
 STOP_GRACE_S = 70.0

@@ -18,7 +18,7 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, explain
-from paretune.prices import Price, PriceList, price_remarks
+from paretune.pricing.prices import Price, PriceList, price_remarks
 from paretune.projects.command import Command, read_command
 from paretune.projects.configuration import Configuration, read_configuration
 from paretune.projects.environment import Environment, mentions_mlflow, python_note, read_environment

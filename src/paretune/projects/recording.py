@@ -8,7 +8,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 from paretune import metrics
 from paretune.clock import Clock
 from paretune.launchers.base import JobState
-from paretune.prices import Price
+from paretune.pricing.prices import Price
 from paretune.projects.jobs import ProjectJob
 from paretune.spec import JobSpec
 from paretune.tracking import Run, RunStatus

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from paretune import catalog, hardware
+from paretune import catalog
+from paretune.estimating import hardware
 from paretune.spec import JobSpec
 
 # Dense tensor-core rate in bf16 or fp16 with fp32 accumulation, FLOP/s; NVIDIA data sheets, read 2026-11-20.

@@ -18,7 +18,7 @@ from paretune.container import FailureKind, JobDocument, JobFolder, JobInputs, J
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import Process
-from paretune.prices import ML_M5_LARGE
+from paretune.pricing.prices import ML_M5_LARGE
 from paretune.spec import JobSpec
 from tests.launcher_contract import LauncherContract, Order, Place
 from tests.processes import command, wait_until, working_in

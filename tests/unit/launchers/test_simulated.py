@@ -15,9 +15,9 @@ from paretune.errors import BadInput
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLauncher, clock_path
 from paretune.launchers.simulated.timeline import Phase, Timeline
-from paretune.prices import ML_M5_LARGE
+from paretune.pricing.prices import ML_M5_LARGE
+from paretune.replay.virtual_clock import VirtualClock
 from paretune.spec import JobSpec
-from paretune.virtual_clock import VirtualClock
 from tests.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
 
 STARTED = (0.0, Event(time=0.0, step=0, message="started"))

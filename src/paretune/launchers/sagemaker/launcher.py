@@ -22,7 +22,7 @@ from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import Order, build, load_sdk, network_environment
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain, is_missing, is_passing
-from paretune.prices import Price, PriceList
+from paretune.pricing.prices import Price, PriceList
 from paretune.spec import JobSpec
 
 _CODE = "/opt/ml/input/data/code"

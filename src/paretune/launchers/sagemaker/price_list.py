@@ -19,7 +19,7 @@ from paretune.cluster import Cluster
 from paretune.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.trouble import AWS_ERRORS, explain
-from paretune.prices import Price
+from paretune.pricing.prices import Price
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
 """Below it lies REGION/index.json. Source: AWS Billing guide, "Reading the price list files" (read 2026-11-20)."""

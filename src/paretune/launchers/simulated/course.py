@@ -14,9 +14,9 @@ from paretune import metrics
 from paretune.container import Event, FailureKind, JobDocument, JobReport
 from paretune.errors import BadInput
 from paretune.launchers.simulated.timeline import Phase, Timeline
-from paretune.recorded_runs import Answer, RecordedRuns
-from paretune.run_table import COMPLETED, OUT_OF_MEMORY
-from paretune.simulation import Simulation
+from paretune.replay.recorded_runs import Answer, RecordedRuns
+from paretune.replay.run_table import COMPLETED, OUT_OF_MEMORY
+from paretune.replay.simulation import Simulation
 
 CAPACITY_SECONDS = 60.0
 """Virtual seconds after which AWS says that there is no capacity; not billed."""

@@ -22,9 +22,9 @@ from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobRe
 from paretune.errors import BadInput
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
-from paretune.prices import Price, PriceList, local_price
+from paretune.pricing.prices import Price, PriceList, local_price
+from paretune.replay.virtual_clock import VirtualClock
 from paretune.spec import JobSpec
-from paretune.virtual_clock import VirtualClock
 
 STOP_SECONDS = 5.0
 """Virtual seconds a job takes to write its checkpoint and end, after it was asked to stop."""

@@ -1,0 +1,99 @@
+"""What a model consists of, in the few numbers that time and memory depend on; read from its config.json."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+# Names of one number in the configurations of different model families.
+_HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_INNER = ("intermediate_size", "ffn_dim", "n_inner", "hidden_dim", "d_ff", "encoder_ffn_dim")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+_DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
+_POSITIONS = ("max_position_embeddings", "n_positions")
+# Families whose feed-forward block has a third matrix, the gate, as most have that use SiLU; and those with rotary or
+# relative positions, as all have with rope_parameters.
+_GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
+_WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What a model consists of.
+
+    Attributes:
+        parameters: all weights.
+        matrices: weights that multiply every token; embedding tables are looked up, not multiplied.
+        layers: transformer blocks.
+        hidden_size: width of a block.
+        vocabulary: tokens that have an embedding.
+    """
+
+    parameters: int
+    matrices: int
+    layers: int
+    hidden_size: int
+    vocabulary: int
+
+
+def well_known(model: str) -> Architecture | None:
+    """The architecture of a well-known model, by its hub id with or without the organisation; None for others."""
+    known = _known()
+    return known.get(model.removeprefix("embedded:")) or known.get(model.rpartition("/")[2])
+
+
+def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
+    """The architecture that a config.json describes, to a few per cent; None where it is of an unknown kind.
+
+    Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
+    a decoder beside an encoder also its attention to that. Not counted: biases, norms, adapters, experts that are not
+    chosen, pictures.
+    """
+    if isinstance(config.get("text_config"), Mapping):  # a model of texts and pictures
+        config = {**config, **config["text_config"]}
+    hidden, layers, heads = (_first(config, names) for names in (_HIDDEN, _LAYERS, _HEADS))
+    vocabulary = _first(config, ("vocab_size",))
+    if not (hidden and layers and vocabulary):
+        return None
+    kind = str(config.get("model_type", ""))
+    inner = _first(config, _INNER) or 4 * hidden
+    grouped = _first(config, ("num_key_value_heads",)) or heads or 1
+    head_size = _first(config, ("head_dim",)) or (hidden // heads if heads else hidden)
+    queries = head_size * (heads or 1)
+    gated = any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}
+    attention = 2 * hidden * queries + 2 * hidden * grouped * head_size
+    block = attention + (3 if gated else 2) * hidden * inner
+    embedding = _first(config, ("embedding_size", "word_embed_proj_dim")) or hidden
+    tables = vocabulary * embedding
+    if not (any(name in kind for name in _WITHOUT_POSITION_TABLE) or config.get("rope_parameters")):
+        tables += (_first(config, _POSITIONS) or 512) * embedding
+    decoder = (_first(config, _DECODER_LAYERS) or layers) if config.get("is_encoder_decoder") else 0
+    matrices = layers * block + decoder * (block + attention)
+    shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks without weights of their own
+    if task == "causal-lm":
+        matrices += vocabulary * embedding
+        tables -= vocabulary * embedding if config.get("tie_word_embeddings", not gated) else 0
+    else:
+        matrices += hidden * hidden
+    return Architecture(
+        parameters=matrices + tables - shared * block,
+        matrices=matrices,
+        layers=layers + decoder,
+        hidden_size=hidden,
+        vocabulary=vocabulary,
+    )
+
+
+def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
+
+
+@cache
+def _known() -> Mapping[str, Architecture]:
+    """From architectures.csv: published configurations, built with transformers 5.23 without weights, and counted."""
+    lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
+    numbers = ("parameters", "matrices", "layers", "hidden_size", "vocabulary")
+    return {row["model"]: Architecture(**{name: int(row[name]) for name in numbers}) for row in csv.DictReader(lines)}

@@ -1,0 +1,202 @@
+"""How long, how much, does it fit: a prediction for a job before it is paid for, with where it comes from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paretune import metrics
+from paretune.batch_size import BatchPlan
+from paretune.errors import BadInput
+from paretune.estimating.architecture import Architecture, of_config, well_known
+from paretune.estimating.evidence import DidNotFit, Evidence
+from paretune.estimating.hub_config import hub_config
+from paretune.estimating.memory import MemoryModel, MemoryPrediction
+from paretune.estimating.setting import Described, describe
+from paretune.estimating.timing import Measurement, Prediction, TimeModel
+from paretune.pareto import front
+from paretune.pricing.prices import Price
+from paretune.spec import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What one job is predicted to take.
+
+    Attributes:
+        spec: the job.
+        plan: its batch sizes.
+        measured_here: jobs of this model that have run on this cluster.
+        time: billable seconds.
+        memory: peak of one device.
+        usable_gib: memory that one device has for it.
+        price: of one instance; None when it is not known, then so are the dollars.
+        basis: where the prediction comes from, in words.
+        did_not_fit: an earlier job that shows that this one has too little memory.
+    """
+
+    spec: JobSpec
+    plan: BatchPlan
+    measured_here: int
+    time: Prediction
+    memory: MemoryPrediction
+    usable_gib: float
+    price: Price | None
+    basis: str
+    did_not_fit: DidNotFit | None = None
+
+    def usd(self, seconds: float) -> float | None:
+        """Dollars of so many billable seconds."""
+        if self.price is None:
+            return None
+        return metrics.cost_usd(seconds, self.spec.instance_count, self.price.usd_per_hour)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Predicted dollars."""
+        return self.usd(self.time.seconds)
+
+    @property
+    def fits(self) -> str:
+        """`yes`, `no`, or `unsure` where the memory's interval holds what the device has."""
+        if self.did_not_fit is not None or self.memory.gib_low > self.usable_gib:
+            return "no"
+        return "yes" if self.memory.gib_high <= self.usable_gib else "unsure"
+
+    def sentence(self) -> str:
+        """The estimate as one line for a person who has just launched the job."""
+        low, high = self.time.seconds_low, self.time.seconds_high
+        dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
+        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}"
+
+    def as_metrics(self) -> dict[str, float]:
+        """What a job's run records of its own estimate."""
+        found = {
+            metrics.ESTIMATED_SECONDS: self.time.seconds,
+            f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
+            f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
+            metrics.ESTIMATED_MEMORY_GIB: self.memory.gib,
+        }
+        return found if self.cost_usd is None else found | {metrics.ESTIMATED_COST_USD: self.cost_usd}
+
+
+class Estimator:
+    """Predicts jobs from what earlier ones have shown.
+
+    Args:
+        evidence: what they have shown.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self._time = TimeModel(evidence.times)
+        self._memory = MemoryModel(evidence.peaks)
+
+    def estimate(
+        self,
+        spec: JobSpec,
+        built: Architecture,
+        price: Price | None,
+        *,
+        plan: BatchPlan | None = None,
+        facts: Mapping[str, float] | None = None,
+    ) -> Estimate | None:
+        """The estimate of one job; None when its arguments do not say how many rows it trains on.
+
+        Args:
+            spec: the job.
+            built: its model.
+            price: of one instance.
+            plan: batch sizes, where they are not those of the specification.
+            facts: what is known of its prepared data.
+        """
+        plan = plan or spec.plan()
+        described = describe(spec, plan, built, facts)
+        if described is None:
+            return None
+        (time,) = self._time.predict([described.time])
+        (memory,) = self._memory.predict([described.memory])
+        return Estimate(
+            spec=spec,
+            plan=plan,
+            measured_here=len(self.evidence.runs_like(described)[0]),
+            time=time,
+            memory=memory,
+            usable_gib=described.usable_gib,
+            price=price,
+            basis=self._basis(described),
+            did_not_fit=self.that_did_not_fit(spec, plan, described),
+        )
+
+    def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: Described) -> DidNotFit | None:
+        """An earlier job that ran out of memory although it needed no more and had no less."""
+        batch = plan.per_device_train_batch_size
+        return next(
+            (
+                item
+                for item in self.evidence.did_not_fit
+                if item.rules_out(spec, batch, described.memory, described.usable_gib)
+            ),
+            None,
+        )
+
+    def _basis(self, described: Described) -> str:
+        here, of_model, of_chip = self.evidence.runs_like(described)
+        device = "machine" if described.time.is_local else "accelerator"
+        if here:
+            return f"{_count(here)} of this model on this cluster"
+        if of_model and of_chip:
+            return (
+                f"{_count(of_model)} of this model on other clusters, {len(of_chip)} on this {device}: not "
+                "measured here"
+            )
+        if of_model:
+            return f"{_count(of_model)} of this model on other accelerators; this {device} by its data sheet"
+        if of_chip:
+            return f"{_count(of_chip)} of other models on this {device}"
+        others = f" and {_count(self.evidence.times)} of other kinds" if self.evidence.times else ""
+        return f"data sheets{others}: nothing like it was measured"
+
+
+def _count(runs: Sequence[Measurement]) -> str:
+    """How many runs, and how many of them are other teams' or nobody's."""
+    plural = "s" if len(runs) > 1 else ""
+    foreign = {origin: sum(run.origin == origin for run in runs) for origin in ("published", "simulated")}
+    for origin, count in foreign.items():
+        if count == len(runs):
+            return f"{count} {origin} run{plural}"
+    said = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
+    return f"{len(runs)} run{plural}{f' ({said})' if said else ''}"
+
+
+def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
+    """The architecture of a well-known model, of a folder with a config.json, or of a model on the hub.
+
+    Raises:
+        BadInput: nothing tells it.
+    """
+    known = well_known(model)
+    if known is not None:
+        return known
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadInput([f"model {model} must hold a config.json that can be read ({error})"]) from error
+    else:
+        config = hub_config(model, environment)
+    built = of_config(config, task)
+    if built is None:
+        raise BadInput([f"model {model}: its config.json does not say hidden size, layers and vocabulary"])
+    return built
+
+
+def on_front(estimates: Sequence[Estimate]) -> list[bool]:
+    """Which estimates no other one beats in seconds and dollars; those that do not fit, or have no price, never."""
+    candidates = [item.fits != "no" and item.cost_usd is not None for item in estimates]
+    points = [
+        (item.time.seconds, item.cost_usd or 0.0) for item, able in zip(estimates, candidates, strict=True) if able
+    ]
+    marks = iter(front(points, maximise=(False, False)))
+    return [able and next(marks) for able in candidates]

@@ -1,0 +1,85 @@
+"""The estimate of a job that is about to be launched, and the batch that earlier jobs leave it.
+
+An estimate is an addition: whatever keeps it from being made never keeps a job from running.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+
+from paretune.batch_size import BatchPlan
+from paretune.container import JobInputs
+from paretune.errors import TrackingUnavailable
+from paretune.estimating.architecture import Architecture, of_config, well_known
+from paretune.estimating.estimates import Estimate, Estimator
+from paretune.estimating.evidence import DidNotFit, Evidence, collect
+from paretune.estimating.hardware import machine_name
+from paretune.estimating.setting import describe
+from paretune.pricing.prices import Price
+from paretune.spec import JobSpec
+from paretune.tracking import Tracking
+
+
+class Forecast:
+    """Estimates of the jobs of one process, from the runs that were there when it began.
+
+    Args:
+        tracking: where the runs are.
+        simulated: the jobs are simulated; only simulated runs say something about them.
+    """
+
+    def __init__(self, tracking: Tracking, *, simulated: bool = False) -> None:
+        self._tracking = tracking
+        self._simulated = simulated
+
+    @cached_property
+    def _estimator(self) -> Estimator:
+        try:
+            return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
+        except TrackingUnavailable:  # the job's own record will say so
+            return Estimator(Evidence())
+
+    def renew(self) -> None:
+        """Take the runs into account that have come since."""
+        self.__dict__.pop("_estimator", None)
+
+    def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
+        """The estimate of a job with this batch; None where its model or its rows are not known."""
+        built = _built(spec, inputs)
+        if built is None or spec.entry_script is not None:
+            return None
+        return self._estimator.estimate(spec, built, price, plan=plan, facts=_facts(inputs))
+
+    def first_plan(self, spec: JobSpec, inputs: JobInputs) -> tuple[BatchPlan, DidNotFit | None]:
+        """The batch to begin with: what was asked for, halved as long as an earlier job shows that it does not fit.
+
+        The global batch size stays. Also the job that shows it; None where nothing stands against what was asked for.
+        """
+        plan, shown = spec.plan(), None
+        built = _built(spec, inputs)
+        if built is None or spec.entry_script is not None:
+            return plan, None
+        while True:
+            described = describe(spec, plan, built, _facts(inputs))
+            smaller = plan.with_less_memory()
+            if described is None or smaller is None:
+                return plan, shown
+            against = self._estimator.that_did_not_fit(spec, plan, described)
+            if against is None:
+                return plan, shown
+            plan, shown = smaller, against
+
+
+def _built(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
+    """The model, from its name or from the configuration that was prepared for the job; nothing is downloaded."""
+    known = well_known(spec.model)
+    if known is not None or inputs.model is None:
+        return known
+    try:
+        return of_config(json.loads((inputs.model / "config.json").read_text(encoding="utf-8")), spec.task)
+    except (OSError, ValueError):
+        return None
+
+
+def _facts(inputs: JobInputs) -> Mapping[str, float] | None:
+    return None if inputs.dataset is None else inputs.dataset.facts

@@ -1,0 +1,132 @@
+"""How much memory a device needs: arithmetic with two unknown constants, learnt from the peaks of jobs that have run.
+
+    bytes       = framework + weights + training state + activations
+    weights     = 4 P / w,  and 2 T / w more where fp32 weights are multiplied in half precision
+    state       = 12 T / g            gradient and two moments of AdamW, of T trained weights
+    activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only)
+
+Autocast keeps a copy of the weights in half precision, but not of frozen ones (torch 2.13: measured, 0 of 2 bytes).
+w and g are the devices that share the weights, and gradients with moments: n for fsdp, 1 and n for deepspeed (ZeRO 2),
+else 1. About 34 bytes a token, layer and unit of width in half precision, without the attention matrix, which modern
+kernels do not keep (Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in fp32.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paretune.estimating.posterior import Noise, Posterior, interval
+
+GIB = 2**30
+CUDA_CONTEXT_GIB = 0.9
+"""Of a device's memory, what CUDA, NCCL and fragmentation keep from PyTorch; by experience, not measured here."""
+
+_PRIORS = {
+    "activations": (45.0, 0.3),  # bytes; what is freed late and copied counts beside the 34
+    "framework": (0.3 * GIB, 0.6),  # workspaces of the libraries
+    "process": (0.9 * GIB, 0.3),  # on a processor: the whole process, libraries included
+}
+_NOISE = Noise(value=0.06, weight=4.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySetting:
+    """What the memory of one device depends on.
+
+    Attributes:
+        model: model and kind of fine-tuning; a constant is learnt for each.
+        on_processor: whether the peak is the resident memory of a process.
+        parameters: weights.
+        trained_parameters: weights that the optimiser changes.
+        half: whether fp32 weights are multiplied in bf16 or fp16.
+        weight_sharers: devices that share the weights.
+        state_sharers: devices that share gradients and moments.
+        units: rows of a micro-batch x tokens x layers that keep activations x hidden size.
+        logits: rows x tokens x vocabulary; 0 for classification.
+    """
+
+    model: str
+    on_processor: bool
+    parameters: float
+    trained_parameters: float
+    half: bool
+    weight_sharers: int
+    state_sharers: int
+    units: float
+    logits: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPrediction:
+    """Peak of one device in GiB, as PyTorch counts it, with an interval that holds 80 % of such jobs."""
+
+    gib: float
+    gib_low: float
+    gib_high: float
+
+
+class MemoryModel:
+    """The constants as measured peaks have them.
+
+    Args:
+        peaks: settings and their highest memory of one device, GiB; none included.
+    """
+
+    def __init__(self, peaks: Sequence[tuple[MemorySetting, float]] = ()) -> None:
+        settings = [setting for setting, _ in peaks]
+        names = list(dict.fromkeys(name for setting in settings for name in _constants(setting)))
+        if not peaks:
+            self._posterior = Posterior(_PRIORS, [], noise=_NOISE)
+            return
+        columns = _Columns(settings, {name: place for place, name in enumerate(names)})
+        measured = np.log([gib for _, gib in peaks])
+
+        def misfits(theta: np.ndarray) -> np.ndarray:
+            return columns.log_gib(theta) - measured
+
+        self._posterior = Posterior(
+            _PRIORS,
+            names,
+            noise=_NOISE,
+            residuals=lambda theta, noise: misfits(theta) / noise,
+            misfits=misfits,
+        )
+
+    def predict(self, settings: Sequence[MemorySetting]) -> list[MemoryPrediction]:
+        """Predictions, one per setting."""
+        if not settings:
+            return []
+        wanted = [name for setting in settings for name in _constants(setting)]
+        places, mean, covariance = self._posterior.with_names(wanted)
+        columns = _Columns(settings, places)
+        gib = np.exp(columns.log_gib(mean))
+        widths = np.exp(interval(columns.log_gib, mean, covariance, self._posterior.noise))
+        return [
+            MemoryPrediction(gib=float(one), gib_low=float(one / width), gib_high=float(one * width))
+            for one, width in zip(gib, widths, strict=True)
+        ]
+
+
+def _constants(setting: MemorySetting) -> list[str]:
+    return [f"activations:{setting.model}", "process" if setting.on_processor else "framework"]
+
+
+class _Columns:
+    """N settings as arrays, and the places of their constants."""
+
+    def __init__(self, settings: Sequence[MemorySetting], places: Mapping[str, int]) -> None:
+        def column(name: str) -> np.ndarray:
+            return np.array([getattr(setting, name) for setting in settings], dtype=float)
+
+        self._places = np.array([[places[name] for name in _constants(setting)] for setting in settings])
+        half = column("half")
+        weights = 4 * column("parameters") + 2 * half * column("trained_parameters")
+        state = 12 * column("trained_parameters") / column("state_sharers")
+        self._fixed = weights / column("weight_sharers") + state + 12 * column("logits")
+        self._units = column("units") * (2 - half)
+
+    def log_gib(self, theta: np.ndarray) -> np.ndarray:
+        """Logarithms of GiB, given the logarithms of the constants."""
+        activations, framework = np.exp(theta[self._places]).T
+        return np.asarray(np.log((framework + self._fixed + activations * self._units) / GIB))

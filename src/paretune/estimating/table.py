@@ -1,0 +1,168 @@
+"""A table of estimates, as text, as CSV and as a picture."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from paretune.estimating.estimates import Estimate, on_front
+
+COLUMNS = (
+    *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
+    *("cost_usd", "memory_gib_per_device", "on_front", "basis"),
+    *("cost_usd_low", "cost_usd_high", "memory_gib_low", "memory_gib_high", "memory_gib_usable", "fits"),
+    *("gradient_accumulation_steps", "global_batch_size", "strategy", "precision", "fine_tuning", "model"),
+    *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
+)
+"""Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals."""
+MOST_LABELS = 40
+"""Points of the picture that are labelled; with more there are no labels."""
+
+
+def rows(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """One row per estimate; what is not known is absent."""
+    return [_row(item, is_best) for item, is_best in zip(estimates, on_front(estimates), strict=True)]
+
+
+def _row(item: Estimate, is_best: bool) -> dict[str, Any]:
+    spec, time, memory = item.spec, item.time, item.memory
+    return {
+        "instance_type": spec.instance_type,
+        "instance_count": spec.instance_count,
+        "per_device_train_batch_size": item.plan.per_device_train_batch_size,
+        "seconds": round(time.seconds, 1),
+        "seconds_low": round(time.seconds_low, 1),
+        "seconds_high": round(time.seconds_high, 1),
+        "cost_usd": item.cost_usd,
+        "memory_gib_per_device": round(memory.gib, 3),
+        "on_front": str(is_best).lower(),
+        "basis": item.basis,
+        "cost_usd_low": item.usd(time.seconds_low),
+        "cost_usd_high": item.usd(time.seconds_high),
+        "memory_gib_low": round(memory.gib_low, 3),
+        "memory_gib_high": round(memory.gib_high, 3),
+        "memory_gib_usable": round(item.usable_gib, 3),
+        "fits": item.fits,
+        "gradient_accumulation_steps": item.plan.gradient_accumulation_steps,
+        "global_batch_size": item.plan.global_batch_size,
+        "strategy": spec.strategy,
+        "precision": spec.precision,
+        "fine_tuning": spec.fine_tuning,
+        "model": spec.model,
+        "max_seq_length": spec.max_seq_length,
+        "max_train_samples": spec.max_train_samples,
+        "num_train_epochs": spec.num_train_epochs,
+        "steps": time.steps,
+        "seconds_per_step": round(time.step_seconds, 6),
+        "price_usd_per_hour": item.price.usd_per_hour if item.price is not None else None,
+    }
+
+
+def as_csv(estimates: Sequence[Estimate]) -> str:
+    """The table as CSV with the columns COLUMNS; an empty field means unknown."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(estimates))
+    return text.getvalue()
+
+
+def as_text(estimates: Sequence[Estimate]) -> str:
+    """The table for a terminal: front marked with *, 80 % intervals in brackets, then what the rows stand on."""
+    typed = [item.spec.as_text() for item in estimates]
+    varying = [
+        name
+        for name in COLUMNS[COLUMNS.index("strategy") :]
+        if name in typed[0] and len({texts[name] for texts in typed}) > 1
+    ]
+    head = ["", "cluster", "batch", *varying, "time (80 % interval)", "USD (80 % interval)", "GiB per device", "basis"]
+    cells = [head]
+    for item, texts, is_best in zip(estimates, typed, on_front(estimates), strict=True):
+        plan = item.plan
+        accumulation = f" x {plan.gradient_accumulation_steps}" if plan.gradient_accumulation_steps > 1 else ""
+        cells.append(
+            [
+                "*" if is_best else "",
+                f"{item.spec.instance_count} x {item.spec.instance_type}",
+                f"{plan.per_device_train_batch_size}{accumulation}",
+                *(texts[name] or "-" for name in varying),
+                f"{_time(item.time.seconds)} ({_time(item.time.seconds_low)} to {_time(item.time.seconds_high)})",
+                _dollars(item),
+                _memory(item),
+                item.basis,
+            ]
+        )
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
+
+
+def figure(estimates: Sequence[Estimate]) -> Any:
+    """Dollars over time with 80 % intervals, the predicted front joined; None when no row has a price."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    priced = [
+        (item, best) for item, best in zip(estimates, on_front(estimates), strict=True) if item.cost_usd is not None
+    ]
+    if not priced:
+        return None
+    longest = max(item.time.seconds for item, _ in priced)
+    unit, seconds = ("hours", 3600.0) if longest > 4 * 3600 else ("minutes", 60.0)
+    drawing = Figure(figsize=(8, 5.5), layout="constrained")
+    FigureCanvasAgg(drawing)
+    axes = drawing.add_subplot()
+    for name in dict.fromkeys(item.spec.instance_type for item, _ in priced):
+        group = [item for item, _ in priced if item.spec.instance_type == name]
+        times = [item.time.seconds / seconds for item in group]
+        usd = [item.cost_usd or 0.0 for item in group]
+        off = [
+            [(item.time.seconds - item.time.seconds_low) / seconds for item in group],
+            [(item.time.seconds_high - item.time.seconds) / seconds for item in group],
+        ]
+        axes.errorbar(times, usd, xerr=off, fmt="o", label=name, capsize=3)
+        for item, x, y in zip(group, times, usd, strict=True):
+            if len(priced) > MOST_LABELS:  # nobody could read them
+                break
+            fits = "" if item.fits == "yes" else f", fits: {item.fits}"
+            label = f"{item.spec.instance_count} x, batch {item.plan.per_device_train_batch_size}{fits}"
+            axes.annotate(label, (x, y), textcoords="offset points", xytext=(6, 5), fontsize=8)
+    best = sorted((item.time.seconds / seconds, item.cost_usd or 0.0) for item, is_best in priced if is_best)
+    if best:
+        axes.plot(*zip(*best, strict=True), drawstyle="steps-post", color="grey", linewidth=1, label="predicted front")
+    axes.set(xlabel=f"{unit} (billable)", ylabel="USD", title="Estimated, nothing has run; bars: 80 % intervals")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.legend()
+    return drawing
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _dollars(item: Estimate) -> str:
+    low, middle, high = (
+        item.usd(value) for value in (item.time.seconds_low, item.time.seconds, item.time.seconds_high)
+    )
+    if low is None or middle is None or high is None:
+        return "no price"
+    return f"{_usd(middle)} ({_usd(low)} to {_usd(high)})"
+
+
+def _usd(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def _memory(item: Estimate) -> str:
+    memory = item.memory
+    said = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
+    if item.did_not_fit is not None:
+        said += f" (batch {item.did_not_fit.batch} ran out of memory before)"
+    return f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f}) of {item.usable_gib:.1f}{said}"

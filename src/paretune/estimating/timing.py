@@ -1,0 +1,261 @@
+"""How long a training takes: physics with unknown constants, which are learnt from whatever jobs have run.
+
+    seconds    = start-up + steps x step + evaluation + upload
+    step       = accumulation x (latency + rows x FLOP per row / (peak x utilisation)) + update + exposed communication
+    update     = 24 bytes x trained weights / memory bandwidth
+    exchange   = 2 (n - 1) / n x 4 bytes x trained weights / link, of the n instances over the network and of the n
+                 devices of an instance over their own link, one after the other           (ring all-reduce)
+    exposed    = exchange^2 / (exchange + backward pass)    what the backward pass of the last micro-batch cannot hide
+    start-up   = s (1 + H_n) / 2,  H_n = 1 + 1/2 + ... + 1/n
+
+A job starts when its slowest instance is ready; the expected largest of n exponential waits grows like the harmonic
+number H_n, and half of the start-up is taken to be such waiting.
+
+Every constant has a prior in logarithms: a data sheet or a usual value, and how far off that may be. Constants are
+shared: utilisation is a product of one for all, one per accelerator and precision, one per model, one per cluster. So a
+measurement of one cluster moves the prediction for its neighbours, and what was never measured keeps a wide interval.
+The fit is the maximum of the posterior (least squares, priors as further residuals); intervals come from its curvature.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paretune.estimating.posterior import Noise, Posterior, interval
+
+# Name of a constant up to the colon: (median, standard deviation of its logarithm).
+_PRIORS = {
+    "utilisation": (0.3, 0.5),  # share of peak arithmetic; 0.2 to 0.5 is usual in training transformers
+    "chip": (1.0, 0.35),  # one accelerator in one precision against its data sheet
+    "local": (1.0, 1.5),  # this machine, of which only the number of its processors is known
+    "model": (1.0, 0.2),  # one model and sequence length against its operation count
+    "cluster": (1.0, 0.03),  # one instance type, count and strategy against the physics
+    "latency": (0.012, 0.8),  # seconds to launch the kernels of a micro-batch
+    "memory": (0.6, 0.5),  # share of memory bandwidth that the optimiser's update reaches
+    "link": (0.5, 0.4),  # share of a link's bandwidth that an all-reduce reaches
+    "evaluation": (1.0, 0.4),  # against a third of the training's seconds per row
+    "startup": (240.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
+    "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
+}
+# Repeats of a SageMaker job differ by 1.4 % (median), the largest pair by 6.2 %; other data sets on a cluster by 2.9 %.
+_NOISE = Noise(value=0.03, weight=6.0)
+_OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
+_UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
+_UPLOAD_BYTES_PER_S = 50e6  # the model is packed with gzip before it goes to S3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One training on one cluster, in the numbers that its time depends on.
+
+    Attributes:
+        chip: accelerator and precision; a constant is learnt for each.
+        model: model, sequence length, kind of fine-tuning and compiler; likewise.
+        cluster: instance type, count and strategy; likewise.
+        is_local: its start-up is that of a process, not of an instance.
+        instances: instances of the cluster.
+        devices: devices of one instance that train.
+        peak_flops: FLOP/s of one device.
+        memory_bytes_per_s: memory bandwidth of one device.
+        network_bytes_per_s: between instances; of one instance.
+        link_bytes_per_s: between devices of one instance.
+        rows: rows of one device and micro-batch.
+        accumulation: micro-batches of one optimiser step.
+        steps: optimiser steps.
+        flops_per_row: forward and backward.
+        evaluated_flops: of all evaluations together.
+        trained_parameters: weights whose gradients travel.
+        parameters: weights that are saved at the end.
+        exchanges: all-reduces worth of communication in a step: 1 for ddp, 1.5 where weights are gathered too.
+    """
+
+    chip: str
+    model: str
+    cluster: str
+    is_local: bool = False
+    instances: int
+    devices: int
+    peak_flops: float
+    memory_bytes_per_s: float
+    network_bytes_per_s: float
+    link_bytes_per_s: float
+    rows: float
+    accumulation: int
+    steps: float
+    flops_per_row: float
+    evaluated_flops: float
+    trained_parameters: float
+    parameters: float
+    exchanges: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What a job has shown: its whole billable seconds, or the seconds of a step and the rest apart; or all of it.
+
+    With `step_seconds`, `seconds` teaches only what lies around the steps. `origin` is measured, published or
+    simulated.
+    """
+
+    setting: Setting
+    seconds: float | None = None
+    step_seconds: float | None = None
+    origin: str = "measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Billable seconds of a job, with an interval that holds 80 % of such jobs.
+
+    `startup_seconds` is what lies around the steps, evaluation included.
+    """
+
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    startup_seconds: float
+    step_seconds: float
+    steps: int
+
+
+class TimeModel:
+    """The constants as `measurements` have them.
+
+    Args:
+        measurements: any number, none included: then the priors speak.
+    """
+
+    def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
+        used = [item for item in measurements if item.seconds or item.step_seconds]
+        names = list(dict.fromkeys(name for item in used for name in _constants(item.setting)))
+        if not used:
+            self._posterior = Posterior(_PRIORS, [], noise=_NOISE)
+            return
+        target = _Target(used)
+        columns = _Columns([item.setting for item in used], {name: place for place, name in enumerate(names)})
+        self._posterior = Posterior(
+            _PRIORS,
+            names,
+            noise=_NOISE,
+            residuals=lambda theta, noise: target.residuals(columns.parts(theta), noise),
+            misfits=lambda theta: target.misfits(columns.parts(theta)),
+        )
+
+    def predict(self, settings: Sequence[Setting]) -> list[Prediction]:
+        """Predictions, one per setting."""
+        if not settings:
+            return []
+        wanted = [name for setting in settings for name in _constants(setting)]
+        places, mean, covariance = self._posterior.with_names(wanted)
+        columns = _Columns(settings, places)
+        parts = columns.parts(mean)
+        widths = np.exp(
+            interval(lambda theta: np.log(columns.parts(theta).total), mean, covariance, self._posterior.noise)
+        )
+        return [
+            Prediction(
+                seconds=float(parts.total[place]),
+                seconds_low=float(parts.total[place] / widths[place]),
+                seconds_high=float(parts.total[place] * widths[place]),
+                startup_seconds=float(parts.around[place]),
+                step_seconds=float(parts.step[place]),
+                steps=round(setting.steps),
+            )
+            for place, setting in enumerate(settings)
+        ]
+
+    def constant(self, name: str) -> float:
+        """The fitted value of a constant, such as "evaluation" or "chip:NVIDIA A10G bf16"; else its prior's median."""
+        return self._posterior.constant(name)
+
+
+def _constants(setting: Setting) -> list[str]:
+    where = "local" if setting.is_local else "network"
+    return [
+        "utilisation",
+        f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
+        f"model:{setting.model}",
+        f"cluster:{setting.cluster}",
+        f"latency:{where}",
+        f"memory:{setting.chip}",
+        f"link:{where}",
+        f"evaluation:{where}",
+        "startup local" if setting.is_local else "startup",
+    ]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Seconds of N settings."""
+
+    step: np.ndarray
+    around: np.ndarray
+    total: np.ndarray
+
+
+class _Columns:
+    """N settings as arrays, and the places of their constants among K."""
+
+    def __init__(self, settings: Sequence[Setting], names: Mapping[str, int]) -> None:
+        def column(name: str) -> np.ndarray:
+            return np.array([getattr(setting, name) for setting in settings], dtype=float)
+
+        self._places = np.array([[names[name] for name in _constants(setting)] for setting in settings])
+        self._instances, self._devices = column("instances"), column("devices")
+        self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
+        self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
+        n = self._instances * self._devices
+        self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / n
+        self._ideal_update = _UPDATE_BYTES * column("trained_parameters") / column("memory_bytes_per_s")
+        gradients = 4.0 * column("trained_parameters") * column("exchanges")
+        between = 2 * (self._instances - 1) / self._instances * gradients / column("network_bytes_per_s")
+        within = 2 * (self._devices - 1) / self._devices * gradients / column("link_bytes_per_s")
+        self._ideal_exchange = between + within
+        local = np.array([setting.is_local for setting in settings])
+        self._upload = np.where(local, 0.0, 4.0 * column("parameters") / _UPLOAD_BYTES_PER_S)
+        harmonic = np.array([sum(1 / place for place in range(1, int(count) + 1)) for count in self._instances])
+        self._waiting = np.where(local, 1.0, (1 + harmonic) / 2)
+
+    def parts(self, theta: np.ndarray) -> _Parts:
+        """Seconds of each setting, given the logarithms of the K constants."""
+        found = np.exp(theta[self._places]).T
+        utilisation = found[0] * found[1] * found[2] * found[3]
+        compute = self._rows * self._ideal_row / utilisation
+        exchange = self._ideal_exchange / found[6]
+        exposed = np.where(exchange > 0, exchange**2 / (exchange + 2 / 3 * compute + 1e-12), 0.0)
+        step = self._accumulation * (found[4] + compute) + self._ideal_update / found[5] + exposed
+        evaluation = found[7] * self._ideal_evaluation / utilisation
+        around = found[8] * self._waiting + evaluation + self._upload
+        return _Parts(step=step, around=around, total=around + self._steps * step)
+
+
+class _Target:
+    """What was measured, as logarithms, absent values left out."""
+
+    def __init__(self, measurements: Sequence[Measurement]) -> None:
+        steps = np.array([item.setting.steps for item in measurements])
+        step = np.array([item.step_seconds or math.nan for item in measurements])
+        total = np.array([item.seconds or math.nan for item in measurements])
+        around = total - steps * step
+        self._has_step = ~np.isnan(step)
+        self._has_around = self._has_step & (around > 0)
+        self._has_total = ~self._has_step & ~np.isnan(total)
+        self._log_step = np.log(step[self._has_step])
+        self._log_around = np.log(around[self._has_around])
+        self._log_total = np.log(total[self._has_total])
+
+    def residuals(self, parts: _Parts, noise: float) -> np.ndarray:
+        """Of steps and totals, and of what lies around the steps, in standard deviations."""
+        around = np.log(parts.around[self._has_around]) - self._log_around
+        return np.concatenate([self.misfits(parts) / noise, around / _OVERHEAD_NOISE])
+
+    def misfits(self, parts: _Parts) -> np.ndarray:
+        """Logarithms of predicted over measured, of steps and totals."""
+        return np.concatenate(
+            [
+                np.log(parts.step[self._has_step]) - self._log_step,
+                np.log(parts.total[self._has_total]) - self._log_total,
+            ]
+        )

@@ -1,0 +1,162 @@
+"""How much work a training is: rows, tokens, steps, arithmetic. Known before any weights or data are."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from paretune import metrics
+from paretune.batch_size import BatchPlan
+from paretune.errors import BadInput
+from paretune.estimating.architecture import Architecture
+from paretune.spec import JobSpec
+
+EVALUATIONS = 4
+"""At least so many evaluations are spread over a training; with more epochs, one after each."""
+EMBEDDED_ROWS = {"embedded:rotten_tomatoes": (7677, 853, 27.3), "embedded:imdb": (22500, 2500, 128.0)}
+"""Training rows, validation rows and mean tokens of what comes with the packages."""
+_LORA_SHARE = 0.015  # rank 8 on all linear layers of a BERT-sized model; smaller for larger ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One training, without the cluster it runs on.
+
+    Attributes:
+        rows: training rows of one epoch.
+        tokens: mean tokens of a row.
+        epochs: passes over the rows.
+        evaluated_rows: rows of one evaluation.
+        evaluations: evaluations of a whole training.
+        flops_per_row: floating-point operations forward and backward, attention included.
+        forward_flops_per_row: those of the forward pass alone.
+        parameters: weights.
+        trained_parameters: weights that the optimiser changes.
+        steps_limit: optimiser steps that are made whatever the epochs are, as the Trainer does with max_steps.
+    """
+
+    rows: float
+    tokens: float
+    epochs: float
+    evaluated_rows: float
+    evaluations: float
+    flops_per_row: float
+    forward_flops_per_row: float
+    parameters: float
+    trained_parameters: float
+    steps_limit: int | None = None
+
+    def steps(self, global_batch_size: int) -> int:
+        """Optimiser steps; the last one of an epoch may be smaller."""
+        if self.steps_limit is not None:
+            return self.steps_limit
+        return max(1, math.ceil(math.ceil(self.rows / global_batch_size) * self.epochs))
+
+
+def workload(
+    spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
+) -> Workload | None:
+    """The work of a job; None when its arguments do not say how many rows it trains on.
+
+    Args:
+        spec: the job.
+        plan: its batch sizes.
+        built: the model.
+        facts: what is known of the prepared data (train_rows, train_tokens, validation_rows), when it is.
+
+    Raises:
+        BadInput: training_arguments set max_steps, eval_steps or eval_strategy to what the Trainer does not take.
+    """
+    known = facts or {}
+    rows, validation, tokens = EMBEDDED_ROWS.get(spec.dataset, (None, None, None))
+    if spec.max_train_samples is not None:
+        if rows is None or spec.max_train_samples > rows:  # other rows are meant than those of the package
+            validation, tokens = None, None
+        rows = spec.max_train_samples
+    tokens = None if tokens is None else min(tokens, spec.max_seq_length)
+    found = known.get("train_rows", rows)
+    if not found:
+        return None
+    if "train_tokens" in known:
+        tokens = known["train_tokens"] / found
+    length = tokens if tokens is not None else float(spec.max_seq_length)
+    share, trained = _trained(spec.fine_tuning, built)
+    limit = spec.probe_steps or _whole_argument(spec, "max_steps")
+    forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
+    work = Workload(
+        rows=found,
+        tokens=length,
+        epochs=spec.num_train_epochs,
+        evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
+        evaluations=0,
+        flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
+        forward_flops_per_row=forward,
+        parameters=built.parameters,
+        trained_parameters=trained,
+        steps_limit=limit,
+    )
+    return replace(work, evaluations=_evaluations(spec, work, plan))
+
+
+def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
+    """Rows of one evaluation, where the data are not prepared yet: a ninth of the training rows, if not said else."""
+    if spec.max_eval_samples is not None:
+        return min(spec.max_eval_samples, validation or spec.max_eval_samples)
+    return rows / 9 if spec.max_train_samples is not None or validation is None else validation
+
+
+def _evaluations(spec: JobSpec, work: Workload, plan: BatchPlan) -> float:
+    """Evaluations of the whole training: at least the one of the model that is returned, none of a probe."""
+    if spec.probe_steps:
+        return 0
+    by_default = "steps" if spec.num_train_epochs < EVALUATIONS or work.steps_limit is not None else "epoch"
+    strategy = spec.training_arguments.get("eval_strategy", by_default)
+    steps = work.steps(plan.global_batch_size)
+    if strategy == "no":
+        return 1
+    if strategy == "epoch":
+        return math.ceil(steps / math.ceil(work.rows / plan.global_batch_size))
+    if strategy != "steps":
+        raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
+    every = spec.training_arguments.get("eval_steps")
+    if isinstance(every, float) and 0 < every < 1:  # a share of all steps
+        return math.ceil(1 / every)
+    return max(1, math.ceil(steps / (_whole_argument(spec, "eval_steps") or math.ceil(steps / EVALUATIONS))))
+
+
+def _whole_argument(spec: JobSpec, name: str) -> int | None:
+    """A count among the training arguments; None when it is absent or off.
+
+    Raises:
+        BadInput: it is not a whole number.
+    """
+    value = spec.training_arguments.get(name, -1)
+    try:
+        return int(value) if int(value) > 0 else None
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput([f"training_arguments: {name} must be a whole number, got {value!r}"]) from None
+
+
+def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
+    return (
+        metrics.training_flops(
+            parameters=built.matrices,
+            trained_share=trained_share,
+            tokens=1,
+            layers=built.layers,
+            hidden_size=built.hidden_size,
+            mean_length=tokens,
+        )
+        * tokens
+    )
+
+
+def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
+    """Share of the matrices that get gradients, and the weights that the optimiser changes.
+
+    With `head` nothing goes back through the encoder, which is frozen: the forward pass is all that counts.
+    """
+    if fine_tuning == "full":
+        return 1.0, float(built.parameters)
+    if fine_tuning == "head":
+        return 0.0, float(built.hidden_size * built.hidden_size)
+    return _LORA_SHARE, _LORA_SHARE * built.matrices

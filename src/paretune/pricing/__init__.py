@@ -1,0 +1,1 @@
+"""What an hour costs: lists of prices, read, kept and asked for; recorded runs at other prices."""

@@ -1,0 +1,103 @@
+"""The user's cache of prices that were read from AWS: one CSV a region, with the days on which each price was seen."""
+
+import contextlib
+import csv
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paretune.errors import BadInput
+from paretune.pricing.prices import COLUMNS, Price, cache_folder, read_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A type whose price has changed since it was last known."""
+
+    instance_type: str
+    old_usd_per_hour: float
+    new_usd_per_hour: float
+
+    @property
+    def share(self) -> float:
+        """The change as a share of the old price: -0.33 after a cut by a third; 0 where it was free."""
+        old = self.old_usd_per_hour
+        return (self.new_usd_per_hour - old) / old if old else 0.0
+
+
+def changes(before: Mapping[str, Price], read: Sequence[Price]) -> list[Change]:
+    """Types whose price in `read` is not the one in `before`, by name; those without a former price are left out."""
+    return [
+        Change(
+            instance_type=row.instance_type,
+            old_usd_per_hour=before[row.instance_type].usd_per_hour,
+            new_usd_per_hour=row.usd_per_hour,
+        )
+        for row in sorted(read, key=lambda row: row.instance_type)
+        if row.instance_type in before and before[row.instance_type].usd_per_hour != row.usd_per_hour
+    ]
+
+
+def store(environment: Mapping[str, str], region: str, read: Sequence[Price]) -> Path:
+    """Add prices to the cache of a region, in one step: whoever is killed meanwhile leaves the old file whole.
+
+    A price keeps the day on which it was first seen and the one on which it was last seen, so that what was valid on
+    a day in between can still be told.
+
+    Args:
+        environment: XDG_CACHE_HOME or HOME leads to the cache.
+        region: of all rows.
+        read: today's rows, at most one a type.
+
+    Returns:
+        The file.
+
+    Raises:
+        BadInput: no home is known, or the folder or the former file cannot be read or written.
+    """
+    folder = cache_folder(environment)
+    if folder is None:
+        raise BadInput(["HOME or XDG_CACHE_HOME must be set: prices are kept in a folder below it"])
+    path = folder / f"{region}.csv"
+    faults: list[str] = []
+    former = read_file(path, faults, own=False) if path.exists() else []
+    if faults:
+        raise BadInput(faults)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(path, with_new(former, read))
+    except OSError as error:
+        raise BadInput([f"{path} cannot be written ({error.strerror}): make room or allow it"]) from error
+    return path
+
+
+def with_new(former: Sequence[Price], read: Sequence[Price]) -> list[Price]:
+    """The rows of a cache after `read` has been added, by type and date."""
+    by_type: dict[str, list[Price]] = {}
+    for row in sorted(former, key=lambda row: row.since):
+        by_type.setdefault(row.instance_type, []).append(row)
+    for row in read:
+        rows = [known for known in by_type.get(row.instance_type, []) if known.as_of != row.as_of]
+        seen_twice = [known.usd_per_hour for known in rows[-2:]] == [row.usd_per_hour] * 2
+        by_type[row.instance_type] = [*(rows[:-1] if seen_twice else rows), row]
+    return [row for name in sorted(by_type) for row in by_type[name]]
+
+
+def _replace(path: Path, rows: Sequence[Price]) -> None:
+    handle, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*COLUMNS, "confidence"])
+            for row in rows:
+                price = repr(row.usd_per_hour)
+                writer.writerow([row.instance_type, row.region, price, row.as_of, row.source, row.confidence])
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise

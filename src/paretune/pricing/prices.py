@@ -1,0 +1,290 @@
+"""What an hour of SageMaker Training costs: which row of which list, of what day, and how far it can be trusted.
+
+Three lists, the strongest last: the rows of instances.csv, which travel with the package; what `paretune prices
+--refresh true` has read from AWS into the user's cache; and a CSV of the user's own, named by PARETUNE_PRICES. Prices
+of EC2 are never taken: SageMaker's are 1.15 to 1.4 times as high, by family.
+"""
+
+import calendar
+import csv
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cache, cached_property
+from importlib.resources import files
+from pathlib import Path
+
+from paretune.errors import BadInput
+from paretune.pricing.regions import REGIONS, region_fault
+
+VARIABLE = "PARETUNE_PRICES"
+"""Environment variable that names the user's own CSV."""
+COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
+"""Columns of the user's CSV and of the cache; `confidence` may follow."""
+_CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
+_DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # how a source begins that is not confirmed
+_STALE_DAYS = 180
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """One price row: the hourly price of one instance, with region, date and source.
+
+    Attributes:
+        usd_per_hour: of one instance.
+        region: whose price it is; empty where it has no meaning.
+        as_of: year, month or day of the reading, as exact as the source gives it; empty where nobody says.
+        source: where it was read; it begins with "uncertain: " or "one source: " where that is so.
+        instance_type: such as ml.g5.xlarge; empty for a user's own notional price.
+        confidence: confirmed, single_source, uncertain, user (of the user's own CSV) or notional (nobody bills it).
+    """
+
+    usd_per_hour: float
+    region: str
+    as_of: str
+    source: str
+    instance_type: str = ""
+    confidence: str = "confirmed"
+
+    @property
+    def since(self) -> date:
+        """First day of `as_of`; the earliest possible date where it has none."""
+        return _days(self.as_of)[0] if self.as_of else date.min
+
+    @property
+    def plain_source(self) -> str:
+        """The first of its sources, without the doubt."""
+        return self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+
+    def doubts(self, today: date) -> list[str]:
+        """What stands against trusting it, in a few words each; nothing against a notional price."""
+        if self.confidence == "notional":
+            return []
+        said = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
+        age = (today - self.since).days
+        if self.as_of and age > _STALE_DAYS:
+            first, last = _days(self.as_of)
+            return [*said, f"{age} days old" if first == last else f"up to {age} days old"]
+        return said if self.as_of else [*said, "without a date"]
+
+    def remarks(self, today: date) -> list[str]:
+        """The same as one sentence with what to do; empty where there is no doubt."""
+        doubts = self.doubts(today)
+        if not doubts:
+            return []
+        where = f"is of {self.as_of}" if self.as_of else f"is {doubts.pop()}"
+        what = f"price of {self.instance_type} in {self.region} {where}"
+        about = ", ".join([what, *doubts])
+        return [f"{about} ({self.plain_source}): {self._remedy}"]
+
+    @property
+    def _remedy(self) -> str:
+        if self.confidence == "user":
+            return f"bring the file of {VARIABLE} up to date"
+        return f"`paretune prices --refresh true --region {self.region}` reads today's"
+
+
+# SageMaker Training price of ml.m5.large (2 vCPUs, 8 GiB), us-east-1: usage type USE1-Train:ml.m5.large of the AWS
+# price list, read on 2026-08-11.
+ML_M5_LARGE = Price(
+    usd_per_hour=0.115,
+    region="us-east-1",
+    as_of="2026-08-11",
+    source="notional: AWS price list, SageMaker Training, ml.m5.large; a local job is not billed",
+    instance_type="ml.m5.large",
+    confidence="notional",
+)
+
+
+def local_price(usd_per_hour: float) -> Price:
+    """The notional price of a local instance: that of ml.m5.large, or a figure the user has set."""
+    if usd_per_hour == ML_M5_LARGE.usd_per_hour:
+        return ML_M5_LARGE
+    source = "notional: local_price_usd_per_hour"
+    return Price(usd_per_hour=usd_per_hour, region="", as_of="", source=source, confidence="notional")
+
+
+def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
+    """What to say once before a job is paid for: doubts about its price, or that there is none."""
+    if price is not None:
+        return price.remarks(today)
+    return [
+        f"price of {instance_type} in {region} is not known, so cost will be absent: `paretune prices --refresh true "
+        f"--region {region}` reads it from AWS, or name a CSV of your own in {VARIABLE}"
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceList:
+    """All price rows that are known on this machine.
+
+    Attributes:
+        listed: rows of the package and of the cache, in the order of their strength.
+        own: rows of the user's CSV; they win, whatever their date.
+    """
+
+    listed: tuple[Price, ...]
+    own: tuple[Price, ...] = ()
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "PriceList":
+        """The rows that travel with the package, those of the user's cache, and those of the user's CSV.
+
+        Args:
+            environment: PARETUNE_PRICES names the CSV; XDG_CACHE_HOME or HOME leads to the cache.
+
+        Raises:
+            BadInput: a file cannot be read or a row makes no sense; all faults at once, with file and line.
+        """
+        faults: list[str] = []
+        cached: list[Price] = []
+        folder = cache_folder(environment)
+        for path in sorted(folder.glob("*.csv")) if folder is not None else []:
+            cached += read_file(path, faults, own=False)
+        named = environment.get(VARIABLE)
+        own = read_file(Path(named).expanduser(), faults, own=True) if named else []
+        if faults:
+            raise BadInput(faults)
+        return cls(listed=(*_packaged(), *cached), own=tuple(own))
+
+    def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
+        """The newest row of this type and region; None where there is none: another region's is never taken.
+
+        Args:
+            instance_type: such as ml.g5.xlarge.
+            region: such as us-east-1.
+            on: rows that are newer do not count.
+        """
+        own, listed = self._rows.get((instance_type, region), ([], []))
+        return _newest(own, on) or _newest(own, None) or _newest(listed, on)
+
+    def of_region(self, region: str) -> dict[str, Price]:
+        """Newest price of every type that has one in `region`."""
+        found = {name: self.price(name, there) for name, there in sorted(self._rows) if there == region}
+        return {name: price for name, price in found.items() if price is not None}
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], tuple[list[Price], list[Price]]]:
+        """Own and listed rows by type and region, for a study asks hundreds of times."""
+        rows: dict[tuple[str, str], tuple[list[Price], list[Price]]] = {}
+        for place, prices in enumerate((self.own, self.listed)):
+            for row in prices:
+                rows.setdefault((row.instance_type, row.region), ([], []))[place].append(row)
+        return rows
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path | None:
+    """Folder of the prices that were read from AWS, one file a region; None where no home is known."""
+    cache_home = environment.get("XDG_CACHE_HOME", "")
+    if cache_home.startswith("/"):  # the XDG specification: others are to be ignored
+        return Path(cache_home) / "paretune" / "prices"
+    home = environment.get("HOME")
+    return Path(home) / ".cache" / "paretune" / "prices" if home else None
+
+
+def read_file(path: Path, faults: list[str], *, own: bool) -> list[Price]:
+    """Rows of a price file; what is wrong with it is added to `faults`, with file and line."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
+            if missing:
+                faults.append(f"{path}:1: column {', '.join(missing)} is missing; needed are {', '.join(COLUMNS)}")
+                return []
+            rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        what = f"{VARIABLE} must name a CSV of prices, but {path}" if own else f"{path}"
+        hint = "" if own else "; delete it, `paretune prices --refresh true` makes it again"
+        faults.append(f"{what} cannot be read ({getattr(error, 'strerror', None) or error}){hint}")
+        return []
+    found: list[Price] = []
+    lines: dict[tuple[str, str, str], int] = {}
+    for line, row in rows:
+        wrong = _row_faults(row, own=own)
+        key = (row["instance_type"], row["region"], row["as_of"])
+        if not wrong and key in lines:
+            wrong = [f"same instance_type, region and as_of as line {lines[key]}"]
+        lines[key] = line
+        faults += [f"{path}:{line}: {fault}" for fault in wrong]
+        if not wrong:
+            found.append(_price(row, "user" if own else row.get("confidence") or "confirmed"))
+    return found
+
+
+def _row_faults(row: Mapping[str, str], *, own: bool) -> list[str]:
+    faults = []
+    name, text = row["instance_type"], row["price_usd_per_hour"]
+    if own and name not in _known_types():
+        near = difflib.get_close_matches(name, _known_types(), n=3, cutoff=0.7)
+        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        faults.append(f"instance_type must be one of the {len(_known_types())} known types, got {name!r}{hint}")
+    if row["region"] not in REGIONS:
+        faults.append(region_fault("region", row["region"]))
+    try:
+        usd = float(text)
+    except ValueError:
+        usd = math.nan
+    if not (math.isfinite(usd) and usd >= 0):
+        faults.append(f"price_usd_per_hour must be a number of at least 0, got {text!r}")
+    try:
+        _days(row["as_of"] or "2026")
+    except ValueError:
+        faults.append(f"as_of must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got {row['as_of']!r}")
+    if row.get("confidence") and row["confidence"] not in _CONFIDENCES:
+        faults.append(f"confidence must be one of {', '.join(_CONFIDENCES)}, got {row['confidence']!r}")
+    return faults
+
+
+def _price(row: Mapping[str, str], confidence: str) -> Price:
+    return Price(
+        usd_per_hour=float(row["price_usd_per_hour"]),
+        region=row["region"],
+        as_of=row["as_of"],
+        source=row["source"] or (VARIABLE if confidence == "user" else "nobody says"),
+        instance_type=row["instance_type"],
+        confidence=confidence,
+    )
+
+
+@cache
+def _instances() -> tuple[dict[str, str], ...]:
+    lines = files("paretune").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    return tuple(csv.DictReader(lines))
+
+
+@cache
+def _known_types() -> frozenset[str]:
+    return frozenset(row["instance_type"] for row in _instances())
+
+
+@cache
+def _packaged() -> tuple[Price, ...]:
+    """Rows of instances.csv; those whose region nobody says answer for no region, and are left out."""
+    return tuple(
+        _price({**row, "source": _DOUBT.get(row["confidence"], "") + row["source"]}, row["confidence"])
+        for row in _instances()
+        if row["price_usd_per_hour"] and row["region"] in REGIONS
+    )
+
+
+def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
+    fitting = [row for row in rows if on is None or row.since <= on]
+    return max(reversed(fitting), key=lambda row: row.since, default=None)  # of one day, the strongest
+
+
+def _days(as_of: str) -> tuple[date, date]:
+    """First and last day of a year, a month or a day.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    parts = as_of.split("-")
+    if [len(part) for part in parts] not in ([4], [4, 2], [4, 2, 2]):
+        raise ValueError(as_of)
+    year, *rest = (int(part) for part in parts)
+    if len(rest) == 2:
+        return date(year, *rest), date(year, *rest)
+    first, last = (rest[0], rest[0]) if rest else (1, 12)
+    return date(year, first, 1), date(year, last, calendar.monthrange(year, last)[1])

@@ -1,0 +1,1 @@
+"""Studies: the file, the search, the books, and the answer."""

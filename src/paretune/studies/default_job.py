@@ -1,0 +1,91 @@
+"""What a study is weighed against: its job with the searched parameters left at their defaults."""
+
+from collections.abc import Sequence
+
+from paretune import metrics
+from paretune.container import JobDocument, JobInputs
+from paretune.errors import BadInput
+from paretune.spec import JobSpec
+from paretune.studies.driver import Driver
+from paretune.studies.file import StudyFile
+from paretune.studies.space import make_spec
+from paretune.studies.trials import Trial, TrialStatus
+
+_ESTIMATED = "estimated"
+
+
+def default_job(file: StudyFile) -> JobSpec | None:
+    """The job that somebody runs who does not search: defaults, on the first instance type; None where it is none."""
+    chosen = {"instance_type": file.search["instance_type"].corners[0]} if "instance_type" in file.search else {}
+    try:
+        return make_spec(file.job, chosen)
+    except BadInput:
+        return None
+
+
+def default_trial(driver: Driver) -> Trial | None:
+    """A trial of the default job, the first that has completed; or its estimate; None where neither is known."""
+    spec = default_job(driver.file)
+    if spec is None:
+        return None
+    return _run(spec, list(driver.trials.values())) or _estimated(spec, driver)
+
+
+def _run(spec: JobSpec, trials: Sequence[Trial]) -> Trial | None:
+    wanted, rate = _computed(spec), spec.as_text()["learning_rate"]
+    for trial in trials:
+        # The specification of a trial is read again only where it may be the one: that takes a while.
+        is_like = trial.parameters.get("learning_rate") == rate and trial.status is TrialStatus.COMPLETED
+        if is_like and _computed(JobSpec.from_text(trial.parameters)) == wanted:
+            return trial
+    return None
+
+
+def _computed(spec: JobSpec) -> object:
+    """What two jobs have in common that train alike: a batch may be spelled in several ways."""
+    plan = spec.plan()
+    batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
+    named = {"global_batch_size", "gradient_accumulation_steps", "per_device_train_batch_size"}
+    rest = {name: text for name, text in spec.as_text().items() if name not in named}
+    limits = {"max_runtime_minutes", "max_wait_minutes", "max_cost_usd"}
+    return batch, tuple((name, text) for name, text in rest.items() if name not in limits)
+
+
+def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
+    place = driver.place
+    inputs, price = place.known_inputs(spec), place.launcher.price(spec)
+    found, origin = {}, _ESTIMATED
+    if place.launcher.origin == "simulated":
+        found, origin = _rehearsed(spec, driver), place.launcher.origin
+    elif (estimate := place.forecast.of(spec, spec.plan(), inputs, price)) is not None:
+        found = {metrics.JOB_SECONDS: estimate.time.seconds, metrics.BILLABLE_SECONDS: estimate.time.seconds}
+    if not found:
+        return None
+    if price is not None:
+        seconds = found[metrics.BILLABLE_SECONDS]
+        found[metrics.COST_USD] = metrics.cost_usd(seconds, spec.instance_count, price.usd_per_hour)
+    return Trial(
+        number=-1,
+        run_id="",
+        point={},
+        parameters=spec.as_text(),
+        status=TrialStatus.COMPLETED,
+        values={name: value for name, value in found.items() if name in driver.file.objectives},
+        cost_usd=found.get(metrics.COST_USD),
+        origin=origin,
+        seed=spec.seed,
+    )
+
+
+def _rehearsed(spec: JobSpec, driver: Driver) -> dict[str, float]:
+    """What the simulated launcher would say of the job; empty where it cannot."""
+    try:
+        calm = spec.but(simulation={})  # whatever trouble it would meet
+        document = JobDocument(job_name="paretune-default", spec=calm, plan=calm.plan())
+        said = driver.place.launcher.preview(document, JobInputs())
+    except BadInput:
+        return {}
+    if said.get("ends") != "Completed":
+        return {}
+    seconds = float(said["billable_seconds"])
+    return {**said["metrics"], metrics.BILLABLE_SECONDS: seconds, metrics.JOB_SECONDS: seconds}

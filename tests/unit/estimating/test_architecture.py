@@ -1,0 +1,138 @@
+"""What a model consists of: from its name, and from its configuration."""
+
+from typing import Any
+
+import pytest
+import transformers
+
+from paretune.estimating.architecture import Architecture, of_config, well_known
+from paretune.spec import EMBEDDED_MODEL
+
+LARGE: dict[str, Any] = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+PUBLISHED = {
+    "bert-base-uncased": ("BertConfig", {}, "classification"),
+    "bert-large-uncased": ("BertConfig", LARGE, "classification"),
+    "distilbert-base-uncased": ("DistilBertConfig", {}, "classification"),
+    "xlm-roberta-base": (
+        "XLMRobertaConfig",
+        {"vocab_size": 250_002, "max_position_embeddings": 514},
+        "classification",
+    ),
+    "electra-small-discriminator": ("ElectraConfig", {}, "classification"),
+    "deberta-v3-base": (
+        "DebertaV2Config",
+        {"vocab_size": 128_100, "hidden_size": 768, "num_hidden_layers": 12, "intermediate_size": 3072}
+        | {"num_attention_heads": 12, "relative_attention": True, "position_biased_input": False},
+        "classification",
+    ),
+    "ModernBERT-base": ("ModernBertConfig", {}, "classification"),
+    "gpt2": ("GPT2Config", {}, "causal-lm"),
+    "opt-125m": ("OPTConfig", {}, "causal-lm"),
+    "Qwen2.5-7B": (
+        "Qwen2Config",
+        {"vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28}
+        | {"num_attention_heads": 28, "num_key_value_heads": 4, "tie_word_embeddings": False},
+        "causal-lm",
+    ),
+    "Llama-3.2-1B": (
+        "LlamaConfig",
+        {"vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+        | {"num_attention_heads": 32, "num_key_value_heads": 8, "tie_word_embeddings": True},
+        "causal-lm",
+    ),
+    "Mistral-7B-v0.1": ("MistralConfig", {"num_key_value_heads": 8}, "causal-lm"),
+}
+
+
+def config_of(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(transformers, name)(**values).to_dict()
+    return found
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_a_configuration_is_counted_like_the_model_itself(model: str) -> None:
+    name, values, task = PUBLISHED[model]
+    counted, known = of_config(config_of(name, values), task), well_known(model)
+
+    assert counted is not None
+    assert known is not None
+    assert counted.parameters == pytest.approx(known.parameters, rel=0.01)
+    assert counted.matrices == pytest.approx(known.matrices, rel=0.01)
+    assert (counted.layers, counted.hidden_size, counted.vocabulary) == (
+        known.layers,
+        known.hidden_size,
+        known.vocabulary,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "task", "parameters"),
+    [
+        # As their authors count them: Raffel et al. table 1; Lan et al. table 1; the model cards.
+        ("T5Config", {}, "causal-lm", 60e6),
+        (
+            "AlbertConfig",
+            {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12},
+            "classification",
+            12e6,
+        ),
+        ("GraniteConfig", {"tie_word_embeddings": True}, "classification", 6.7e9),
+        ("Gemma3Config", {}, "causal-lm", 2.6e9),  # the configuration of its text is inside
+    ],
+)
+def test_unusual_families_are_counted_to_a_few_per_cent(
+    name: str, values: dict[str, Any], task: str, parameters: float
+) -> None:
+    counted = of_config(config_of(name, values), task)
+
+    assert counted is not None
+    assert counted.parameters == pytest.approx(parameters, rel=0.04)
+
+
+def test_a_bert_is_the_sum_by_hand() -> None:
+    config = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config |= {"intermediate_size": 16, "vocab_size": 100, "max_position_embeddings": 10}
+
+    # block: 4 projections of 8 x 8 and 2 matrices of 8 x 16 = 256 + 256; head 8 x 8; tables (100 + 10) x 8
+    assert of_config(config) == Architecture(
+        parameters=2 * 512 + 64 + 880, matrices=2 * 512 + 64, layers=2, hidden_size=8, vocabulary=100
+    )
+
+
+def test_a_language_model_multiplies_by_its_vocabulary_and_keeps_one_table_when_it_is_tied() -> None:
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 10, "vocab_size": 100}
+    tied = of_config(config | {"tie_word_embeddings": True}, "causal-lm")
+    free = of_config(config | {"tie_word_embeddings": False}, "causal-lm")
+
+    # block: 4 x 64 and 2 x 8 x 32 = 768
+    assert tied is not None
+    assert free is not None
+    assert tied.matrices == free.matrices == 768 + 800
+    assert tied.parameters == 768 + 800 + 80
+    assert free.parameters == tied.parameters + 800
+
+
+@pytest.mark.parametrize("config", [{}, {"hidden_size": 8, "vocab_size": 5}, {"hidden_size": "8", "n_layer": 1}])
+def test_a_configuration_of_an_unknown_kind_is_no_architecture(config: dict[str, Any]) -> None:
+    assert of_config(config) is None
+
+
+def test_a_well_known_model_is_found_with_and_without_its_organisation() -> None:
+    assert well_known("google-bert/bert-base-uncased") == well_known("bert-base-uncased") is not None
+    assert well_known(EMBEDDED_MODEL) == well_known("all-MiniLM-L6-v2") is not None
+    assert well_known("nobody/knows-this") is None
+
+
+def test_every_well_known_model_makes_sense() -> None:
+    from paretune.estimating.architecture import _known
+
+    assert len(_known()) >= 25
+    for name, built in _known().items():
+        assert 0 < built.matrices <= built.parameters, name
+        assert built.parameters - built.matrices <= (built.vocabulary + 2048) * max(built.hidden_size, 1024), name
+        assert min(built.layers, built.hidden_size, built.vocabulary) > 0, name

@@ -1,0 +1,198 @@
+"""One job's estimate, what it stands on, and which of several are on the front."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.errors import BadInput
+from paretune.estimating.architecture import Architecture, well_known
+from paretune.estimating.estimates import Estimate, Estimator, architecture_of, on_front
+from paretune.estimating.evidence import Evidence, read
+from paretune.pricing.prices import Price
+from paretune.spec import JobSpec
+from paretune.tracking import RecordedRun
+
+PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
+MODEL = "bert-base-uncased"
+A10G: dict[str, Any] = {"model": MODEL, "instance_type": "ml.g5.xlarge", "max_train_samples": 50_000}
+
+
+def built() -> Architecture:
+    found = well_known(MODEL)
+    assert found is not None
+    return found
+
+
+def estimate(evidence: Evidence | None = None, price: Price | None = PRICE, **changes: Any) -> Estimate:
+    found = Estimator(evidence or Evidence()).estimate(JobSpec(**{**A10G, **changes}), built(), price)
+    assert found is not None
+    return found
+
+
+def evidence_of(*runs: dict[str, Any], origin: str = "measured") -> Evidence:
+    return read(
+        RecordedRun(
+            f"run {place}",
+            params=JobSpec(**{**A10G, **changes}).as_text(),
+            tags={"paretune.origin": origin, "paretune.state": "Completed"},
+            metrics={"billable_seconds": 2000.0},
+        )
+        for place, changes in enumerate(runs)
+    )
+
+
+def test_dollars_are_seconds_times_instances_times_price() -> None:
+    found = estimate(instance_count=2)
+
+    assert found.cost_usd == pytest.approx(found.time.seconds * 2 * 0.001)  # 3.6 USD an hour
+    assert found.usd(100.0) == pytest.approx(0.2)
+
+
+def test_an_unknown_price_leaves_dollars_absent() -> None:
+    found = estimate(price=None)
+
+    assert found.cost_usd is None
+    assert found.usd(100.0) is None
+    assert set(found.as_metrics()) == {
+        "estimated_seconds",
+        "estimated_seconds_low",
+        "estimated_seconds_high",
+        "estimated_memory_gib",
+    }
+
+
+def test_a_run_records_its_estimate_with_the_interval() -> None:
+    found = estimate().as_metrics()
+
+    assert found["estimated_seconds_low"] < found["estimated_seconds"] < found["estimated_seconds_high"]
+    assert found["estimated_cost_usd"] == pytest.approx(found["estimated_seconds"] * 0.001)
+    assert found["estimated_memory_gib"] > 1
+
+
+@pytest.mark.parametrize(
+    ("evidence", "basis"),
+    [
+        (Evidence(), "data sheets: nothing like it was measured"),
+        (evidence_of({}), "1 run of this model on this cluster"),
+        (evidence_of({}, {}), "2 runs of this model on this cluster"),
+        (evidence_of({}, {}, origin="published"), "2 published runs of this model on this cluster"),
+        (evidence_of({}, origin="simulated"), "1 simulated run of this model on this cluster"),
+        (
+            evidence_of({"instance_count": 2}, {"instance_count": 4}),
+            "2 runs of this model on other clusters, 2 on this accelerator: not measured here",
+        ),
+        (
+            evidence_of({"instance_type": "ml.p4d.24xlarge"}),
+            "1 run of this model on other accelerators; this accelerator by its data sheet",
+        ),
+        (evidence_of({"model": "distilbert-base-uncased"}), "1 run of other models on this accelerator"),
+        (
+            evidence_of({"model": "distilbert-base-uncased", "instance_type": "ml.p4d.24xlarge"}),
+            "data sheets and 1 run of other kinds: nothing like it was measured",
+        ),
+    ],
+)
+def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis: str) -> None:
+    assert estimate(evidence).basis == basis
+
+
+def test_a_machine_of_one_s_own_is_called_a_machine() -> None:
+    local = {"instance_type": "local", "max_train_samples": 500}
+
+    assert (
+        estimate(evidence_of(local | {"max_seq_length": 64}), **local).basis == "1 run of other models on this machine"
+    )
+
+
+def test_published_runs_among_measured_ones_are_counted_apart() -> None:
+    measured, published = evidence_of({}, {}), evidence_of({}, origin="published")
+
+    found = estimate(Evidence(times=[*measured.times, *published.times]))
+
+    assert found.basis == "3 runs (1 published) of this model on this cluster"
+    assert found.measured_here == 3
+
+
+def test_more_runs_of_a_cluster_narrow_its_interval() -> None:
+    none, one, five = (estimate(evidence_of(*[{}] * count)).time for count in (0, 1, 5))
+
+    assert none.seconds_high / none.seconds > one.seconds_high / one.seconds > five.seconds_high / five.seconds
+    assert five.seconds == pytest.approx(2000, rel=0.05)
+
+
+def test_what_fits_what_does_not_and_what_nobody_can_be_sure_of() -> None:
+    fits = {
+        batch: estimate(per_device_train_batch_size=batch, max_seq_length=512).fits
+        for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    }
+
+    answers = list(fits.values())
+    assert (answers[0], answers[-1]) == ("yes", "no")
+    assert sorted(answers, key=["yes", "unsure", "no"].index) == answers  # a larger batch never fits better
+
+
+def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
+    shown = read(
+        [
+            RecordedRun(
+                "full",
+                params=JobSpec(**A10G, per_device_train_batch_size=8).as_text(),
+                tags={"paretune.state": "Failed", "paretune.failure_reason": "out of memory, even so"},
+            )
+        ]
+    )
+    same, smaller, larger = (
+        estimate(shown, per_device_train_batch_size=8),
+        estimate(shown, per_device_train_batch_size=4),
+        estimate(shown, per_device_train_batch_size=8, instance_type="ml.p4d.24xlarge"),
+    )
+
+    assert (same.fits, smaller.fits, larger.fits) == ("no", "yes", "yes")
+    assert same.did_not_fit is not None
+    assert same.did_not_fit.run_id == "full"
+
+
+def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
+    busy = {"per_device_train_batch_size": 32, "max_seq_length": 512}  # more arithmetic than communication
+    cheap, dear = estimate(**busy), estimate(**busy, instance_count=4)
+    unpriced = estimate(price=None, instance_type="ml.p4d.24xlarge")
+    full = estimate(per_device_train_batch_size=4096, max_train_samples=16)
+
+    assert full.fits == "no"
+    assert full.time.seconds < cheap.time.seconds
+    assert dear.time.seconds < cheap.time.seconds
+    assert on_front([unpriced, cheap, full, dear]) == [False, True, False, True]
+    assert on_front([full]) == [False]
+    assert on_front([]) == []
+
+
+def test_rows_that_nobody_knows_have_no_estimate() -> None:
+    assert Estimator(Evidence()).estimate(JobSpec(dataset="a/b"), built(), PRICE) is None
+
+
+def test_a_folder_tells_its_architecture(tiny_model: Path) -> None:
+    found = architecture_of(str(tiny_model), "classification", {})
+
+    assert (found.layers, found.hidden_size) == (2, 32)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "must hold a config.json that can be read"),
+        ("{", "must hold a config.json that can be read"),
+        (json.dumps({"model_type": "resnet"}), "does not say hidden size, layers and vocabulary"),
+    ],
+)
+def test_a_folder_that_does_not_tell_is_refused(content: str | None, said: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+
+    with pytest.raises(BadInput, match=said):
+        architecture_of(str(tmp_path), "classification", {})
+
+
+def test_a_well_known_model_needs_no_file_and_no_hub() -> None:
+    assert architecture_of(f"google-bert/{MODEL}", "classification", {"HF_HUB_OFFLINE": "1"}) == built()

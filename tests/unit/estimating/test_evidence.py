@@ -1,0 +1,262 @@
+"""What earlier runs have shown, read from what they have recorded."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+
+from paretune.clock import SystemClock
+from paretune.estimating import evidence
+from paretune.estimating.architecture import well_known
+from paretune.estimating.evidence import Evidence, collect, read
+from paretune.estimating.setting import Described, describe
+from paretune.spec import JobSpec
+from paretune.tracking import RecordedRun, Tracking
+
+A10G = {"instance_type": "ml.g5.xlarge", "max_train_samples": 1600, "per_device_train_batch_size": 32}
+MEASURED = {"billable_seconds": 500.0, "throughput_samples_per_second": 64.0, "peak_memory_gib": 3.0}
+COMPLETED = {"paretune.origin": "measured", "paretune.state": "Completed"}
+OOM = {
+    "paretune.origin": "measured",
+    "paretune.state": "Failed",
+    "paretune.failure_reason": "out of memory, with the smallest per-device batch that could be tried",
+}
+
+
+def run_of(tags: Mapping[str, str] = COMPLETED, metrics: Mapping[str, float] = MEASURED, **changes: Any) -> RecordedRun:
+    spec = JobSpec(**{**A10G, **changes})
+    return RecordedRun("run", params=spec.as_text(), tags=dict(tags), metrics=dict(metrics))
+
+
+def described(**changes: Any) -> tuple[JobSpec, Described]:
+    spec = JobSpec(**{**A10G, **changes})
+    built = well_known(spec.model)
+    assert built is not None
+    found = describe(spec, spec.plan(), built)
+    assert found is not None
+    return spec, found
+
+
+def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:
+    found = read([run_of()])
+
+    (time,), ((memory, peak),) = found.times, found.peaks
+    assert (time.seconds, time.step_seconds, time.origin) == (500.0, 0.5, "measured")  # 32 rows at 64 a second
+    assert time.setting == described()[1].time
+    assert (memory, peak) == (described()[1].memory, 3.0)
+    assert found.did_not_fit == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "changes", "measured"),
+    [
+        ({"paretune.out_of_memory_retries": "1"}, {}, {}),
+        ({}, {"spot": True}, {}),
+        ({}, {}, {"resumed": 1.0}),
+    ],
+)
+def test_a_disturbed_job_shows_its_step_but_not_its_seconds(
+    tags: dict[str, str], changes: dict[str, Any], measured: dict[str, float]
+) -> None:
+    (time,) = read([run_of(COMPLETED | tags, MEASURED | measured, **changes)]).times
+
+    assert (time.seconds, time.step_seconds) == (None, 0.5)
+
+
+def test_a_job_without_a_speed_shows_its_seconds() -> None:
+    (time,) = read([run_of(metrics={"billable_seconds": 500.0})]).times
+
+    assert (time.seconds, time.step_seconds) == (500.0, None)
+
+
+@pytest.mark.parametrize("state", ["Failed", "Stopped"])
+def test_a_job_that_has_not_finished_shows_no_time(state: str) -> None:
+    assert read([run_of(COMPLETED | {"paretune.state": state})]) == Evidence(times=[], peaks=[], did_not_fit=[])
+
+
+def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    runs = [
+        RecordedRun("strange", params={"learning_rate": "fast", "instance_type": "ml.nothing"}, tags=COMPLETED),
+        run_of(entry_script=str(script)),
+        run_of(model="nobody/knows-this"),
+        run_of(),
+    ]
+
+    assert len(read(runs).times) == 1
+
+
+def test_a_model_of_one_s_own_is_known_by_the_weights_its_job_has_counted() -> None:
+    counted = {"total_parameters": 2e6, "matrix_parameters": 1e6, "layers": 3.0, "hidden_size": 64.0}
+    ((memory, _),) = read([run_of(metrics=MEASURED | counted, model="own/model", max_seq_length=16)]).peaks
+
+    assert memory.parameters == 2e6
+    assert memory.units == pytest.approx(32 * 16 * 3 * 64)
+
+
+def test_the_rows_that_were_prepared_count_and_not_those_asked_for() -> None:
+    rows = {"train_rows": 800.0, "train_tokens": 8000.0, "validation_rows": 10.0}
+    (time,) = read([run_of(metrics=MEASURED | rows)]).times
+
+    assert time.setting.steps == 25
+
+
+def test_a_job_counts_where_it_ran_and_not_where_it_was_asked_to() -> None:
+    tags = {
+        "paretune.used_instance_type": "ml.g5.12xlarge",
+        "paretune.used_per_device_train_batch_size": "8",
+        "paretune.used_gradient_accumulation_steps": "1",
+    }
+    (time,) = read([run_of(COMPLETED | tags, fallback_instance_types="ml.g5.12xlarge")]).times
+
+    assert (time.setting.devices, time.setting.rows) == (4, 8)
+    assert time.step_seconds == 0.5  # the global batch size is still 32
+
+
+def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more() -> None:
+    (full,) = read([run_of(OOM, {}, per_device_train_batch_size=64)]).did_not_fit
+
+    def ruled_out(**changes: Any) -> bool:
+        spec, found = described(**changes)
+        batch = spec.plan().per_device_train_batch_size
+        return full.rules_out(spec, batch, found.memory, found.usable_gib)
+
+    assert ruled_out(per_device_train_batch_size=64)
+    assert ruled_out(per_device_train_batch_size=128)
+    assert ruled_out(per_device_train_batch_size=64, instance_type="ml.g4dn.xlarge")  # 16 instead of 22 GiB
+    assert ruled_out(per_device_train_batch_size=64, instance_count=4)
+    assert ruled_out(per_device_train_batch_size=64, max_seq_length=512)
+    assert ruled_out(per_device_train_batch_size=64, dataset="embedded:imdb")  # longer rows
+    assert not ruled_out(per_device_train_batch_size=63)
+    assert not ruled_out(per_device_train_batch_size=64, instance_type="ml.p4d.24xlarge")
+    assert not ruled_out(per_device_train_batch_size=64, max_seq_length=64)
+    assert not ruled_out(per_device_train_batch_size=64, fine_tuning="head")
+    assert not ruled_out(per_device_train_batch_size=64, strategy="fsdp", instance_count=2)
+    assert not ruled_out(per_device_train_batch_size=64, model="bert-base-uncased")
+
+
+def test_a_batch_of_long_rows_says_nothing_about_short_ones_of_other_data() -> None:
+    (full,) = read([run_of(OOM, {}, dataset="embedded:imdb", max_seq_length=512)]).did_not_fit
+    spec, found = described(dataset="embedded:rotten_tomatoes", max_seq_length=512)
+
+    assert not full.rules_out(spec, 32, found.memory, found.usable_gib)
+
+
+@pytest.mark.parametrize(("asked", "used", "full"), [(64, 32, 64), (64, 8, 16), (12, 1, 3), (15, 5, 15)])
+def test_the_last_batch_before_the_one_that_fitted_is_the_one_that_did_not(asked: int, used: int, full: int) -> None:
+    tags = {
+        "paretune.out_of_memory_retries": "1",
+        "paretune.used_per_device_train_batch_size": str(used),
+        "paretune.used_gradient_accumulation_steps": str(asked // used),
+    }
+    (found,) = read([run_of(COMPLETED | tags, per_device_train_batch_size=asked)]).did_not_fit
+
+    assert found.batch == full
+
+
+def test_a_batch_that_fitted_elsewhere_after_a_lack_of_memory_is_not_ruled_out_there() -> None:
+    tags = {
+        "paretune.out_of_memory_retries": "1",
+        "paretune.used_instance_type": "ml.p3.2xlarge",
+        "paretune.used_per_device_train_batch_size": "32",
+        "paretune.used_gradient_accumulation_steps": "1",
+    }
+
+    assert read([run_of(COMPLETED | tags, fallback_instance_types="ml.p3.2xlarge")]).did_not_fit == []
+
+
+def test_a_failure_of_another_kind_rules_nothing_out() -> None:
+    assert read([run_of(OOM | {"paretune.failure_reason": "no capacity"})]).did_not_fit == []
+
+
+def test_runs_are_like_a_job_by_cluster_by_model_and_by_accelerator() -> None:
+    found = read(
+        [
+            run_of(),
+            run_of(per_device_train_batch_size=8),
+            run_of(instance_count=2),
+            run_of(instance_type="ml.p4d.24xlarge"),
+            run_of(model="bert-base-uncased"),
+        ]
+    )
+
+    assert [len(runs) for runs in found.runs_like(described()[1])] == [2, 4, 4]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+Put = Callable[..., None]
+
+
+@pytest.fixture
+def put(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Puts a run into an experiment of the test's own; all others are deleted."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    client = MlflowClient()
+    for item in client.search_experiments():
+        for run in client.search_runs([item.experiment_id]):
+            client.delete_run(run.info.run_id)
+
+    def run(recorded: RecordedRun) -> None:
+        run_id = client.create_run("0").info.run_id
+        client.log_batch(
+            run_id,
+            params=[Param(name, text) for name, text in recorded.params.items()],
+            tags=[RunTag(name, text) for name, text in recorded.tags.items()],
+            metrics=[Metric(name, value, 0, 0) for name, value in recorded.metrics.items()],
+        )
+
+    return run
+
+
+def collected(**how: Any) -> Evidence:
+    return collect(Tracking({}, SystemClock()), **how)
+
+
+def test_published_and_measured_runs_are_used_together_and_simulated_ones_apart(put: Put) -> None:
+    for origin in ("measured", "published", "simulated"):
+        put(run_of(COMPLETED | {"paretune.origin": origin}))
+    put(run_of(COMPLETED | {"paretune.state": "Running"}))
+    put(run_of({"paretune.origin": "estimated", "paretune.kind": "estimate"}))
+    put(RecordedRun("", params={"model": "anything"}, tags={}, metrics=MEASURED))  # somebody else's
+
+    assert sorted(item.origin for item in collected().times) == ["measured", "published"]
+    assert [item.origin for item in collected(simulated=True).times] == ["simulated"]
+
+
+def test_local_runs_of_another_machine_are_left_out_and_instances_are_everybody_s(put: Put) -> None:
+    local: dict[str, Any] = {"instance_type": "local"}
+    put(run_of(COMPLETED | {"paretune.machine": "here"}, **local))
+    put(run_of(COMPLETED | {"paretune.machine": "there"}, **local))
+    put(run_of(COMPLETED | {"paretune.machine": "there"}))
+    put(run_of(**local))  # from before machines were recorded
+
+    assert len(collected(machine="here").times) == 3
+    assert len(collected().times) == 4
+
+
+def test_the_newest_runs_are_read_and_those_that_ran_out_of_memory_are_never_forgotten(
+    put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "NEWEST", dict.fromkeys(evidence.NEWEST, 2))
+    put(run_of(OOM, {}, per_device_train_batch_size=64))
+    put(run_of(COMPLETED | {"paretune.out_of_memory_retries": "1"}, {}))
+    for seconds in (1.0, 2.0, 3.0):
+        put(run_of(metrics={"billable_seconds": seconds}))
+        put(run_of(metrics={"billable_seconds": seconds}, instance_type="local"))
+
+    found = collected()
+    assert len(found.times) == 4  # two local ones, two of instances
+    assert [item.batch for item in found.did_not_fit] == [64]
+
+
+def test_nothing_recorded_is_no_evidence(put: Put) -> None:
+    assert collected() == Evidence(times=[], peaks=[], did_not_fit=[])

@@ -1,0 +1,128 @@
+"""What devices can do at best."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paretune import catalog
+from paretune.estimating import hardware
+from paretune.estimating.hardware import (
+    local_gpu,
+    multiplies_bf16,
+    processor,
+    processor_flags,
+    resolved_precision,
+    this_processor,
+)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, known in catalog.instances().items() if known.has_gpu))
+def test_every_gpu_of_the_catalogue_has_a_data_sheet(name: str) -> None:
+    instance = catalog.instance(name)
+    found = hardware.accelerator_of(instance)
+
+    assert found is not None
+    assert 0.75 * instance.accelerator_memory_gib <= found.usable_gib <= 1.01 * instance.accelerator_memory_gib
+    assert 1e12 < found.fp32_flops < found.half_flops < 1e16  # a slip of a power of ten is outside
+    assert 1e11 < found.memory_bytes_per_s < 1e14
+    assert found.link_bytes_per_s < found.memory_bytes_per_s
+
+
+def test_the_same_chip_with_more_memory_differs_in_memory_alone() -> None:
+    small = hardware.accelerator_of(catalog.instance("ml.p4d.24xlarge"))
+    large = hardware.accelerator_of(catalog.instance("ml.p4de.24xlarge"))
+
+    assert small is not None
+    assert large is not None
+    assert (small.usable_gib, large.usable_gib) == (40.0, 80.0)
+    assert small.half_flops == large.half_flops
+
+
+def test_instances_without_gpus_have_no_accelerator() -> None:
+    assert hardware.accelerator_of(catalog.instance("ml.m5.large")) is None
+
+
+def test_processors_add_up() -> None:
+    one, eight = processor(1, 4.0), processor(8, 4.0)
+
+    assert one.fp32_flops == 96e9  # 3 GHz x 32
+    assert eight.fp32_flops == 8 * one.fp32_flops
+    assert eight.memory_bytes_per_s == 8 * one.memory_bytes_per_s
+    assert eight.usable_gib == 4.0
+
+
+def test_this_machine_has_a_processor_and_memory() -> None:
+    found = this_processor()
+
+    assert found.fp32_flops >= 96e9
+    assert 0.1 < found.usable_gib < 100_000
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Callable[..., Path]:
+    """Makes the folder in which NVIDIA's driver describes GPUs."""
+
+    def make(*models: str) -> Path:
+        for place, model in enumerate(models):
+            (tmp_path / f"0000:0{place}:00.0").mkdir()
+            (tmp_path / f"0000:0{place}:00.0" / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 0\n")
+        return tmp_path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("model", "half_flops", "usable_gib"),
+    [
+        ("Tesla T4", 65e12, 16),
+        ("Tesla V100-SXM2-32GB", 125e12, 32),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 80),
+        ("NVIDIA A10G", 70e12, 22888 / 1024),
+        ("NVIDIA L4", 121e12, 22888 / 1024),
+        ("NVIDIA L40S", 362e12, 45776 / 1024),
+        ("NVIDIA H100 80GB HBM3", 989e12, 80),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 500e12, 96),
+    ],
+)
+def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
+    driver: Callable[..., Path], model: str, half_flops: float, usable_gib: float
+) -> None:
+    found = local_gpu(driver(model, "Tesla K80"))
+
+    assert found is not None
+    assert (found.half_flops, found.usable_gib) == (half_flops, usable_gib)
+
+
+def test_a_gpu_that_is_hidden_unlisted_or_absent_is_none(driver: Callable[..., Path], tmp_path: Path) -> None:
+    assert local_gpu(tmp_path / "nowhere") is None
+    folder = driver("Tesla T4")
+    assert local_gpu(folder, "") is local_gpu(folder, "-1") is None
+    assert local_gpu(folder, "0") is not None
+    (folder / "0000:00:00.0" / "information").write_text("Model: GeForce GTX 1080\n")
+    assert local_gpu(folder) is None
+    (folder / "0000:00:00.0" / "information").write_text("")
+    assert local_gpu(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "answer"),
+    [({"avx512_bf16"}, True), ({"amx_bf16", "sse"}, True), ({"bf16"}, True), ({"avx2", "avx512f"}, False)],
+)
+def test_a_processor_multiplies_bf16_only_by_instructions_for_it(flags: set[str], answer: bool) -> None:
+    assert multiplies_bf16(flags) is answer
+
+
+def test_flags_are_single_words() -> None:
+    assert not [flag for flag in processor_flags() if " " in flag or ":" in flag]
+
+
+def test_auto_is_bf16_where_the_gpu_has_it_and_stays_open_on_a_processor() -> None:
+    a10g = hardware.accelerator_of(catalog.instance("ml.g5.xlarge"))
+    t4 = hardware.accelerator_of(catalog.instance("ml.g4dn.xlarge"))
+    v100 = hardware.accelerator_of(catalog.instance("ml.p3.2xlarge"))
+
+    assert resolved_precision("auto", a10g) == "bf16"
+    assert resolved_precision("auto", t4) == resolved_precision("auto", v100) == "fp32"
+    assert resolved_precision("auto", None) == "auto"
+    assert resolved_precision("fp16", a10g) == "fp16"

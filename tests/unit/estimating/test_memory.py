@@ -1,0 +1,97 @@
+"""Memory of one device, against sums worked out by hand, and learnt from peaks."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paretune.estimating.memory import GIB, MemoryModel, MemoryPrediction, MemorySetting
+
+FP32 = MemorySetting(
+    model="m",
+    on_processor=False,
+    parameters=1e9,
+    trained_parameters=1e9,
+    half=False,
+    weight_sharers=1,
+    state_sharers=1,
+    units=1e8,
+    logits=0.0,
+)
+FRAMEWORK = 0.3  # GiB, the median of its prior
+
+
+def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
+    return predicted(setting, model).gib
+
+
+def predicted(setting: MemorySetting, model: MemoryModel | None = None) -> MemoryPrediction:
+    (found,) = (model or MemoryModel()).predict([setting])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("setting", "gigabytes"),
+    [
+        (FP32, 4 + 12 + 2 * 4.5),  # weights, gradients and moments, 2 x 45 bytes a unit in fp32
+        (replace(FP32, half=True), 6 + 12 + 4.5),  # weights in both formats, activations in one half
+        (replace(FP32, trained_parameters=1e7), 4 + 0.12 + 9),  # adapters
+        (replace(FP32, half=True, trained_parameters=1e7), 4 + 0.02 + 0.12 + 4.5),  # frozen weights are not kept twice
+        (replace(FP32, weight_sharers=8, state_sharers=8), 0.5 + 1.5 + 9),  # fsdp
+        (replace(FP32, state_sharers=8), 4 + 1.5 + 9),  # deepspeed, ZeRO 2
+        (replace(FP32, logits=1e9), 4 + 12 + 9 + 12),  # a language model's
+        (replace(FP32, units=0.0), 16),
+    ],
+)
+def test_memory_is_the_sum_by_hand(setting: MemorySetting, gigabytes: float) -> None:
+    assert gib(setting) == pytest.approx(gigabytes * 1e9 / GIB + FRAMEWORK)
+
+
+def test_on_a_processor_the_libraries_count_too() -> None:
+    assert gib(replace(FP32, on_processor=True)) == pytest.approx(25e9 / GIB + 0.9)
+
+
+def test_a_peak_teaches_the_activations_of_its_model_and_the_framework_of_all() -> None:
+    truth = 60.0  # bytes a unit
+    peaks = [
+        (replace(FP32, units=units, half=True), (18e9 + truth * units) / GIB + 0.5) for units in (1e7, 1e8, 5e8, 1e9)
+    ]
+    model = MemoryModel(peaks)
+    larger = replace(FP32, units=2e9, half=True)
+
+    assert gib(larger, model) == pytest.approx((18e9 + truth * 2e9) / GIB + 0.5, rel=0.05)
+    assert gib(replace(larger, model="other"), model) == pytest.approx((18e9 + 45 * 2e9) / GIB, rel=0.05)
+
+
+def test_peaks_narrow_the_interval() -> None:
+    setting = replace(FP32, units=1e9)
+    before, after = predicted(setting), predicted(setting, MemoryModel([(setting, gib(setting))] * 5))
+
+    assert after.gib == pytest.approx(before.gib)
+    assert 1 < after.gib_high / after.gib < before.gib_high / before.gib < 2
+
+
+@settings(deadline=None, max_examples=50)  # the machine may be busy
+@given(
+    units=st.floats(0, 1e11),
+    parameters=st.floats(1e6, 1e10),
+    sharers=st.integers(1, 64),
+    half=st.booleans(),
+    more=st.floats(1, 10),
+)
+def test_more_work_never_needs_less_and_the_interval_holds_the_prediction(
+    units: float, parameters: float, sharers: int, half: bool, more: float
+) -> None:
+    setting = replace(FP32, units=units, parameters=parameters, weight_sharers=sharers, half=half)
+    found = predicted(setting)
+
+    assert 0 < found.gib_low < found.gib < found.gib_high < math.inf
+    assert gib(replace(setting, units=units * more)) >= found.gib
+    assert gib(replace(setting, parameters=parameters * more)) >= found.gib
+    assert gib(replace(setting, weight_sharers=sharers + 1)) < found.gib
+
+
+def test_nothing_asked_is_nothing_answered() -> None:
+    assert MemoryModel().predict([]) == []

@@ -1,0 +1,133 @@
+"""How much work a training is, against sums worked out by hand."""
+
+from typing import Any
+
+import pytest
+
+from paretune.errors import BadInput
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.workload import Workload, workload
+from paretune.spec import JobSpec
+
+BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50)
+
+
+def work_of(facts: dict[str, float] | None = None, **changes: Any) -> Workload:
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, "max_seq_length": 20, **changes})
+    found = workload(spec, spec.plan(), BUILT, facts)
+    assert found is not None
+    return found
+
+
+def test_arithmetic_of_a_row_is_six_operations_a_weight_and_token_and_the_attention() -> None:
+    found = work_of()
+
+    # 20 tokens x (6 x 1000 weights + 12 x 2 layers x 10 wide x 20 long) = 20 x (6000 + 4800)
+    assert found.flops_per_row == 216_000
+    assert found.forward_flops_per_row == 72_000  # a third
+    assert (found.parameters, found.trained_parameters) == (1500, 1500)
+
+
+def test_a_frozen_encoder_is_only_passed_forward() -> None:
+    found = work_of(fine_tuning="head")
+
+    assert found.flops_per_row == found.forward_flops_per_row == 72_000
+    assert found.trained_parameters == 100  # hidden x hidden
+
+
+def test_adapters_need_no_gradients_of_the_weights() -> None:
+    found = work_of(fine_tuning="lora")
+
+    # 20 tokens x ((4 + 2 x 0.015) x 1000 + 4800); adapters are 1.5 % of the matrices
+    assert found.flops_per_row == pytest.approx(20 * (4030 + 4800))
+    assert found.trained_parameters == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({}, 57),  # 900 / 16 = 56.25
+        ({"num_train_epochs": 2.5}, 143),  # 57 x 2.5 = 142.5
+        ({"num_train_epochs": 0.001}, 1),
+        ({"gradient_accumulation_steps": 4}, 15),
+        ({"instance_type": "ml.p4d.24xlarge", "instance_count": 2}, 4),  # 900 / 256
+        ({"training_arguments": {"max_steps": 30}}, 30),
+        ({"training_arguments": {"max_steps": 300}}, 300),  # the Trainer begins the rows again
+        ({"training_arguments": {"max_steps": -1}}, 57),
+        ({"probe_steps": 40, "max_train_samples": 100}, 40),
+    ],
+)
+def test_steps_are_those_of_the_trainer(changes: dict[str, Any], steps: int) -> None:
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
+
+    assert work_of(**changes).steps(spec.plan().global_batch_size) == steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "evaluations"),
+    [
+        ({}, 4),
+        ({"num_train_epochs": 3.0}, 4),
+        ({"num_train_epochs": 9.0}, 9),
+        ({"num_train_epochs": 4.5}, 5),
+        ({"num_train_epochs": 50.0, "training_arguments": {"max_steps": 100}}, 4),
+        ({"training_arguments": {"eval_strategy": "no"}}, 1),  # the returned model is judged in any case
+        ({"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 2.0}, 2),
+        ({"training_arguments": {"eval_steps": 10}}, 6),  # of 57 steps
+        ({"training_arguments": {"eval_steps": 0.1}}, 10),
+        ({"probe_steps": 40}, 0),
+        ({"max_train_samples": 20}, 2),  # two steps
+    ],
+)
+def test_evaluations_are_those_of_the_trainer(changes: dict[str, Any], evaluations: int) -> None:
+    assert work_of(**changes).evaluations == evaluations
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"max_steps": "abc"}, "max_steps must be a whole number, got 'abc'"),
+        ({"max_steps": None}, "max_steps must be a whole number, got None"),
+        ({"eval_steps": []}, "eval_steps must be a whole number"),
+        ({"eval_strategy": "often"}, "eval_strategy must be no, steps or epoch, got 'often'"),
+    ],
+)
+def test_training_arguments_that_the_trainer_does_not_take_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        work_of(training_arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "evaluated"),
+    [
+        ({}, 100),  # a ninth of 900
+        ({"max_eval_samples": 64}, 64),
+        ({"dataset": "embedded:rotten_tomatoes", "max_train_samples": None}, 853),
+        ({"dataset": "embedded:rotten_tomatoes", "max_train_samples": None, "max_eval_samples": 50}, 50),
+        ({"dataset": "embedded:rotten_tomatoes", "max_train_samples": None, "max_eval_samples": 5000}, 853),
+    ],
+)
+def test_evaluated_rows_are_those_that_were_asked_for_or_are_there(changes: dict[str, Any], evaluated: float) -> None:
+    assert work_of(**changes).evaluated_rows == evaluated
+
+
+def test_what_comes_with_the_packages_is_known_row_by_row() -> None:
+    found = work_of(dataset="embedded:rotten_tomatoes", max_train_samples=None, max_seq_length=128)
+
+    assert (found.rows, found.tokens) == (7677, 27.3)
+    assert work_of(dataset="embedded:rotten_tomatoes", max_seq_length=16).tokens == 16  # longer ones are cut
+    assert work_of(dataset="embedded:rotten_tomatoes", max_train_samples=90_000, max_seq_length=64).tokens == 64
+
+
+def test_what_was_prepared_is_believed_more_than_what_was_asked() -> None:
+    found = work_of({"train_rows": 500.0, "train_tokens": 4000.0, "validation_rows": 30.0})
+
+    assert (found.rows, found.tokens, found.evaluated_rows) == (500, 8, 30)
+
+
+def test_rows_that_nobody_knows_are_not_guessed() -> None:
+    spec = JobSpec(dataset="a/b")
+
+    assert workload(spec, spec.plan(), BUILT) is None
+    assert workload(spec, spec.plan(), BUILT, {"train_rows": 0.0, "train_tokens": 0.0}) is None
+    assert workload(spec, spec.plan(), BUILT, {"train_rows": 10.0}) is not None

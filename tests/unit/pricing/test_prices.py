@@ -1,0 +1,291 @@
+"""Which price counts, where it comes from, and what is said of it."""
+
+import csv
+import re
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from paretune.errors import BadInput
+from paretune.pricing.prices import ML_M5_LARGE, Price, PriceList, local_price, price_remarks
+from paretune.spec import JobSpec
+
+HEADER = "instance_type,region,price_usd_per_hour,as_of,source\n"
+TODAY = date(2026, 11, 20)
+
+
+def row(usd: float, as_of: str = "2026-11-01", region: str = "eu-west-1", **others: str) -> Price:
+    known = {"source": "test", "instance_type": "ml.m5.large", **others}
+    return Price(usd_per_hour=usd, region=region, as_of=as_of, **known)
+
+
+def dollars(prices: PriceList, on: date | None = None, region: str = "eu-west-1") -> float | None:
+    found = prices.price("ml.m5.large", region, on)
+    return found.usd_per_hour if found is not None else None
+
+
+def own(path: Path, text: str) -> PriceList:
+    path.write_text(text)
+    return PriceList.read({"PARETUNE_PRICES": str(path)})
+
+
+def faults_of(path: Path, text: str) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as caught:
+        own(path, text)
+    return caught.value.faults
+
+
+# local jobs
+
+
+def test_the_default_price_is_that_of_ml_m5_large_with_region_date_and_source() -> None:
+    price = local_price(JobSpec().local_price_usd_per_hour)
+
+    assert price == ML_M5_LARGE
+    assert price.usd_per_hour == 0.115
+    assert price.region == "us-east-1"
+    assert date.fromisoformat(price.as_of) == date(2026, 8, 11)
+    assert "ml.m5.large" in price.source
+
+
+@pytest.mark.parametrize("usd", [0.0, 0.1, 2.5])
+def test_a_price_of_the_user_s_own_claims_no_region_and_no_date(usd: float) -> None:
+    price = local_price(usd)
+
+    assert (price.usd_per_hour, price.region, price.as_of) == (usd, "", "")
+    assert "local_price_usd_per_hour" in price.source
+
+
+@pytest.mark.parametrize("usd", [0.115, 1.0])
+def test_every_price_of_a_local_job_says_that_it_is_notional_and_is_never_stale(usd: float) -> None:
+    assert local_price(usd).source.startswith("notional")
+    assert local_price(usd).remarks(date(2036, 1, 1)) == []
+
+
+# the list that travels with the package
+
+
+def packaged() -> list[dict[str, str]]:
+    lines = files("paretune").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    return [row for row in csv.DictReader(lines) if row["price_usd_per_hour"]]
+
+
+def test_a_price_is_never_taken_from_another_region() -> None:
+    prices = PriceList.read({})
+
+    assert dollars(prices, region="us-east-1") == 0.115
+    assert dollars(prices, region="eu-west-1") is None
+    assert dollars(prices, region="") is None
+    assert prices.price("ml.p3.2xlarge", "unspecified") is None
+
+
+def test_every_packaged_price_says_source_and_day_and_how_far_it_can_be_trusted() -> None:
+    prices, said = PriceList.read({}), {"uncertain": "uncertain: ", "single_source": "one source: "}
+    found = [(known, prices.price(known["instance_type"], known["region"])) for known in packaged()]
+
+    assert {known["confidence"] for known, price in found if price is not None} & set(said)
+    for known, price in found:
+        if known["region"] == "unspecified":
+            assert price is None
+            continue
+        assert price is not None
+        assert price.usd_per_hour > 0
+        assert re.fullmatch(r"20\d\d(-\d\d(-\d\d)?)?", price.as_of)
+        assert price.source == said.get(known["confidence"], "") + known["source"]
+        assert price.confidence == known["confidence"]
+
+
+# which row counts
+
+
+def test_the_newest_row_counts_whatever_the_order_of_the_rows() -> None:
+    rows = (row(2, "2026-06-01"), row(3, "2026-09-01"), row(1, "2025-01-01"))
+
+    assert dollars(PriceList(listed=rows)) == 3
+    assert dollars(PriceList(listed=rows[::-1])) == 3
+
+
+@pytest.mark.parametrize(
+    ("on", "usd"),
+    [
+        (date(2024, 12, 31), 9),  # only the undated row is not newer
+        (date(2025, 1, 1), 1),
+        (date(2025, 12, 31), 1),
+        (date(2026, 6, 1), 2),  # 2026-06 begins on this day
+        (date(2026, 9, 14), 2),
+        (date(2026, 9, 15), 3),
+    ],
+)
+def test_on_a_day_the_newest_row_counts_that_is_not_newer(on: date, usd: float) -> None:
+    rows = (row(9, ""), row(1, "2025"), row(2, "2026-06"), row(3, "2026-09-15"))
+
+    assert dollars(PriceList(listed=rows), on) == usd
+
+
+def test_before_the_first_dated_row_there_is_no_price() -> None:
+    assert dollars(PriceList(listed=(row(1, "2026-01-01"),)), date(2025, 12, 31)) is None
+
+
+def test_of_two_rows_of_one_day_the_stronger_list_counts() -> None:
+    assert dollars(PriceList(listed=(row(1), row(2)))) == 2
+
+
+def test_the_user_s_own_row_wins_over_newer_ones_and_on_every_day() -> None:
+    prices = PriceList(listed=(row(1, "2026-11-19"),), own=(row(5, "2025-06-01"), row(6, "2026-06-01")))
+
+    assert dollars(prices) == 6
+    assert dollars(prices, date(2025, 7, 1)) == 5
+    assert dollars(prices, date(2020, 1, 1)) == 6
+
+
+def test_a_region_s_prices_are_the_newest_of_every_type() -> None:
+    prices = PriceList(
+        listed=(row(1, "2025"), row(2, "2026"), row(7, instance_type="ml.c5.xlarge"), row(8, region="us-east-1"))
+    )
+
+    found = prices.of_region("eu-west-1")
+
+    assert {name: price.usd_per_hour for name, price in found.items()} == {"ml.c5.xlarge": 7, "ml.m5.large": 2}
+
+
+# the user's files
+
+
+def test_the_user_s_csv_is_read_with_spaces_byte_order_mark_and_columns_of_its_own(tmp_path: Path) -> None:
+    text = (
+        "\ufeffinstance_type, region, price_usd_per_hour, as_of, source, note\n"
+        "ml.m5.large, eu-west-1, 0.10, 2026-10, contract, x\n"
+        "ml.g5.xlarge, eu-west-1, 1.5, , , \n"
+    )
+    prices = own(tmp_path / "own.csv", text)
+    price = prices.price("ml.m5.large", "eu-west-1")
+
+    assert price == row(0.1, "2026-10", source="contract", confidence="user")
+    assert dollars(prices, region="us-east-1") == 0.115  # what it does not name stays
+    undated = prices.price("ml.g5.xlarge", "eu-west-1")
+    assert undated is not None
+    assert undated.source == "PARETUNE_PRICES"
+
+
+def test_the_cache_adds_regions_and_newer_rows_to_the_packaged_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "paretune" / "prices"
+    folder.mkdir(parents=True)
+    text = HEADER + "ml.m5.large,us-east-1,{usd},{day},AWS\nml.zz9.large,us-east-1,3,{day},AWS\n"
+    (folder / "us-east-1.csv").write_text(text.format(usd=0.2, day="2030-01-01"))
+
+    prices = PriceList.read({"XDG_CACHE_HOME": str(tmp_path)})
+    assert dollars(prices, region="us-east-1") == 0.2
+    assert dollars(prices, date(2029, 1, 1), region="us-east-1") == 0.115
+    assert prices.price("ml.zz9.large", "us-east-1") is not None  # newer than the catalogue
+
+    (folder / "us-east-1.csv").write_text(text.format(usd=0.2, day="2020-01-01"))
+    assert dollars(PriceList.read({"XDG_CACHE_HOME": str(tmp_path)}), region="us-east-1") == 0.115
+
+
+def test_the_cache_lies_in_the_home_folder_unless_xdg_says_otherwise(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "paretune" / "prices"
+    folder.mkdir(parents=True)
+    (folder / "eu-west-1.csv").write_text(HEADER + "ml.m5.large,eu-west-1,4,2026-01-01,AWS\n")
+
+    assert dollars(PriceList.read({"HOME": str(tmp_path)})) == 4
+    assert dollars(PriceList.read({"HOME": str(tmp_path), "XDG_CACHE_HOME": "relative"})) == 4
+    assert dollars(PriceList.read({"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "x")})) is None
+    assert dollars(PriceList.read({})) is None
+
+
+def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    faults = faults_of(
+        path,
+        HEADER + "ml.m5.larg,us-east-1,1,2026-01-01,x\nml.m5.large,us-est-1,-1,yesterday,x\n"
+        "ml.m5.large,us-east-1,,,x\nml.m5.large,us-east-1,nan,2026-13,x\n"
+        "ml.m5.xlarge,us-east-1,1,2026,x\nml.m5.xlarge,us-east-1,2,2026,x\n",
+    )
+
+    assert [fault.removeprefix(f"{path}:").partition(" ")[0] for fault in faults] == [
+        *("2:", "3:", "3:", "3:", "4:", "5:", "5:", "7:")
+    ]
+    text = "\n".join(faults)
+    for said in (
+        "instance_type must be one of the 68 known types, got 'ml.m5.larg': did you mean ml.m5.large",
+        "got 'us-est-1': did you mean us-",
+        "price_usd_per_hour must be a number of at least 0, got '-1'",
+        "price_usd_per_hour must be a number of at least 0, got ''",
+        "as_of must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got 'yesterday'",
+        "got '2026-13'",
+        "same instance_type, region and as_of as line 6",
+    ):
+        assert said in text
+
+
+def test_a_missing_column_is_named_with_those_that_are_needed(tmp_path: Path) -> None:
+    (fault,) = faults_of(tmp_path / "own.csv", "instance_type,price_usd_per_hour,as_of,source\nml.m5.large,1,2026,x\n")
+
+    assert fault.startswith(f"{tmp_path / 'own.csv'}:1: column region is missing")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00", b"a\0b"])
+def test_a_user_s_csv_that_is_absent_or_is_none_is_one_fault(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "own.csv"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(BadInput) as caught:
+        PriceList.read({"PARETUNE_PRICES": str(path)})
+
+    assert len(caught.value.faults) == 1
+    assert str(path) in str(caught.value)
+
+
+def test_a_damaged_cache_is_a_fault_that_says_how_to_get_rid_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "paretune" / "prices"
+    folder.mkdir(parents=True)
+    (folder / "us-east-1.csv").write_bytes(b"\xff\xff")
+
+    with pytest.raises(BadInput, match=r"us-east-1\.csv cannot be read .*delete it"):
+        PriceList.read({"XDG_CACHE_HOME": str(tmp_path)})
+
+
+# what is said
+
+
+REFRESH = "`paretune prices --refresh true --region eu-west-1` reads today's"
+
+
+@pytest.mark.parametrize(
+    ("as_of", "said"),
+    [
+        ("2026-05-24", []),  # 180 days
+        ("2026-05-23", ["is of 2026-05-23, 181 days old (test): "]),
+        ("2026-01-05", ["is of 2026-01-05, 319 days old (test): "]),
+        ("2026", ["is of 2026, up to 323 days old (test): "]),
+        ("", ["is without a date (test): "]),
+    ],
+)
+def test_a_row_older_than_180_days_is_said(as_of: str, said: list[str]) -> None:
+    assert row(1, as_of).remarks(TODAY) == [f"price of ml.m5.large in eu-west-1 {part}{REFRESH}" for part in said]
+
+
+def test_doubts_are_said_in_the_same_sentence_with_the_first_source() -> None:
+    what = "price of ml.m5.large in eu-west-1 is of"
+    uncertain = row(1, confidence="uncertain", source="uncertain: a; b")
+    old = row(1, "2025-01-01", confidence="single_source", source="one source: a")
+
+    assert uncertain.remarks(TODAY) == [f"{what} 2026-11-01, uncertain (a): {REFRESH}"]
+    assert old.remarks(TODAY) == [f"{what} 2025-01-01, from one source only, 688 days old (a): {REFRESH}"]
+
+
+def test_an_old_row_of_the_user_s_own_is_his_to_renew() -> None:
+    (said,) = row(1, "2025-01-01", confidence="user").remarks(TODAY)
+
+    assert said.endswith("bring the file of PARETUNE_PRICES up to date")
+
+
+def test_an_unknown_price_is_said_with_what_to_do() -> None:
+    (said,) = price_remarks(None, "ml.g5.xlarge", "eu-west-3", TODAY)
+
+    assert said.startswith("price of ml.g5.xlarge in eu-west-3 is not known, so cost will be absent")
+    assert "`paretune prices --refresh true --region eu-west-3`" in said
+    assert price_remarks(row(1), "ml.m5.large", "eu-west-1", TODAY) == []
