@@ -76,6 +76,7 @@ def describe(
         accumulation=plan.gradient_accumulation_steps,
         steps=work.steps(plan.global_batch_size),
         flops_per_row=work.flops_per_row,
+        attention_share=work.attention_share,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
         trained_parameters=work.trained_parameters,
         parameters=work.parameters,

@@ -35,6 +35,7 @@ _PRIORS = {
     "latency": (0.012, 0.8),  # seconds to launch the kernels of a micro-batch
     "memory": (0.6, 0.5),  # share of memory bandwidth that the optimiser's update reaches
     "link": (0.5, 0.4),  # share of a link's bandwidth that an all-reduce reaches
+    "attention": (3.0, 0.8),  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
     "evaluation": (1.0, 0.4),  # against a third of the training's seconds per row
     "startup": (240.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
@@ -65,6 +66,7 @@ class Setting:
         accumulation: micro-batches of one optimiser step.
         steps: optimiser steps.
         flops_per_row: forward and backward.
+        attention_share: share of these FLOP that goes into attention matrices.
         evaluated_flops: of all evaluations together.
         trained_parameters: weights whose gradients travel.
         parameters: weights that are saved at the end.
@@ -89,6 +91,7 @@ class Setting:
     trained_parameters: float
     parameters: float
     exchanges: float = 1.0
+    attention_share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +186,7 @@ def _constants(setting: Setting) -> list[str]:
         f"link:{where}",
         f"evaluation:{where}",
         "startup local" if setting.is_local else "startup",
+        f"attention:{where}",
     ]
 
 
@@ -207,6 +211,7 @@ class _Columns:
         self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
         self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
         n = self._instances * self._devices
+        self._attention = column("attention_share")
         self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / n
         self._ideal_update = _UPDATE_BYTES * column("trained_parameters") / column("memory_bytes_per_s")
         gradients = 4.0 * column("trained_parameters") * column("exchanges")
@@ -221,7 +226,8 @@ class _Columns:
     def parts(self, theta: np.ndarray) -> _Parts:
         """Seconds of each setting, given the logarithms of the K constants."""
         found = np.exp(theta[self._places]).T
-        utilisation = found[0] * found[1] * found[2] * found[3]
+        dearer = 1 + (found[9] - 1) * self._attention
+        utilisation = found[0] * found[1] * found[2] * found[3] / dearer
         compute = self._rows * self._ideal_row / utilisation
         exchange = self._ideal_exchange / found[6]
         exposed = np.where(exchange > 0, exchange**2 / (exchange + 2 / 3 * compute + 1e-12), 0.0)

@@ -29,6 +29,7 @@ class Workload:
         evaluations: evaluations of a whole training.
         flops_per_row: floating-point operations forward and backward, attention included.
         forward_flops_per_row: those of the forward pass alone.
+        attention_share: share of these operations that goes into attention matrices.
         parameters: weights.
         trained_parameters: weights that the optimiser changes.
         steps_limit: optimiser steps that are made whatever the epochs are, as the Trainer does with max_steps.
@@ -41,6 +42,7 @@ class Workload:
     evaluations: float
     flops_per_row: float
     forward_flops_per_row: float
+    attention_share: float
     parameters: float
     trained_parameters: float
     steps_limit: int | None = None
@@ -90,6 +92,7 @@ def workload(
         evaluations=0,
         flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
         forward_flops_per_row=forward,
+        attention_share=_attention_share(built, length),
         parameters=built.parameters,
         trained_parameters=trained,
         steps_limit=limit,
@@ -160,3 +163,9 @@ def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
     if fine_tuning == "head":
         return 0.0, float(built.hidden_size * built.hidden_size)
     return _LORA_SHARE, _LORA_SHARE * built.matrices
+
+
+def _attention_share(built: Architecture, tokens: float) -> float:
+    """Of a forward pass: 4 x layers x hidden size x tokens against 2 x weights, both per token."""
+    attention = 4 * built.layers * built.hidden_size * tokens
+    return attention / (attention + 2 * built.matrices)
