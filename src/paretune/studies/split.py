@@ -59,7 +59,9 @@ class Split:
         driver = self.driver
         reason = ""
         while True:
-            while not reason and len(driver.running) < driver.file.n_parallel:
+            while not reason and len(driver.running) < driver.file.n_parallel and driver.may_start():
+                if driver.start_due():  # a point that had met no capacity, or no quota
+                    continue
                 self._learn()
                 action = self._next()
                 if action is None:
@@ -72,10 +74,9 @@ class Split:
                     self._begin(action)
             driver.look()
             self._forget_ended()
-            if reason and not driver.running:
+            if reason and not driver.running and not driver.memory.due:
                 break
-            if driver.running:
-                driver.wait()
+            driver.wait()
         self._learn()
         verdict = self._verify()
         return f"{reason}; {verdict}" if verdict else reason
