@@ -12,6 +12,7 @@ from typing import Any
 from paretune import catalog
 from paretune.errors import BadInput
 from paretune.parameters import parameter
+from paretune.pricing.regions import REGIONS, region_fault
 from paretune.replay.simulation import Simulation
 
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
@@ -182,6 +183,8 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
             f"max_wait_minutes must be at least max_runtime_minutes ({cluster.max_runtime_minutes:g}), "
             f"got {cluster.max_wait_minutes:g}"
         )
+    if cluster.region is not None and cluster.region not in REGIONS:
+        faults.append(region_fault("region", cluster.region))
     if bool(listed(cluster.subnets)) != bool(listed(cluster.security_group_ids)):
         faults.append("subnets and security_group_ids go together: give both, or neither")
     if cluster.spot and cluster.keep_alive_minutes:

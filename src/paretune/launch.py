@@ -23,6 +23,7 @@ from paretune.interruption import Interruption
 from paretune.launchers.base import Launcher
 from paretune.preparation import prepare
 from paretune.pricing.prices import Price, price_remarks
+from paretune.pricing.regions import usual_region
 from paretune.recording import Outcome, Recording, first_plan, job_name
 from paretune.spec import JobSpec
 from paretune.tracking import RunStatus, Tracking
@@ -55,8 +56,8 @@ def launch(
         inputs_of, spec, launcher, home=home, clock=clock, environment=environment, interruption=interruption
     )
     prepared = _checked_inputs(spec, launcher, tracking, inputs)
+    foreseen = _foresee(spec, launcher, prepared, forecast, environment)
     recording = Recording(spec, launcher, tracking)
-    foreseen = _foresee(spec, launcher, recording, prepared, forecast)
     attempts = Attempts(
         spec,
         launcher=launcher,
@@ -64,7 +65,7 @@ def launch(
         inputs=lambda: prepared or inputs(),
         clock=clock,
         on_events=on_events,
-        plan=foreseen.plan,
+        plan=foreseen.plan or first_plan(spec, recording.run.tags()),
     )
     try:
         recording.begin(prepared, first_plan=foreseen.changed_plan, estimate=foreseen.estimate)
@@ -91,23 +92,30 @@ def launch(
 
 @dataclass(frozen=True, kw_only=True)
 class _Foreseen:
-    """The batch to begin with, the job's estimate, and what to tell the user about both and about the price."""
+    """The batch to begin with, the job's estimate, and what to tell the user about both and about the price.
 
-    plan: BatchPlan
+    `plan` is None for a job that was started before: its run says with which batch.
+    """
+
+    plan: BatchPlan | None = None
     changed_plan: BatchPlan | None = None
     estimate: Estimate | None = None
     sentences: tuple[str, ...] = ()
 
 
 def _foresee(
-    spec: JobSpec, launcher: Launcher, recording: Recording, inputs: JobInputs | None, forecast: Forecast | None
+    spec: JobSpec,
+    launcher: Launcher,
+    inputs: JobInputs | None,
+    forecast: Forecast | None,
+    environment: Mapping[str, str],
 ) -> _Foreseen:
-    if inputs is None:  # started before: as it was begun then
-        return _Foreseen(plan=first_plan(spec, recording.run.tags()))
+    if inputs is None:
+        return _Foreseen()
     price = launcher.price(spec)
     sentences = []
     if spec.has_instances:
-        region = launcher.place().get("region") or (price.region if price is not None else spec.region or "this region")
+        region = launcher.place().get("region") or usual_region(spec.region, environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
     if forecast is None:
         return _Foreseen(plan=spec.plan(), sentences=tuple(sentences))

@@ -304,5 +304,5 @@ def run_name(spec: JobSpec) -> str:
     """What a run is called in the list of runs: batch, learning rate, model."""
     what = spec.entry_script or spec.model
     plan = spec.plan()
-    simulated = " (simulated)" if spec.is_simulated else ""
-    return f"b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}{simulated}"
+    simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names
+    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}"

@@ -11,6 +11,7 @@ from paretune.errors import BadInput, JobFailed
 from paretune.estimating import table as estimate_table
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
+from paretune.estimating.forecast import Forecast
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.probing import probes, require_limit, run_probes
 from paretune.estimating.request import EstimateRequest
@@ -19,13 +20,12 @@ from paretune.interruption import Interruption
 from paretune.launch import home_folder, launch
 from paretune.launchers.choice import clock_for, launcher_for
 from paretune.prepared import recall
-from paretune.pricing.prices import Price, PriceList, local_price, price_remarks
-from paretune.pricing.regions import REGIONS, region_fault
+from paretune.pricing.prices import PriceList, price_remarks, usual_price
+from paretune.pricing.regions import usual_region
 from paretune.spec import JobSpec
 from paretune.terminal import ProgressPrinter
 from paretune.tracking import RunStatus, Tracking
 
-DEFAULT_REGION = "us-east-1"
 # What decides which rows a job gets, and how they are prepared; the rest is the cluster and the training.
 _OF_THE_DATA = {
     *("model", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column", "label_column"),
@@ -37,7 +37,7 @@ def run(asked: EstimateRequest) -> int:
     """Print the table, record it, and probe what was never measured if asked to."""
     environment, clock = dict(os.environ), SystemClock()
     prices = PriceList.read(environment)
-    region = _region(asked.specs[0], environment)
+    region = usual_region(asked.specs[0].region, environment)
     built = {
         spec.model: architecture_of(spec.model, spec.task, environment)
         for spec in {spec.model: spec for spec in asked.specs}.values()
@@ -50,7 +50,7 @@ def run(asked: EstimateRequest) -> int:
     def table() -> list[Estimate]:
         estimator = Estimator(collect(tracking, simulated=asked.specs[0].is_simulated, machine=machine_name()))
         found = [
-            estimator.estimate(spec, built[spec.model], _price(spec, prices, region), facts=known)
+            estimator.estimate(spec, built[spec.model], usual_price(spec, prices, environment), facts=known)
             for spec, known in zip(asked.specs, facts, strict=True)
         ]
         return [item for item in found if item is not None]
@@ -59,18 +59,11 @@ def run(asked: EstimateRequest) -> int:
     if asked.probe:
         chosen = probes(estimates)
         limit = require_limit(chosen) if chosen else None
-        if run_probes(chosen, limit, lambda spec: _run_job(spec, home, tracking, environment), _say):
+        if run_probes(chosen, limit, lambda spec: _run_job(spec, home, environment), _say):
             estimates = table()
     _print(estimates, region)
     _record(estimates, tracking)
     return 0
-
-
-def _region(spec: JobSpec, environment: Mapping[str, str]) -> str:
-    region = spec.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or DEFAULT_REGION
-    if region not in REGIONS:
-        raise BadInput([region_fault("region", region)])
-    return region
 
 
 def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
@@ -110,23 +103,19 @@ def _refuse_unknown_data(asked: EstimateRequest, facts: list[Mapping[str, float]
         )
 
 
-def _price(spec: JobSpec, prices: PriceList, region: str) -> Price | None:
-    if spec.has_instances:
-        return prices.price(spec.instance_type, region)
-    return local_price(spec.local_price_usd_per_hour)
-
-
-def _run_job(spec: JobSpec, home: Path, tracking: Tracking, environment: Mapping[str, str]) -> float | None:
+def _run_job(spec: JobSpec, home: Path, environment: Mapping[str, str]) -> float | None:
     """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
     own = {name: text for name, text in environment.items() if name != "MLFLOW_RUN_ID"}
     clock, progress = clock_for(spec, home), ProgressPrinter()
     interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
     with interruption.listening():
         try:
+            tracking = Tracking(own, clock)
             outcome = launch(
                 spec,
                 launcher=launcher_for(spec, home, clock, own),
-                tracking=Tracking(own, clock),
+                tracking=tracking,
+                forecast=Forecast(tracking, simulated=spec.is_simulated),
                 home=home,
                 clock=clock,
                 environment=own,

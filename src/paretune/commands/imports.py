@@ -4,8 +4,7 @@ import os
 from functools import partial
 
 from paretune.clock import SystemClock
-from paretune.launchers.simulated.launcher import usual_price
-from paretune.pricing.prices import PriceList
+from paretune.pricing.prices import PriceList, usual_price
 from paretune.replay.import_request import ImportRequest
 from paretune.replay.importing import import_runs
 from paretune.tracking import Tracking

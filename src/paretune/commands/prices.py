@@ -12,7 +12,7 @@ from paretune.commands.questions import PricesRequest
 from paretune.errors import BadInput
 from paretune.pricing.cache import changes, store
 from paretune.pricing.prices import VARIABLE, Price, PriceList, price_remarks
-from paretune.pricing.regions import known_region
+from paretune.pricing.regions import usual_region
 from paretune.profile import read_profile
 from paretune.text_table import text_table
 
@@ -22,7 +22,7 @@ _LONGEST_SOURCE = 60  # characters of it in the table
 def run(request: PricesRequest) -> int:
     """Print the known prices of a region, or read today's into the user's cache."""
     environment = dict(os.environ)
-    region = request.region or _usual_region(environment)
+    region = request.region or usual_region(read_profile(environment).get("region"), environment)
     prices = PriceList.read(environment)
     if "MLFLOW_RUN_ID" in environment:
         _name_run(environment)
@@ -87,16 +87,6 @@ def _refresh(region: str, source: str, environment: Mapping[str, str], before: P
     if own:
         lines.append(f"the file of {VARIABLE} still wins for {', '.join(sorted(own))}")
     return "\n".join(lines)
-
-
-def _usual_region(environment: Mapping[str, str]) -> str:
-    """The region that jobs would run in, as far as it can be told without AWS.
-
-    Raises:
-        BadInput: it is none.
-    """
-    found = (environment.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
-    return known_region(next(filter(None, [read_profile(environment).get("region"), *found]), "us-east-1"))
 
 
 def _check(wanted: list[str], known: set[str]) -> None:

@@ -4,6 +4,7 @@ Nothing is measured for its own sake: every ordinary job, probe and imported run
 """
 
 import gc
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -185,6 +186,8 @@ def _time(run: RecordedRun, plan: BatchPlan, described: Described) -> Measuremen
     if not undisturbed or run.metrics.get("resumed"):
         seconds = None
     if step is None and seconds is None:
+        return None
+    if not all(value is None or 0 < value < math.inf for value in (step, seconds)):  # written by somebody else
         return None
     origin = run.tags.get("paretune.origin", "measured")
     return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=origin)

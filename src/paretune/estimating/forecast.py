@@ -4,6 +4,7 @@ An estimate is an addition: whatever keeps it from being made never keeps a job 
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -37,6 +38,9 @@ class Forecast:
         try:
             return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
         except TrackingUnavailable:  # the job's own record will say so
+            return Estimator(Evidence())
+        except (ArithmeticError, ValueError) as error:  # of the fit; LinAlgError is a ValueError
+            logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
             return Estimator(Evidence())
 
     def renew(self) -> None:

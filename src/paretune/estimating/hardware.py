@@ -33,88 +33,32 @@ class Accelerator:
     has_bf16: bool = True
 
 
-# NVIDIA data sheets, dense rates, read 2026-11-20. Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
+# NVIDIA data sheets, dense rates, read 2026-11-20: fp32 and half TFLOP/s, memory GB/s, link GB/s, usable GiB, bf16.
+# Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
 # Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
+_DATA_SHEETS = {
+    "NVIDIA T4": (8.1, 65, 320, 16, 16.0, False),
+    "NVIDIA V100": (15.7, 125, 900, 150, 16.0, False),
+    "NVIDIA A10G": (31.2, 70, 600, 32, 22888 / 1024, True),
+    "NVIDIA L4": (30.3, 121, 300, 32, 22888 / 1024, True),
+    "NVIDIA L40S": (91.6, 362, 864, 32, 45776 / 1024, True),
+    "NVIDIA A100": (19.5, 312, 1555, 300, 40.0, True),
+    "NVIDIA H100": (67, 989, 3350, 450, 80.0, True),
+    "NVIDIA H200": (67, 989, 4800, 450, 141.0, True),
+    "NVIDIA B200": (75, 2250, 8000, 900, 183359 / 1024, True),
+    "NVIDIA B300": (75, 2250, 8000, 900, 275040 / 1024, True),
+    "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True),
+}
 _ACCELERATORS = {
-    "NVIDIA T4": Accelerator(
-        fp32_flops=8.1e12,
-        half_flops=65e12,
-        memory_bytes_per_s=320e9,
-        link_bytes_per_s=16e9,
-        usable_gib=16.0,
-        has_bf16=False,
-    ),
-    "NVIDIA V100": Accelerator(
-        fp32_flops=15.7e12,
-        half_flops=125e12,
-        memory_bytes_per_s=900e9,
-        link_bytes_per_s=150e9,
-        usable_gib=16.0,
-        has_bf16=False,
-    ),
-    "NVIDIA A10G": Accelerator(
-        fp32_flops=31.2e12,
-        half_flops=70e12,
-        memory_bytes_per_s=600e9,
-        link_bytes_per_s=32e9,
-        usable_gib=22888 / 1024,
-    ),
-    "NVIDIA L4": Accelerator(
-        fp32_flops=30.3e12,
-        half_flops=121e12,
-        memory_bytes_per_s=300e9,
-        link_bytes_per_s=32e9,
-        usable_gib=22888 / 1024,
-    ),
-    "NVIDIA L40S": Accelerator(
-        fp32_flops=91.6e12,
-        half_flops=362e12,
-        memory_bytes_per_s=864e9,
-        link_bytes_per_s=32e9,
-        usable_gib=45776 / 1024,
-    ),
-    "NVIDIA A100": Accelerator(
-        fp32_flops=19.5e12,
-        half_flops=312e12,
-        memory_bytes_per_s=1555e9,
-        link_bytes_per_s=300e9,
-        usable_gib=40.0,
-    ),
-    "NVIDIA H100": Accelerator(
-        fp32_flops=67e12,
-        half_flops=989e12,
-        memory_bytes_per_s=3350e9,
-        link_bytes_per_s=450e9,
-        usable_gib=80.0,
-    ),
-    "NVIDIA H200": Accelerator(
-        fp32_flops=67e12,
-        half_flops=989e12,
-        memory_bytes_per_s=4800e9,
-        link_bytes_per_s=450e9,
-        usable_gib=141.0,
-    ),
-    "NVIDIA B200": Accelerator(
-        fp32_flops=75e12,
-        half_flops=2250e12,
-        memory_bytes_per_s=8000e9,
-        link_bytes_per_s=900e9,
-        usable_gib=183359 / 1024,
-    ),
-    "NVIDIA B300": Accelerator(
-        fp32_flops=75e12,
-        half_flops=2250e12,
-        memory_bytes_per_s=8000e9,
-        link_bytes_per_s=900e9,
-        usable_gib=275040 / 1024,
-    ),
-    "NVIDIA RTX PRO 6000 Blackwell": Accelerator(
-        fp32_flops=120e12,
-        half_flops=500e12,
-        memory_bytes_per_s=1597e9,
-        link_bytes_per_s=64e9,
-        usable_gib=96.0,
-    ),
+    name: Accelerator(
+        fp32_flops=fp32 * 1e12,
+        half_flops=half * 1e12,
+        memory_bytes_per_s=memory * 1e9,
+        link_bytes_per_s=link * 1e9,
+        usable_gib=gib,
+        has_bf16=bf16,
+    )
+    for name, (fp32, half, memory, link, gib, bf16) in _DATA_SHEETS.items()
 }
 
 
@@ -137,11 +81,11 @@ def local_gpu(folder: Path = Path("/proc/driver/nvidia/gpus"), hidden: str | Non
         return None
     first = min(folder.glob("*/information"), default=None)
     lines = first.read_text().splitlines() if first is not None else []
-    return next((_named(line.partition(":")[2]) for line in lines if line.startswith("Model:")), None)
+    return next((named(line.partition(":")[2]) for line in lines if line.startswith("Model:")), None)
 
 
-def _named(model: str) -> Accelerator | None:
-    """The accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"."""
+def named(model: str) -> Accelerator | None:
+    """The accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None for one not listed here."""
     words = model.replace("-", " ").split()
     for name, found in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):

@@ -17,7 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from paretune.errors import BadInput
-from paretune.pricing.regions import REGIONS, region_fault
+from paretune.pricing.regions import REGIONS, region_fault, usual_region
+from paretune.spec import JobSpec
 
 VARIABLE = "PARETUNE_PRICES"
 """Environment variable that names the user's own CSV."""
@@ -173,6 +174,17 @@ class PriceList:
             for row in prices:
                 rows.setdefault((row.instance_type, row.region), ([], []))[place].append(row)
         return rows
+
+
+def usual_price(spec: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
+    """The price of a job's instance in its usual region; of a local one the notional price; None where there is none.
+
+    Raises:
+        BadInput: the region is none.
+    """
+    if not spec.has_instances:
+        return local_price(spec.local_price_usd_per_hour)
+    return prices.price(spec.instance_type, usual_region(spec.region, environment))
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:

@@ -1,6 +1,7 @@
 """Names of AWS regions, so that a misspelt one is an error and not an unknown price."""
 
 import difflib
+from collections.abc import Mapping
 
 from paretune.errors import BadInput
 
@@ -17,6 +18,19 @@ REGIONS = frozenset(
     }
 )
 """Regions that have SageMaker."""
+
+
+USUAL = "us-east-1"
+"""Whose prices count when nobody names a region."""
+
+
+def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
+    """The region that a job would run in, as far as it can be told without AWS: named, AWS_REGION, AWS_DEFAULT_REGION.
+
+    Raises:
+        BadInput: it is none.
+    """
+    return known_region(named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL)
 
 
 def known_region(region: str) -> str:

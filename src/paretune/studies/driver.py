@@ -311,6 +311,7 @@ class Driver:
             self._telling.tell(entry)
             self._elsewhere.clear()
             self.is_full = False
+        self.worst_case.learn(len(self.trials))
         for due in self.memory.due.values():
             self.place.launcher.wake_at(due.not_before)
 

@@ -131,6 +131,7 @@ class StudyRecord:
         assert self._driver is not None  # the callers have looked
         balance = self._ledger.balance()
         self._run.log_metrics({"cost_usd": balance.spent_usd, "trials": float(len(self._driver.trials))})
+        self._run.log_text(self._file.as_yaml(), "study.yaml")
         if status is not None:
             self._run.end(status)
 

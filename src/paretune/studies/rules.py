@@ -35,6 +35,9 @@ _STORAGE = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", r
 _LONGEST_NAME = 80  # characters
 
 
+_OF_THE_CLUSTER = {"cost_usd", "billable_seconds", "job_seconds", "train_seconds", "throughput_samples_per_second"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyTerms:
     """What of a study is one value each, and can be typed. None: nothing is set."""
@@ -182,6 +185,9 @@ def _faults_between(draft: Draft, intact: _Intact) -> list[Fault]:
         text = f"sampler grid takes only choices, and {', '.join(ranges)} {'is a range' if len(ranges) == 1 else 'are'}"
         text = text if len(ranges) == 1 else f"{text} ranges"
         found.append((("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"))
+    if draft.method == "split" and not ("f1" in draft.objectives and set(draft.objectives) & _OF_THE_CLUSTER):
+        text = "method split needs the objective f1 and one that follows from the cluster "
+        found.append((("method",), f"{text}({', '.join(sorted(_OF_THE_CLUSTER))}): add them, or take joint"))
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
         text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
         found.append((("job", "fallback_instance_types"), f"{text}one than it says; leave it out"))

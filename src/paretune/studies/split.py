@@ -127,8 +127,9 @@ class Split:
         for name in types:
             if name not in seen and name not in waiting:
                 places = [place for place, item in enumerate(self.know.pool) if item.spec.instance_type == name]
-                place = min(places, key=self._size)
-                return self._probe(place)
+                action = self._probe(min(places, key=self._size))
+                if action is not None:  # one that was refused, for its price or its worst case, hides no other type
+                    return action
         if any(action.kind == LEARN for action in self._pending.values()):
             return None
         target = np.median(np.array([key[1] for key in self.know.quality_keys]), axis=0)
@@ -157,9 +158,8 @@ class Split:
 
     def _probe(self, place: int) -> _Action | None:
         item = self.know.pool[place]
-        step = (
-            float((self.know.seconds[place] - self.know.overhead) / self.know.rows[place]) * item.plan.global_batch_size
-        )
+        row = float((self.know.seconds[place] - self.know.overhead) / self.know.rows[place])
+        step = row * item.plan.global_batch_size
         cost = (self.know.overhead + PROBE_STEPS * step) * float(self.know.usd_per_second[place])
         action = _Action(kind=PROBE, point=item.point, changes={"probe_steps": PROBE_STEPS}, cost_usd=cost)
         return None if self._was_refused(action) else action
@@ -176,9 +176,8 @@ class Split:
             if wanted.plan.global_batch_size % share:
                 continue
             accumulation = wanted.plan.global_batch_size // share
-            cost = float(self.know.seconds[other] * self.know.usd_per_second[other]) * (
-                1.0 if self.know.fits[other] else 1.25
-            )
+            risk = 1.0 if self.know.fits[other] else _UNTRIED
+            cost = risk * float(self.know.seconds[other] * self.know.usd_per_second[other])
             if best is not None and cost >= best.cost_usd:
                 continue
             own = item.plan.global_batch_size == wanted.plan.global_batch_size
@@ -203,9 +202,8 @@ class Split:
         spec = self.driver.file.spec_at(action.point)
         if action.kind == PROBE:
             return min(spec.max_runtime_minutes, _PROBE_MINUTES)
-        return float(
-            min(spec.max_runtime_minutes, max(_PROBE_MINUTES, round(1.5 * self.know.expected_minutes(spec), 1)))
-        )
+        expected = round(1.5 * self.know.expected_minutes(spec), 1)
+        return min(spec.max_runtime_minutes, max(_PROBE_MINUTES, expected))
 
     def _verify(self) -> str:
         """Run the points that will be recommended and are only predicted; what came of it, in words."""

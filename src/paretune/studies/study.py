@@ -122,10 +122,6 @@ class Study:
         self._storage.remove_session()
         self._storage.engine.dispose()
 
-    def point_of(self, number: int) -> dict[str, Value]:
-        """The point of a trial."""
-        return dict(self._trial(number).params)
-
     def _finish(self, number: int, values: Sequence[float], violations: Mapping[str, float]) -> None:
         trial = self._trial(number)
         if trial.state.is_finished():

@@ -21,6 +21,14 @@ class WorstCase:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._known: dict[tuple[str, float], tuple[JobSpec, float | None]] = {}
+        self._doublings = 0
+
+    def learn(self, trials: int) -> None:
+        """Let the estimates know what trials have shown, at each doubling of them: reading their runs takes a while."""
+        if trials.bit_length() != self._doublings:
+            self._doublings = trials.bit_length()
+            self._place.forecast.renew()
+            self._known.clear()
 
     def limited(self, spec: JobSpec) -> JobSpec:
         """The job with a maximum runtime not far above its estimate, so that it binds less of the budget."""

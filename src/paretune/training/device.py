@@ -11,21 +11,6 @@ from paretune import catalog
 from paretune.estimating import hardware
 from paretune.spec import JobSpec
 
-# Dense tensor-core rate in bf16 or fp16 with fp32 accumulation, FLOP/s; NVIDIA data sheets, read 2026-11-20.
-_PEAK_FLOPS = {
-    "B200": 2.25e15,
-    "H200": 989e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "A10G": 70e12,
-    "V100": 125e12,
-    "T4": 65e12,
-}
-
-_WITHOUT_BF16 = ("T4", "V100", "K80", "M60")  # NVIDIA: bf16 came with compute capability 8.0
-
 
 def has_gpu() -> bool:
     """Whether a CUDA device is there."""
@@ -60,8 +45,8 @@ def peak_flops(precision: str) -> float | None:
     """Peak FLOP/s of one device in this precision; None where it is not known."""
     if not has_gpu() or precision == "fp32":
         return None
-    words = torch.cuda.get_device_name().replace("-", " ").split()
-    return next((rate for name, rate in _PEAK_FLOPS.items() if name in words), None)
+    found = hardware.named(torch.cuda.get_device_name())
+    return None if found is None else found.half_flops
 
 
 def peak_memory_gib() -> float:
@@ -107,7 +92,8 @@ def device_faults(spec: JobSpec) -> list[str]:
 def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
     """A CPU's number formats are not in the catalogue, so bf16 on one is left to the job itself."""
     faults = []
-    if spec.precision == "bf16" and instance.has_gpu and any(name in instance.accelerator for name in _WITHOUT_BF16):
+    chip = hardware.accelerator_of(instance)
+    if spec.precision == "bf16" and chip is not None and not chip.has_bf16:
         faults.append(
             f"precision bf16 needs a GPU that has it; {instance.instance_type} has {instance.accelerator}: "
             "use auto, fp16 or fp32"

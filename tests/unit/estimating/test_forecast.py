@@ -80,3 +80,32 @@ def test_a_job_whose_rows_nobody_knows_is_launched_without_an_estimate(place: Pa
     assert job("--dataset", "someone/reviews") == 0
 
     assert "estimated_seconds" not in newest(place).data.metrics
+
+
+def test_runs_that_somebody_else_has_written_keep_no_job_from_running(place: Path) -> None:
+    assert job("--per_device_train_batch_size", "32") == 0
+    client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
+    for name in ("billable_seconds", "throughput_samples_per_second"):
+        client.log_metric(newest(place).info.run_id, name, -5.0, timestamp=4_000_000_000_000)  # later than virtual time
+
+    assert job("--per_device_train_batch_size", "32", "--seed", "7") == 0
+
+    assert "nothing like it was measured" in newest(place).data.tags["paretune.estimate_basis"]
+
+
+def test_what_is_to_be_said_of_a_price_is_said_once_before_the_job(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "table.csv").write_text(TABLE.replace("ml.g5.xlarge", "ml.p3.2xlarge"))
+    words = ("--launcher", "simulated", "--recorded_runs", "table.csv", "--instance_type", "ml.p3.2xlarge")
+
+    assert main(["main", *words, "--per_device_train_batch_size", "16"]) == 0
+
+    assert capsys.readouterr().err.count("price of ml.p3.2xlarge in us-east-1 is not known") == 1
+    assert "cost_usd" not in newest(place).data.metrics
+
+
+def test_a_region_that_is_none_is_bad_input(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job("--region", "us-est-1") == 2
+
+    assert "region must be an AWS region that has SageMaker, got 'us-est-1'" in capsys.readouterr().err

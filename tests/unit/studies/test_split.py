@@ -114,6 +114,18 @@ def test_where_f1_depends_on_the_cluster_it_says_so_and_goes_on_jointly(workplac
     assert "off by more than noise, so the study went on jointly" in said
 
 
+def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(
+        STUDY.replace("[ml.g5.xlarge, ml.g5.12xlarge]", "[ml.g5.12xlarge, ml.g5.xlarge]")
+    )
+    driver = driver_of(workplace, "study.yaml", {"budget_usd": "1.5"})  # a quarter of an hour of the dear type: 1.77
+
+    split.search(driver)
+
+    assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
+
+
 def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY)

@@ -22,15 +22,13 @@ from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobRe
 from paretune.errors import BadInput
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
-from paretune.pricing.prices import Price, PriceList, local_price
+from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.replay.virtual_clock import VirtualClock
 from paretune.spec import JobSpec
 
 STOP_SECONDS = 5.0
 """Virtual seconds a job takes to write its checkpoint and end, after it was asked to stop."""
 _ROUNDING_S = 1e-6  # a time stamp of today is exact to a quarter of that
-DEFAULT_REGION = "us-east-1"
-"""Whose prices count when neither the job nor the environment names a region."""
 
 
 class SimulatedJob(Job):
@@ -261,17 +259,6 @@ class SimulatedLauncher(Launcher):
     def _job(self, document: JobDocument, created: float, timeline: Timeline) -> SimulatedJob:
         mark = self._jobs / f"{document.job_name}.stop.json"
         return SimulatedJob(document, created, mark, self._clock, timeline)
-
-
-def usual_price(spec: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
-    """The price of a job's instance in the region it would run in, as far as that can be told without AWS.
-
-    Of a local instance the notional price; None where the list has none.
-    """
-    if not spec.has_instances:
-        return local_price(spec.local_price_usd_per_hour)
-    named = (environment.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
-    return prices.price(spec.instance_type, next(filter(None, (spec.region, *named)), DEFAULT_REGION))
 
 
 def clock_path(home: Path) -> Path:
