@@ -1,6 +1,6 @@
 """How far off are the estimates? Against real SageMaker jobs, and against jobs of this machine.
 
-    python benchmarks/estimate_error.py --published runs.csv --scaling scaling.csv --local
+    python benchmarks/estimate_error.py --published runs.csv --scaling scaling.csv
 
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
 instance_count, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` train, a tenth validates. Each
@@ -11,19 +11,14 @@ work / n, log n and n devices. A relative error of dollars is that of seconds: t
 
 --scaling: columns instances and minutes, a job on clusters of growing size; each row is predicted from the first.
 
---local: ten specifications that were never run, predicted from eight ordinary jobs, then run. About ten minutes.
+Jobs of this machine: estimate_error_local.py.
 """
 
 import argparse
 import csv
 import itertools
-import json
-import os
 import random
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -32,14 +27,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from paretune.clock import SystemClock
 from paretune.estimating.architecture import well_known
-from paretune.estimating.estimates import Estimator
-from paretune.estimating.evidence import collect
 from paretune.estimating.setting import describe
 from paretune.estimating.timing import Measurement, Setting, TimeModel
 from paretune.spec import JobSpec
-from paretune.tracking import Tracking
 
 MOST_CHOICES = 500
 
@@ -234,88 +225,12 @@ def scaling(path: Path) -> None:
             print(f"  {job.devices} instances: {name:16} {minutes}, {off}")
 
 
-LEARNT_FROM = (
-    {"max_train_samples": 2000},
-    {"max_train_samples": 2000, "per_device_train_batch_size": 64},
-    {"max_train_samples": 1000, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
-    {"max_train_samples": 2000, "instance_count": 2},
-    {"max_train_samples": 600, "dataset": "embedded:imdb", "max_seq_length": 128},
-    {"max_train_samples": 400, "dataset": "embedded:imdb", "max_seq_length": 256},
-    {"max_train_samples": 3000, "fine_tuning": "head"},
-    {"max_train_samples": 1500, "fine_tuning": "lora"},
-)
-NEVER_RUN = (
-    {"max_train_samples": 4000, "per_device_train_batch_size": 32},
-    {"max_train_samples": 1200, "per_device_train_batch_size": 8},
-    {"max_train_samples": 1500, "num_train_epochs": 3},
-    {"max_train_samples": 3000, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4},
-    {"max_train_samples": 2500, "instance_count": 2, "per_device_train_batch_size": 32},
-    {"max_train_samples": 900, "dataset": "embedded:imdb", "max_seq_length": 128, "per_device_train_batch_size": 32},
-    {"max_train_samples": 500, "dataset": "embedded:imdb", "max_seq_length": 192},
-    {"max_train_samples": 6000, "fine_tuning": "head", "per_device_train_batch_size": 32},
-    {"max_train_samples": 2500, "fine_tuning": "lora", "per_device_train_batch_size": 32},
-    {"max_train_samples": 700, "per_device_train_batch_size": 8, "instance_count": 2, "num_train_epochs": 2},
-)
-
-
-def local() -> None:
-    """Ten jobs of this machine, predicted before they run."""
-    print("\nlocal: ten specifications that were never run, from eight ordinary jobs")
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        os.environ.pop("MLFLOW_RUN_ID", None)
-        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
-        for changes in LEARNT_FROM:
-            run_job(changes)
-        tracking = Tracking({}, SystemClock())
-        off, inside = [], 0
-        for changes in NEVER_RUN:
-            spec = JobSpec.from_text({name: str(value) for name, value in changes.items()})
-            built = well_known(spec.model)
-            assert built is not None  # the embedded model
-            facts = facts_of(changes)
-            found = Estimator(collect(tracking)).estimate(spec, built, None, facts=facts)
-            assert found is not None  # max_train_samples is given
-            run_job(changes)
-            (newest,) = tracking.runs("tags.`paretune.state` = 'Completed'", newest=1)
-            measured = newest.metrics["billable_seconds"]
-            step = spec.plan().global_batch_size / newest.metrics["throughput_samples_per_second"]
-            off.append(abs(found.time.seconds / measured - 1))
-            inside += found.time.seconds_low <= measured <= found.time.seconds_high
-            said = ", ".join(f"{name}={value}" for name, value in changes.items())
-            print(
-                f"  {found.time.seconds:6.1f} s predicted, {measured:6.1f} s measured ({off[-1]:5.1%}); "
-                f"step {found.time.step_seconds:.3f}, {step:.3f} s; {said}",
-                flush=True,
-            )
-        print(
-            f"  mean error {statistics.mean(off):.1%}, largest {max(off):.1%}; {inside} of {len(off)} in the interval"
-        )
-
-
-def run_job(changes: Mapping[str, object]) -> str:
-    """One job; what it printed."""
-    words = [word for name, value in changes.items() for word in (f"--{name}", str(value).lower())]
-    command = [sys.executable, "-c", "from paretune.cli import run; run()", "main", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{words}: {done.stderr[-2000:]}")
-    return done.stdout
-
-
-def facts_of(changes: Mapping[str, object]) -> dict[str, float]:
-    """What preparing the rows has found out, from the dry run."""
-    shown = run_job(changes | {"dry_run": True})
-    return dict(json.loads(shown[: shown.rindex("}") + 1])["data"])
-
-
 def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--published", type=Path, help="CSV of published jobs")
     parser.add_argument("--max_seq_length", type=int, default=512, help="tokens that its rows were padded to")
     parser.add_argument("--scaling", type=Path, help="CSV of minutes over instances")
-    parser.add_argument("--local", action="store_true", help="run jobs on this machine")
     asked = parser.parse_args()
     print(", ".join(f"{name} {version(name)}" for name in ("paretune", "torch", "transformers", "scipy")))
     if asked.published:
@@ -324,8 +239,6 @@ def main() -> None:
         probed(jobs)
     if asked.scaling:
         scaling(asked.scaling)
-    if asked.local:
-        local()
 
 
 if __name__ == "__main__":

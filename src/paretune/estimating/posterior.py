@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
 
 Z80 = 1.2816
 """Half width of a central 80 % interval of a normal distribution, in standard deviations."""
@@ -58,6 +57,8 @@ class Posterior:
         self.noise = noise.value
         if residuals is None or misfits is None:
             return
+        from scipy.optimize import least_squares  # a third of a second, which a launch without evidence need not wait
+
         medians = self.mean
 
         def all_residuals(theta: Array) -> Array:
