@@ -16,7 +16,8 @@ RATES = (1e-4, 2e-4, 4e-4, 8e-4)
 BATCHES = (8, 16, 32)
 COUNTS = (1, 2)
 EPOCHS = (1, 2)
-FIXED = {"max_train_samples": 800, "max_eval_samples": 400, "max_seq_length": 64, "seed": 1}
+SEEDS = (1, 2)
+FIXED = {"max_train_samples": 800, "max_eval_samples": 1000, "max_seq_length": 64}
 _COLUMNS = [
     *("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "num_train_epochs"),
     *("max_train_samples", "max_seq_length", "seed", "status", "billable_seconds", "f1"),
@@ -32,7 +33,7 @@ def measure(path: Path) -> None:
     done = set()
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:
-            done = {tuple(row[name] for name in header[1:5]) for row in csv.DictReader(file)}
+            done = {tuple(row[name] for name in ("seed", *header[1:5])) for row in csv.DictReader(file)}
     with tempfile.TemporaryDirectory() as folder, path.open("a", newline="", encoding="utf-8") as file:
         os.chdir(folder)
         os.environ.pop("MLFLOW_RUN_ID", None)
@@ -40,31 +41,32 @@ def measure(path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         if not done:
             writer.writerow(header)
-        for count, batch, rate, epochs in itertools.product(COUNTS, BATCHES, RATES, EPOCHS):
-            if tuple(map(str, (count, batch, rate, epochs))) in done:
+        for seed, count, batch, rate, epochs in itertools.product(SEEDS, COUNTS, BATCHES, RATES, EPOCHS):
+            if tuple(map(str, (seed, count, batch, rate, epochs))) in done:
                 continue
             begun = time.monotonic()
-            found = _run(count, batch, rate, epochs)
+            found = _run(seed, count, batch, rate, epochs)
             values = [found.get(f"f1_epoch_{epoch}", "") for epoch in range(1, max(EPOCHS) + 1)]
             writer.writerow(
                 [
                     *("local", count, batch, rate, epochs, FIXED["max_train_samples"], FIXED["max_seq_length"]),
-                    *(FIXED["seed"], "Completed", round(found["billable_seconds"], 2), round(found["f1"], 5), *values),
+                    *(seed, "Completed", round(found["billable_seconds"], 2), round(found["f1"], 5), *values),
                     *(FIXED["max_train_samples"], *(round(found[name], 3) for name in _MEASURED)),
                 ]
             )
             file.flush()
             print(
-                f"{count} x batch {batch}, rate {rate:g}, {epochs} epochs: {found['billable_seconds']:.1f} s, "
-                f"f1 {found['f1']:.3f} ({time.monotonic() - begun:.0f} s in all)",
+                f"seed {seed}, {count} x batch {batch}, rate {rate:g}, {epochs} epochs: "
+                f"{found['billable_seconds']:.1f} s, f1 {found['f1']:.3f} ({time.monotonic() - begun:.0f} s in all)",
                 flush=True,
             )
 
 
-def _run(count: int, batch: int, rate: float, epochs: int) -> dict[str, float]:
+def _run(seed: int, count: int, batch: int, rate: float, epochs: int) -> dict[str, float]:
     """One job's metrics, and F1 after each epoch."""
     changes = {
         **FIXED,
+        "seed": seed,
         "instance_count": count,
         "per_device_train_batch_size": batch,
         "learning_rate": rate,

@@ -32,6 +32,11 @@ _SMP_ONLY = (
     "activation_offloading",
 )
 
+SIMULATED = "simulated"
+"""The launcher that runs nothing."""
+ONLY_SIMULATED = ("recorded_runs", "simulation")
+"""Parameters that only that one takes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
@@ -53,7 +58,7 @@ class Cluster:
     launcher: str = parameter(
         "auto",
         "where the job runs; auto reads instance_type; simulated: on a virtual clock, nothing is paid",
-        choices=("auto", "local", "sagemaker", "simulated"),
+        choices=("auto", "local", "sagemaker", SIMULATED),
     )
     recorded_runs: str | None = parameter(None, "simulated: CSV table of runs to replay")
     simulation: Mapping[str, Any] = parameter({}, "simulated: JSON object of seed, delays and rates of trouble")
@@ -100,7 +105,7 @@ class Cluster:
     @property
     def is_simulated(self) -> bool:
         """Whether nothing really runs."""
-        return self.launcher == "simulated"
+        return self.launcher == SIMULATED
 
     @property
     def has_instances(self) -> bool:
@@ -205,7 +210,7 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
 def _simulation_faults(cluster: Cluster) -> list[str]:
     """What is wrong with the settings of the simulated launcher, or with giving them to another one."""
     if not cluster.is_simulated:
-        given = [name for name in ("recorded_runs", "simulation") if getattr(cluster, name)]
+        given = [name for name in ONLY_SIMULATED if getattr(cluster, name)]
         return [f"{name} is for launcher=simulated, got launcher={cluster.launcher}" for name in given]
     try:
         Simulation.read(cluster.simulation)

@@ -1,6 +1,8 @@
 """What a study is weighed against: its job with the searched parameters left at their defaults."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from paretune import metrics
 from paretune.container import JobDocument, JobInputs
@@ -8,7 +10,7 @@ from paretune.errors import BadInput
 from paretune.spec import JobSpec
 from paretune.studies.driver import Driver
 from paretune.studies.file import StudyFile
-from paretune.studies.space import make_spec
+from paretune.studies.space import Choices, Range, Value, make_spec
 from paretune.studies.trials import Trial, TrialStatus
 
 _ESTIMATED = "estimated"
@@ -21,6 +23,52 @@ def default_job(file: StudyFile) -> JobSpec | None:
         return make_spec(file.job, chosen)
     except BadInput:
         return None
+
+
+def default_point(driver: Driver) -> dict[str, Value] | None:
+    """The point of the search nearest to the defaults, on its cheapest instance type; None where it makes no job.
+
+    What somebody runs who does not search is what a search has to beat, so it is worth knowing first.
+    """
+    file, spec = driver.file, default_job(driver.file)
+    if spec is None:
+        return None
+    plan = spec.plan()
+    point = {name: entry.corners[0] for name, entry in file.search.items()}
+    for name, entry in file.search.items():
+        wanted = getattr(plan, name) if hasattr(plan, name) else getattr(spec, name)
+        if name != "instance_type":
+            point[name] = _nearest(wanted, entry)
+    try:
+        if "instance_type" in point:
+            on_each = [{**point, "instance_type": name} for name in file.search["instance_type"].corners]
+            point = min(on_each, key=lambda one: _usd_per_hour(file.spec_at(one), driver))
+        file.spec_at(point)
+    except BadInput:
+        return None
+    return point
+
+
+def _nearest(wanted: Any, entry: Choices | Range) -> Value:
+    """The value of a search that is nearest to the default; the first where one of them is no number."""
+    values = entry.corners
+    if wanted in values or not all(isinstance(value, int | float) for value in (wanted, *values)):
+        return next((value for value in values if value == wanted), values[0])
+    if isinstance(entry, Range):
+        low, high = entry.low, entry.high
+        kept = min(max(float(wanted), low), high)
+        return round(kept) if isinstance(wanted, int) else kept
+    return min(values, key=lambda value: _distance(float(value), float(wanted)))
+
+
+def _distance(one: float, other: float) -> float:
+    """By ratio, where both have one."""
+    return abs(math.log(one / other)) if one > 0 and other > 0 else abs(one - other)
+
+
+def _usd_per_hour(spec: JobSpec, driver: Driver) -> float:
+    price = driver.place.launcher.price(spec)
+    return math.inf if price is None else price.usd_per_hour
 
 
 def default_trial(driver: Driver) -> Trial | None:

@@ -70,7 +70,7 @@ class Driver:
         self.ledger = ledger
         self.place = place
         self.memory = Memory(file, ledger, place.launcher.origin)
-        self.worst_case = WorstCase(place)
+        self.worst_case = WorstCase(place, has_budget=file.budget_usd is not None)
         self._telling = Telling(file, study, self.memory)
         self.is_full = False
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
@@ -105,11 +105,6 @@ class Driver:
         """All metrics of each completed trial."""
         return self.memory.measured
 
-    @property
-    def kinds(self) -> Mapping[int, str]:
-        """What each trial that has ended was made for."""
-        return self.memory.kinds
-
     def adopt(self) -> None:
         """Take over what drivers that are gone have left: finish their jobs, tell what they have not told."""
         self._seen = self._now()
@@ -143,6 +138,7 @@ class Driver:
         repeats: int | None = None,
         changes: Mapping[str, Any] | None = None,
         kind: str = TRIAL,
+        predicted: Mapping[str, float] | None = None,
     ) -> bool:
         """Begin the trial, or answer it from the record; False when no job was begun.
 
@@ -151,11 +147,13 @@ class Driver:
             repeats: the trial it repeats with another seed.
             changes: parameters of its job that are not those of its point, such as another seed or accumulation.
             kind: what it is made for, a word of the method's own; kept in the books.
+            predicted: what it will be held against; kept in the books.
         """
         spec = self._possible(asked, changes or {})
         if spec is None or self._is_answered(asked, spec):
             return False
         told = {"seed": spec.seed, "repeats": repeats, "changes": dict(changes or {}), "kind": kind}
+        told["predicted"] = dict(predicted or {})
         try:
             made = self.ledger.promise(
                 asked.number,
@@ -189,7 +187,8 @@ class Driver:
                 del self.memory.due[identity]
                 note = due.note
                 asked = self.study.ask_for(due.point)
-                self.start(asked, repeats=note["repeats"], changes=note["changes"], kind=note["kind"])
+                told = {name: note[name] for name in ("repeats", "changes", "kind", "predicted")}
+                self.start(asked, **told)
                 return True
         return False
 

@@ -1,10 +1,15 @@
-"""`method: joint`: all searched parameters at once, as Optuna's sampler suggests; then the front again, for noise."""
+"""`method: joint`: all searched parameters at once, as Optuna's sampler suggests; then the front again, for noise.
 
-from collections.abc import Callable, Mapping, Sequence
+The first trial is the default job, or what is nearest to it: the search has to beat it, and it is rarely bad.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from paretune.pareto import front
+from paretune.studies.default_job import default_point
 from paretune.studies.driver import MOST_REFUSALS, Driver
 from paretune.studies.early_stopping import Curve, is_hopeless, optimistic_end
+from paretune.studies.stopping import costs_too_much, has_stalled
 from paretune.studies.telling import violations
 from paretune.studies.trial_job import TrialJob
 from paretune.studies.trials import Trial, TrialStatus
@@ -17,14 +22,9 @@ _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
 Constraints = Mapping[str, Mapping[str, float]]
 
 
-def search(driver: Driver, *, stalled: Callable[[Sequence[Trial]], bool] = lambda trials: False) -> str:
-    """Run the study to its end; why it ended, in words.
-
-    Args:
-        driver: runs the jobs.
-        stalled: whether these trials show that the front has stopped growing.
-    """
-    suggesting = _Suggesting(driver, stalled)
+def search(driver: Driver) -> str:
+    """Run the study to its end; why it ended, in words."""
+    suggesting = _Suggesting(driver)
     stopping = _EarlyStopping(driver)
     reason, judged = "", -1
     while True:
@@ -81,11 +81,11 @@ def front_of(
 class _Suggesting:
     """Begins trials: those that met trouble again, then the sampler's, then whatever is untried and fits."""
 
-    def __init__(self, driver: Driver, stalled: Callable[[Sequence[Trial]], bool]) -> None:
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._stalled = stalled
         self._untried = Untried(driver)
         self._refused = 0
+        self._judged, self._enough = -1, ""
 
     def begin_next(self) -> str:
         """Begin one; or why none is begun now."""
@@ -95,6 +95,10 @@ class _Suggesting:
         reason = self._over()
         if reason:
             return reason
+        if driver.file.sampler != "grid" and not driver.memory.place and not driver.running:
+            point = default_point(driver)
+            if point is not None and driver.start(driver.study.ask_for(point)):
+                return ""
         if driver.file.sampler != "grid" and self._refused < MOST_REFUSALS:
             self._refused = 0 if driver.start(driver.study.ask()) else self._refused + 1
             return ""
@@ -111,9 +115,11 @@ class _Suggesting:
         under_way = sum(job.counts for job in driver.running)
         if most is not None and (driver.is_full or driver.memory.begun + under_way >= most):
             return f"{most} trials were made"
-        if self._stalled([trial for trial in driver.trials.values() if trial.repeats is None]):
-            return "the front has stopped growing"
-        return ""
+        if driver.memory.place != self._judged:
+            self._judged, trials = driver.memory.place, list(driver.trials.values())
+            self._enough = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
+            self._enough = self._enough or costs_too_much(trials, driver.file)
+        return self._enough
 
 
 class _EarlyStopping:

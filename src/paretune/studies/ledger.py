@@ -81,7 +81,7 @@ class Ledger:
             raise BadInput(
                 [
                     f"study {self._study} was begun with another search space, job or objectives: give it another "
-                    f"name, or the same file ({_difference(row.described, described)})"
+                    f"name (-P name=...), or the same file ({_difference(row.described, described)})"
                 ]
             )
         return str(row.run_id)

@@ -56,6 +56,7 @@ class Memory:
         self.measured: dict[int, Mapping[str, float]] = {}
         self.curves: dict[int, Curve] = {}
         self.kinds: dict[int, str] = {}
+        self.predicted: dict[int, Mapping[str, float]] = {}
         self.due: dict[str, Due] = {}
         self.begun = 0
 
@@ -97,6 +98,7 @@ class Memory:
         self.place = entry.place or self.place
         status, ended = TrialStatus(entry.ended["status"]), entry.ended
         self.kinds[entry.trial] = entry.note["kind"]
+        self.predicted[entry.trial] = entry.note["predicted"]
         if status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = ended["metrics"]
             self.curves[entry.trial] = [(share, value) for share, value in ended["curve"]]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from paretune.cluster import listed
+from paretune.cluster import ONLY_SIMULATED, SIMULATED, listed
 from paretune.errors import BadInput
 from paretune.parameters import parse
 from paretune.studies.objectives import default_objectives, nearest
@@ -53,7 +53,7 @@ class Reading:
             self._lines[(key,)] = node.line
             self._key(key, node)
         self._take_typed()
-        if not {"name"} & {*document}:
+        if "name" not in {*document, *self._typed}:
             self._refuse(("name",), "name is missing: add name: and a few words, under which the study is found again")
         draft = Draft(
             **{
@@ -256,7 +256,7 @@ class Reading:
     def _take_typed(self) -> None:
         """Take what was typed: it wins over the file."""
         for name, text in self._typed.items():
-            if name in _TERMS:
+            if name in _TERMS or name == "name":
                 self._take_term(name, text)
             elif name in KEYS:
                 self._refuse((name,), f"{name} is set in {self._path} and cannot be typed")
@@ -267,6 +267,9 @@ class Reading:
                 self._other_choices(name, text)
             elif (value := self._parsed(("job", name), text)) is not None:
                 self._job[name] = value
+        if "launcher" in self._typed and self._job.get("launcher") != SIMULATED:  # the file's rehearsal is over
+            for name in set(ONLY_SIMULATED) - self._typed.keys():
+                self._job.pop(name, None)
 
     def _other_choices(self, name: str, text: str) -> None:
         place = ("search", name)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from paretune import metrics
+from paretune.cluster import ONLY_SIMULATED
 from paretune.errors import BadInput
 from paretune.parameters import spell
 from paretune.spec import JobSpec
@@ -15,7 +16,7 @@ from paretune.studies.quantities import TIMES, label, said, with_error
 from paretune.studies.trials import Trial, TrialStatus
 
 _MOST_REASONS = 6
-_SIMULATED_ONLY = {"launcher", "recorded_runs", "simulation"}
+_SIMULATED_ONLY = {"launcher", *ONLY_SIMULATED}
 
 
 @dataclass(frozen=True, kw_only=True)

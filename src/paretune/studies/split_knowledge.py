@@ -1,7 +1,8 @@
 """What a split search knows after each job: means and hopes of every candidate, and which are as good as known."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -9,16 +10,35 @@ from paretune import metrics
 from paretune.pareto import front
 from paretune.spec import JobSpec
 from paretune.studies.driver import Driver
-from paretune.studies.split_models import F1_NOISE, Key, f1_model, improvements, seconds_model
+from paretune.studies.hypervolume import hypervolume, reference_point
+from paretune.studies.split_models import F1_NOISE, F1Model, Guess, Key, improvements, seconds_model
 from paretune.studies.split_space import Candidate, candidates, quality_of, rows_of, step_of
 from paretune.studies.trials import Trial, TrialStatus
 
 SECONDS_KNOWN = 0.08
 """Relative deviation at which seconds are as good as measured."""
-F1_KNOWN = 1.6 * F1_NOISE
-_HOPE = 1.0  # standard deviations towards the better
+_F1_KNOWN = 1.6
+"""Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
+_NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
+"""Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
+_UNTRIED = 1.25  # how much dearer a batch counts that may turn out not to fit
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
+_COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
 _SPEEDS = {metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES}
+F1_DEVIATION = "f1_deviation"
+"""Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
+OF_THE_CLUSTER = {
+    "instance_type",
+    "instance_count",
+    "per_device_train_batch_size",
+    "processes_per_instance",
+    "strategy",
+}
+"""Searched parameters that a training for F1 may choose freely."""
+Place = tuple[Key, Key]
+"""What seconds and F1 of a job depend on."""
+Reached = tuple[float, float, float]
+"""Billed seconds, dollars and F1 of a job."""
 
 
 class Knowledge:
@@ -34,23 +54,24 @@ class Knowledge:
         self._step_keys = [item.step for item in self.pool]
         self.quality_keys = [item.quality for item in self.pool]
         self.rows = np.array([item.rows for item in self.pool])
+        rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
+        numbers = {rest: number for number, rest in enumerate(dict.fromkeys(rests))}
+        self.rest = np.array([numbers[rest] for rest in rests])
+        self.share = np.array([item.plan.per_device_train_batch_size * item.plan.devices for item in self.pool])
         self._limits = np.array([item.spec.max_runtime_minutes * 60 for item in self.pool])
-        prices = {item.spec.instance_type: driver.place.launcher.price(item.spec) for item in self.pool}
-        hourly = [prices[item.spec.instance_type] for item in self.pool]
-        self.usd_per_second = np.array(  # a cluster without a price counts as a dollar an hour
-            [
-                item.spec.instance_count * (price.usd_per_hour if price is not None else 1.0) / 3600
-                for item, price in zip(self.pool, hourly, strict=True)
-            ]
-        )
+        self._hourly: dict[str, float] = {}
+        self.usd_per_second = np.array([self._usd_per_second_of(item.spec) for item in self.pool])
+        names = set(driver.file.objectives)
+        self._columns = [column for column, wanted in ((1, {metrics.COST_USD}), (0, _SPEEDS)) if names & wanted] or [1]
 
     def learn(self, expected: Iterable[JobSpec] = ()) -> None:
-        """Fit both models to all that has ended; trainings under way count as if they had shown what is expected."""
+        """Fit both models to all that has ended; jobs under way count as if they had shown what is expected."""
         steps: list[Key] = []
         log_seconds: list[float] = []
         overheads: list[float] = []
         qualities: list[Key] = []
-        f1: list[float] = []
+        ran: list[Reached] = []
+        was_run: set[Place] = set()
         self.too_large: list[tuple[str, float]] = []
         self._fitting: set[tuple[str, float]] = set()
         for number, trial in self._driver.trials.items():
@@ -69,54 +90,123 @@ class Knowledge:
             overheads.append(overhead)
             if metrics.F1 in measured:
                 qualities.append(quality_of(spec, plan))
-                f1.append(measured[metrics.F1])
+                billed = measured[metrics.BILLABLE_SECONDS]
+                ran.append((billed, billed * self._usd_per_second_of(spec), measured[metrics.F1]))
+                was_run.add((step_of(spec, plan), quality_of(spec, plan)))
+        waiting = [(spec, spec.plan()) for spec in expected]
         self._times = seconds_model(steps, log_seconds)
+        soon = [step_of(spec, plan) for spec, plan in waiting]
+        self._times = seconds_model([*steps, *soon], [*log_seconds, *self._times.guess(soon).mean])
         self.overhead = float(np.median(overheads)) if overheads else _OVERHEAD_S
-        self.has_f1 = bool(f1)
-        self._f1 = f1_model(qualities, f1)
-        if f1:
-            waiting = [quality_of(spec, spec.plan()) for spec in expected]
-            self._f1 = f1_model([*qualities, *waiting], [*f1, *self._f1.guess(waiting).mean])
+        self.has_f1 = bool(ran)
+        f1 = [run[2] for run in ran]
+        self._f1 = F1Model(qualities, f1)
+        if ran:
+            trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
+            keys = [quality_of(spec, plan) for spec, plan in trained]
+            guesses = self._f1.guess(keys).mean
+            self._f1 = F1Model([*qualities, *keys], [*f1, *guesses])
+            ran += [self._expected(spec, guess) for (spec, _), guess in zip(trained, guesses, strict=True)]
+            was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
+        self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
+        self.was_run = np.array([(item.step, item.quality) in was_run for item in self.pool])
         self._predict()
+
+    def _expected(self, spec: JobSpec, f1: float) -> "Reached":
+        """What a job under way is expected to reach."""
+        row = math.exp(float(self._times.guess([step_of(spec, spec.plan())]).mean[0]))
+        seconds = self.overhead + rows_of(spec) * row
+        return seconds, seconds * self._usd_per_second_of(spec), float(f1)
 
     def _predict(self) -> None:
         """Means and hopes of all candidates, and which of them are as good as known."""
         times, quality = self._times.guess(self._step_keys), self._f1.guess(self.quality_keys)
-        self.seconds = self.overhead + self.rows * np.exp(times.mean)
-        self.fast = self.overhead + self.rows * np.exp(times.mean - _HOPE * times.deviation)
+        self.seconds = self._seconds_at(times, 0.0)
         self.time_open, self.f1_open = times.deviation, quality.deviation
-        self.mean_f1 = np.clip(quality.mean, 0.0, 1.0)
-        self.hope_f1 = np.clip(quality.mean + _HOPE * quality.deviation, 0.0, 1.0)
+        self.f1_known = _F1_KNOWN * max(self._f1.noise, F1_NOISE)
+        self._mean = self._table(self.seconds, quality.mean)
+        self._cases = [
+            (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
+            for (z, one), (y, other) in itertools.product(_NODES, _NODES)
+        ]
         places = [(item.spec.instance_type, float(item.plan.per_device_train_batch_size)) for item in self.pool]
         self.impossible = np.array([self._is_too_large(place) for place in places])
         self.impossible |= self.seconds > self._limits
         self.fits = np.array([self._is_fitting(place) for place in places])
-        self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < F1_KNOWN)
+        self.costs = self.seconds * self.usd_per_second * np.where(self.fits, 1.0, _UNTRIED)
+        self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
-    def gains(self) -> np.ndarray:
-        """Share of the hypervolume that each candidate would add in the hopeful case, best pair of objectives."""
-        known = np.flatnonzero(self.known)
-        gains = np.zeros(len(self.pool))
-        for column in self._cost_columns():
-            hopeful = np.stack([column(self.fast), -self.hope_f1], axis=1)
-            certain = np.stack([column(self.seconds)[known], -self.mean_f1[known]], axis=1)
-            middle = np.stack([column(self.seconds), -self.mean_f1], axis=1)[~self.impossible]
-            reference = np.array([np.quantile(middle[:, 0], 0.9), middle[:, 1].max() + 1e-3])
-            marks = front(certain.tolist(), (False, False)) if len(certain) else []
-            best = certain[np.array(marks, dtype=bool)] if len(certain) else np.zeros((0, 2))
-            whole = improvements(np.array([[middle[:, 0].min(), middle[:, 1].min()]]), np.zeros((0, 2)), reference)[0]
-            gains = np.maximum(gains, improvements(hopeful, best, reference) / max(whole, 1e-12))
+    def gains_of_knowing(self) -> np.ndarray:
+        """Share of the hypervolume that each candidate is expected to add to the front of what is known."""
+        gains = self._gains(self._mean[self.known & self._meets(self._mean)])
+        gains[self.known] = 0.0
         return gains
 
-    def _cost_columns(self) -> list[Callable[[np.ndarray], np.ndarray]]:
-        """From seconds to each thing that is minimised, in logarithms."""
-        columns: list[Callable[[np.ndarray], np.ndarray]] = []
-        names = set(self._driver.file.objectives)
-        if metrics.COST_USD in names:
-            columns.append(lambda seconds: np.log(seconds * self.usd_per_second))
-        if names & _SPEEDS:
-            columns.append(np.log)
-        return columns or [lambda seconds: np.log(seconds * self.usd_per_second)]
+    def gains_of_running(self) -> np.ndarray:
+        """Share of the hypervolume that each candidate is expected to add to the front of what was run."""
+        gains = self._gains(self._ran[self._meets(self._ran)])
+        gains[self.was_run] = 0.0
+        return gains
+
+    def predicted(self, place: int) -> dict[str, float]:
+        """What a verification of the candidate at `place` is held against, and how sure it is."""
+        return {
+            metrics.BILLABLE_SECONDS: float(self.seconds[place]),
+            metrics.F1: float(self._mean[place, 2]),
+            F1_DEVIATION: math.hypot(float(self.f1_open[place]), self._f1.noise),
+        }
+
+    def _gains(self, base: np.ndarray) -> np.ndarray:
+        """Expected share of the hypervolume that each candidate would add to `base`, in its best pair of objectives.
+
+        Relative to the predicted front, with a reference point a tenth of its range beyond its worst values.
+        """
+        gains = np.zeros(len(self.pool))
+        possible = ~self.impossible & self._meets(self._mean)
+        if not possible.any():
+            return gains
+        for column in self._columns:
+            predicted = _front(self._mean[possible], column)
+            least = predicted.max(axis=0) + self._least_margins(column)
+            reference = np.maximum(reference_point(predicted.tolist()), least)
+            whole = hypervolume(predicted.tolist(), reference.tolist())
+            best = _front(base, column)
+            added = np.zeros(len(self.pool))
+            for weight, table in self._cases:
+                points = np.stack([table[:, column], -table[:, 2]], axis=1)
+                added += weight * np.where(self._meets(table), improvements(points, best, reference), 0.0)
+            gains = np.maximum(gains, added / max(whole, 1e-12))
+        gains[self.impossible] = 0.0
+        return gains
+
+    def _least_margins(self, column: int) -> np.ndarray:
+        """How far the reference point lies beyond the predicted front at least, which may be a single point."""
+        return np.array([0.05 * float(self._mean[~self.impossible, column].min()), F1_NOISE])
+
+    def _seconds_at(self, times: Guess, deviations: float) -> np.ndarray:
+        """Billed seconds of all candidates, so many standard deviations above what is expected."""
+        return self.overhead + self.rows * np.exp(times.mean + deviations * times.deviation)
+
+    def _table(self, seconds: np.ndarray, f1: np.ndarray) -> np.ndarray:
+        """Seconds, dollars and F1 of all candidates, as columns."""
+        return np.stack([seconds, seconds * self.usd_per_second, f1], axis=1)
+
+    def _meets(self, table: np.ndarray) -> np.ndarray:
+        """Which lines meet the constraints of the study, as far as they are about these columns."""
+        meets = np.ones(len(table), dtype=bool)
+        for name, bounds in self._driver.file.constraints.items():
+            column = _COLUMNS.get(name)
+            if column is not None:
+                meets &= table[:, column] >= bounds.get("min", -math.inf)
+                meets &= table[:, column] <= bounds.get("max", math.inf)
+        return meets
+
+    def _usd_per_second_of(self, spec: JobSpec) -> float:
+        """Dollars of a second on a cluster; one without a price counts as a dollar an hour."""
+        if spec.instance_type not in self._hourly:
+            price = self._driver.place.launcher.price(spec)
+            self._hourly[spec.instance_type] = 1.0 if price is None else price.usd_per_hour
+        return spec.instance_count * self._hourly[spec.instance_type] / 3600
 
     def _is_too_large(self, place: tuple[str, float]) -> bool:
         return any(name == place[0] and place[1] >= batch for name, batch in self.too_large)
@@ -145,18 +235,25 @@ class Knowledge:
             metrics.JOB_SECONDS: seconds,
             metrics.TRAIN_SECONDS: seconds - self.overhead,
             metrics.THROUGHPUT_SAMPLES: float(self.rows[place]) / (seconds - self.overhead),
-            metrics.F1: float(self.mean_f1[place]),
+            metrics.F1: float(self._mean[place, 2]),
         }
+        wanted = dict.fromkeys([*self._driver.file.objectives, *self._driver.file.constraints])
         return Trial(
             number=number,
             run_id="",
             point=item.point,
             parameters=item.spec.as_text(),
             status=TrialStatus.COMPLETED,
-            values={name: values[name] for name in self._driver.file.objectives if name in values},
+            values={name: values[name] for name in wanted if name in values},
             cost_usd=0.0,
             origin="predicted",
         )
+
+
+def _front(table: np.ndarray, column: int) -> np.ndarray:
+    """The non-dominated lines of a table: seconds or dollars, and negative F1."""
+    points = np.stack([table[:, column], -table[:, 2]], axis=1)
+    return points[np.array(front(points.tolist(), (False, False)), dtype=bool)] if len(points) else points
 
 
 def _seconds_of_a_row(measured: Mapping[str, float], rows: float) -> tuple[float, float]:

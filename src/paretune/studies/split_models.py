@@ -1,5 +1,6 @@
 """What `method: split` knows of seconds and of F1: two Gaussian processes, and batches that did not fit."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,17 @@ SECONDS_NOISE = 0.015
 """Relative; repeats of a SageMaker job differ by 1.4 % (median)."""
 F1_NOISE = 0.004
 """Between seeds, until repeats have shown it; SageMaker repeats differed by 0.0005 (median) to 0.0052."""
+# Tried when a process is fitted, relative to what was likely before.
+_SCALES = (0.35, 0.6, 1.0, 1.6)
+_STRETCHES = (0.6, 1.0, 1.7)
+_NOISES = (0.4, 1.0, 2.0, 4.0)
+_USUAL_F1 = 0.8  # before any is known
+_DEPTH = 0.05  # F1 below the best from which on differences count less and less
+_FALL = 0.002  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
+_USUAL_PLACE = (4.0, math.log(5e-5), 0.0)  # of the best F1, before any is known
+_RISE = 0.15  # of what the best F1 lacks to 1: the most that another setting is thought to add to it
+_ROOT = 0.5
+_POWERS = (0.0, _ROOT, 1.0)
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,39 @@ class Guess:
 
     mean: np.ndarray
     deviation: np.ndarray
+
+
+@dataclass(frozen=True)
+class F1Guess:
+    """F1 of N values, from what was fitted to them after they were drawn towards the best.
+
+    Attributes:
+        drawn: N means, 0 for the best value.
+        spread: their N standard deviations.
+        best: the largest F1 that was seen.
+    """
+
+    drawn: np.ndarray
+    spread: np.ndarray
+    best: float
+
+    @property
+    def mean(self) -> np.ndarray:
+        """N expected values."""
+        return self.at(0.0)
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """N standard deviations."""
+        return np.asarray(self.spread * np.exp(-np.minimum(self.drawn, 0.0) / _DEPTH))
+
+    def at(self, deviations: float) -> np.ndarray:
+        """N values, so many standard deviations above what is expected; not far above the best that was seen."""
+        drawn = self.drawn + deviations * self.spread
+        most = _RISE * (1.0 - self.best) + 1e-9
+        above = most * (1 - np.exp(-np.maximum(drawn, 0.0) / most))
+        below = _DEPTH * (np.exp(-np.minimum(drawn, 0.0) / _DEPTH) - 1)
+        return np.clip(self.best + above - below, 0.0, 1.0)
 
 
 class Regression:
@@ -35,6 +80,11 @@ class Regression:
         scale: standard deviation of what the line does not explain, before anything is known.
         lengths: over which such deviations change, one per number.
         kinds_alike: correlation of two points that differ in kind.
+        learns_noise: whether `noise` is only what is likely, and the values may show another.
+
+    Attributes:
+        noise: standard deviation of one value.
+        evidence: logarithm of the posterior of what was fitted, up to a constant.
     """
 
     def __init__(
@@ -47,14 +97,16 @@ class Regression:
         scale: float,
         lengths: Sequence[float],
         kinds_alike: float,
+        learns_noise: bool = False,
     ) -> None:
         self._kinds = {kinds: place for place, kinds in enumerate(dict.fromkeys(kinds for kinds, _ in keys))}
-        self._slopes, self._noise = np.array(slopes), noise
+        self._slopes, self.noise = np.array(slopes), noise
+        self._noises = [factor * noise for factor in (_NOISES if learns_noise else (1.0,))]
         self._prior_lengths, self._alike = np.array(lengths), kinds_alike
         self._places, self._numbers = self._split(keys)
         self._values = np.array(values, dtype=float)
         self._scale, self._lengths = scale, self._prior_lengths
-        self._offset = 0.0
+        self._offset = self.evidence = 0.0
         if len(values):
             residual = self._values - self._numbers @ self._slopes
             self._offset = float(np.median(residual))
@@ -88,23 +140,22 @@ class Regression:
         return np.asarray(self._scale**2 * alike * shape)
 
     def _fit(self) -> None:
-        """Scale and lengths by maximum of the posterior over a small grid, then the weights."""
-        best = -math.inf
-        chosen = (self._scale, self._prior_lengths)
+        """Scale, lengths and noise by maximum of the posterior over a small grid, then the weights."""
+        base, usual = self._scale, self.noise
+        best, chosen = -math.inf, (base, self._prior_lengths, usual)
         if len(self._values) >= 4:
-            base = self._scale
-            for scale in (0.35 * base, 0.6 * base, base, 1.6 * base):
-                for stretch in (0.6, 1.0, 1.7):
-                    self._scale, self._lengths = scale, self._prior_lengths * stretch
-                    likelihood = self._likelihood() - 0.5 * (math.log(scale / base) ** 2 + math.log(stretch) ** 2)
-                    if likelihood > best:
-                        best, chosen = likelihood, (scale, self._lengths)
-        self._scale, self._lengths = chosen
-        self._likelihood()
+            for factor, stretch, noise in itertools.product(_SCALES, _STRETCHES, self._noises):
+                self._scale, self._lengths, self.noise = factor * base, stretch * self._prior_lengths, noise
+                surprise = math.log(factor) ** 2 + math.log(stretch) ** 2 + math.log(noise / usual) ** 2
+                likelihood = self._likelihood() - 0.5 * surprise
+                if likelihood > best:
+                    best, chosen = likelihood, (self._scale, self._lengths, noise)
+        self._scale, self._lengths, self.noise = chosen
+        self.evidence = max(best, self._likelihood())
 
     def _likelihood(self) -> float:
         covariance = self._kernel(self._places, self._numbers, self._places, self._numbers)
-        covariance[np.diag_indices_from(covariance)] += self._noise**2 + 1e-10
+        covariance[np.diag_indices_from(covariance)] += self.noise**2 + 1e-10
         self._cholesky = np.linalg.cholesky(covariance)
         half = solve_triangular(self._cholesky, self._residual, lower=True)
         self._weights = solve_triangular(self._cholesky.T, half, lower=False)
@@ -128,11 +179,63 @@ def seconds_model(keys: Sequence[Key], log_seconds_per_row: Sequence[float]) -> 
     )
 
 
-def f1_model(keys: Sequence[Key], f1: Sequence[float]) -> Regression:
-    """F1 over log2 global batch size, log learning rate and log epochs."""
-    return Regression(
-        keys, f1, noise=F1_NOISE, slopes=(0.0, 0.0, 0.0), scale=0.05, lengths=(3.0, 1.5, 1.0), kinds_alike=0.5
-    )
+class F1Model:
+    """F1 over log2 global batch size, log learning rate and log epochs: a process along the ridge of good rates.
+
+    The best learning rate follows some power of the global batch size; which one (0: it stays, 1/2: the root, 1: in
+    proportion) is what explains the values best, and nearness is measured along that ridge. What lies far below the
+    best value is drawn nearer to it, by a logarithm: a rate that diverges must not bend the process where rates are
+    good.
+
+    Args:
+        keys: N points.
+        f1: N values.
+    """
+
+    def __init__(self, keys: Sequence[Key], f1: Sequence[float]) -> None:
+        self._best = max(f1, default=_USUAL_F1)
+        drawn = [-_DEPTH * math.log1p((self._best - value) / _DEPTH) for value in f1]
+        self._top = keys[f1.index(self._best)][1] if f1 else _USUAL_PLACE
+        fitted = {power: self._fitted(keys, drawn, power) for power in (_POWERS if len(f1) >= 4 else (_ROOT,))}
+        surprise = {power: 0.5 * ((power - _ROOT) / _ROOT) ** 2 for power in fitted}
+        self._power = max(fitted, key=lambda power: fitted[power].evidence - surprise[power])
+        self._process = fitted[self._power]
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one value, near the best."""
+        return self._process.noise
+
+    def guess(self, keys: Sequence[Key]) -> F1Guess:
+        """What N points are, a single new value's noise not included."""
+        drawn = self._process.guess(_along(keys, self._power))
+        return F1Guess(drawn.mean - self._fall(keys, self._power), drawn.deviation, self._best)
+
+    def _fitted(self, keys: Sequence[Key], drawn: Sequence[float], power: float) -> Regression:
+        values = np.array(drawn) + self._fall(keys, power)
+        return Regression(
+            _along(keys, power),
+            list(values),
+            noise=F1_NOISE,
+            slopes=(0.0, 0.0, 0.0),
+            scale=0.05,
+            lengths=(6.0, 1.5, 1.0),
+            kinds_alike=0.5,
+            learns_noise=True,
+        )
+
+    def _fall(self, keys: Sequence[Key], power: float) -> np.ndarray:
+        """What F1 loses away from the best rate that was seen, until more is known."""
+        rates = np.array([key[1][1] for key in _along([((), self._top), *keys], power)])
+        return np.asarray(_FALL * (rates[1:] - rates[0]) ** 2)
+
+
+def _along(keys: Sequence[Key], power: float) -> list[Key]:
+    """Points with learning rates relative to that power of the global batch size."""
+    return [
+        (kinds, (log2_batch, log_rate - power * math.log(2) * log2_batch, *rest))
+        for kinds, (log2_batch, log_rate, *rest) in keys
+    ]
 
 
 def improvements(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:

@@ -4,11 +4,13 @@
 """
 
 import logging
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeGuard
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -50,7 +52,11 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._file = file
-        self._space = {name: _distribution(name, entry) for name, entry in file.search.items()}
+        self._scales = {name: _Scale(entry.values) for name, entry in file.search.items() if _is_ordered(entry)}
+        self._space = {
+            name: self._scales[name].distribution if name in self._scales else _distribution(name, entry)
+            for name, entry in file.search.items()
+        }
         where = file.shown_storage or "the study's file"
         try:
             self._storage = _storage(storage)
@@ -60,16 +66,19 @@ class Study:
             raise BadInput([text]) from None
         # A driver that starts again would else suggest what the one before it has suggested.
         begun = len(self._study.get_trials(deepcopy=False))
-        self._study.sampler = _sampler(file, (file.seed + 7919 * begun) % 2**32)
+        inner = _sampler(file, (file.seed + 7919 * begun) % 2**32)
+        self._study.sampler = _OnChoices(inner, {name: scale.nearest for name, scale in self._scales.items()})
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
-            raise BadInput([f"study {file.name} was begun with other objectives: give it another name"])
+            raise BadInput([f"study {file.name} was begun with other objectives: give it another name (-P name=...)"])
 
     def ask(self) -> Asked:
         """The next point."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._space)
-        return Asked(number=trial.number, point=dict(trial.params))
+        scales = self._scales
+        point = {name: scales[name].value_at(at) if name in scales else at for name, at in trial.params.items()}
+        return Asked(number=trial.number, point=point)
 
     def ask_for(self, point: Mapping[str, Value]) -> Asked:
         """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
@@ -178,6 +187,82 @@ def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
         low_, high_ = min(distribution.low, float(value)), max(distribution.high, float(value))
         return FloatDistribution(low_, high_, log=distribution.log)
     return distribution
+
+
+class _Scale:
+    """Numbers to choose from as a range around them, so that samplers know which of them are neighbours.
+
+    The range is that of logarithms where these are spaced more evenly, and reaches half a gap beyond either end, so
+    that chance finds the ends as often as the others.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values: list[int | float] = sorted(values)
+        straight = _unevenness(self._values)
+        self._log = self._values[0] > 0 and _unevenness([math.log(value) for value in self._values]) < straight
+        self._ticks = [math.log(value) if self._log else float(value) for value in self._values]
+        low = self._ticks[0] - (self._ticks[1] - self._ticks[0]) / 2
+        high = self._ticks[-1] + (self._ticks[-1] - self._ticks[-2]) / 2
+        low, high = (math.exp(low), math.exp(high)) if self._log else (low, high)
+        self.distribution = FloatDistribution(low, high, log=self._log)
+
+    def value_at(self, number: float) -> Value:
+        """The choice that a number of the range stands for."""
+        at = math.log(number) if self._log else number
+        return self._values[min(range(len(self._ticks)), key=lambda place: abs(self._ticks[place] - at))]
+
+    def nearest(self, number: float) -> float:
+        """The same, as Optuna has it."""
+        return float(self.value_at(number))
+
+
+class _OnChoices(BaseSampler):
+    """A sampler whose numbers are moved to the nearest choice before they are written down."""
+
+    def __init__(self, inner: BaseSampler, nearest: Mapping[str, Callable[[float], float]]) -> None:
+        self._inner = inner
+        self._nearest = nearest
+
+    def reseed_rng(self) -> None:
+        self._inner.reseed_rng()
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._inner.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        found = self._inner.sample_relative(study, trial, search_space)
+        return {name: self._moved(name, value) for name, value in found.items()}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._moved(param_name, self._inner.sample_independent(study, trial, param_name, param_distribution))
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._inner.before_trial(study, trial)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        self._inner.after_trial(study, trial, state, values)
+
+    def _moved(self, name: str, value: Any) -> Any:
+        return self._nearest[name](value) if name in self._nearest else value
+
+
+def _is_ordered(entry: Choices | Range) -> TypeGuard[Choices]:
+    """Whether choices are two numbers or more."""
+    if isinstance(entry, Range) or len(entry.values) < 2:
+        return False
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in entry.values)
+
+
+def _unevenness(ticks: Sequence[float]) -> float:
+    """The widest gap over the narrowest."""
+    gaps = [after - before for before, after in pairwise(ticks)]
+    return max(gaps) / min(gaps)
 
 
 def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:

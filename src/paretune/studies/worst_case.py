@@ -8,7 +8,8 @@ from paretune.launch import admit
 from paretune.spec import JobSpec
 from paretune.studies.trial_job import Place
 
-_RUNTIME_MARGIN = 2.0  # times the upper end of the estimate's interval: the limit of a trial's job
+_RUNTIME_MARGIN = 4.0
+"""Times the upper end of the estimate's interval: a job that is cut off was paid for and shows nothing."""
 
 
 class WorstCase:
@@ -16,10 +17,12 @@ class WorstCase:
 
     Args:
         place: where they run.
+        has_budget: whether anything is gained by limiting them.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, has_budget: bool) -> None:
         self._place = place
+        self._has_budget = has_budget
         self._known: dict[tuple[str, float], tuple[JobSpec, float | None]] = {}
         self._doublings = 0
 
@@ -59,6 +62,8 @@ class WorstCase:
         return usd + metrics.cost_usd(self._place.launcher.grace_s, spec.instance_count, price.usd_per_hour)
 
     def _limited(self, spec: JobSpec) -> JobSpec:
+        if not self._has_budget:
+            return spec
         price = self._place.launcher.price(spec)
         inputs = self._place.known_inputs(spec)
         estimate = self._place.forecast.of(spec, spec.plan(), inputs, price)

@@ -552,7 +552,7 @@ def test_the_seed_that_is_typed_is_that_of_the_study(tmp_path: Path) -> None:
         ({"budget": "3"}, "unknown parameter budget: did you mean budget_usd"),
         ({"learning_rat": "3"}, "unknown parameter learning_rat: did you mean learning_rate"),
         ({"search": "x"}, "search is set in .*study.yaml and cannot be typed"),
-        ({"name": "x"}, "name is set in"),
+        ({"objectives": "x"}, "objectives is set in"),
         ({"n_trials": "0"}, "^n_trials must be at least 1, got 0$"),
         ({"n_parallel": "many"}, "^n_parallel must be a whole number, got 'many'$"),
         ({"sampler": "grid"}, "^sampler grid takes only choices, and learning_rate is a range"),

@@ -9,6 +9,7 @@ import pytest
 from paretune.studies import split
 from paretune.studies.driver import Driver
 from paretune.studies.hypervolume import hypervolume
+from paretune.studies.split_actions import LEARN, PROBE, VERIFY
 from paretune.studies.trials import TrialStatus
 from tests.study_rig import driver_of
 
@@ -82,13 +83,13 @@ def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, w
 def test_every_type_is_probed_and_f1_is_learnt_where_it_is_cheapest(driver: Driver) -> None:
     split.search(driver)
 
-    kinds = {number: kind for number, kind in driver.kinds.items() if number in driver.trials}
-    probed = {driver.trials[number].point["instance_type"] for number, kind in kinds.items() if kind == split.PROBE}
-    learnt = [driver.trials[number] for number, kind in kinds.items() if kind == split.LEARN]
+    kinds = {number: kind for number, kind in driver.memory.kinds.items() if number in driver.trials}
+    probed = {driver.trials[number].point["instance_type"] for number, kind in kinds.items() if kind == PROBE}
+    learnt = [driver.trials[number] for number, kind in kinds.items() if kind == LEARN]
     cheap = [trial for trial in learnt if trial.point["instance_type"] == "ml.g5.xlarge"]
     assert probed == set(TYPES)
     assert len(cheap) > len(learnt) / 2
-    assert all("f1" not in driver.measured.get(number, {}) for number, kind in kinds.items() if kind == split.PROBE)
+    assert all("f1" not in driver.measured.get(number, {}) for number, kind in kinds.items() if kind == PROBE)
 
 
 def test_a_batch_that_did_not_fit_is_not_tried_again_on_its_type(driver: Driver) -> None:
@@ -134,7 +135,47 @@ def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> Non
     split.search(driver)
 
     jobs = [
-        (driver.kinds[number], trial.parameters["gradient_accumulation_steps"], tuple(trial.point.items()))
+        (driver.memory.kinds[number], trial.parameters["gradient_accumulation_steps"], tuple(trial.point.items()))
         for number, trial in driver.trials.items()
     ]
     assert len(jobs) == len(set(jobs))
+
+
+def test_predictions_and_what_came_of_them_are_in_the_books(driver: Driver) -> None:
+    said = split.search(driver)
+
+    verified = [number for number, kind in driver.memory.kinds.items() if kind == VERIFY]
+    assert verified
+    for number in verified:
+        trial, predicted = driver.trials[number], driver.memory.predicted[number]
+        assert trial.values["f1"] == pytest.approx(predicted["f1"], abs=0.02)
+        assert f"trial {number}: F1 {trial.values['f1']:.4f}" in said
+
+
+def test_what_is_recommended_was_run_but_for_a_small_part(driver: Driver, workplace: Path) -> None:
+    points = write_table(workplace / "table.csv", smooth)
+    reference = (max(usd for usd, _ in points), max(f1 for _, f1 in points))
+
+    split.search(driver)
+
+    everything = [(trial.values["cost_usd"], -trial.values["f1"]) for trial in split.recommended(driver)]
+    ran = [
+        (trial.values["cost_usd"], -trial.values["f1"])
+        for trial in split.recommended(driver)
+        if trial.origin != "predicted"
+    ]
+    assert hypervolume(ran, reference) > 0.97 * hypervolume(everything, reference)
+
+
+def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY + "constraints: {f1: {min: 0.9}}\n")
+    driver = driver_of(workplace, "study.yaml", {})
+
+    split.search(driver)
+
+    found = split.recommended(driver)
+    assert found
+    assert min(trial.values["f1"] for trial in found) >= 0.9
+    verified = [driver.trials[number] for number, kind in driver.memory.kinds.items() if kind == VERIFY]
+    assert min((trial.values["f1"] for trial in verified), default=1.0) > 0.88

@@ -78,3 +78,12 @@ def test_an_improvement_is_the_hypervolume_with_the_point_less_that_without_it(
     before = hypervolume(known, reference) if known else 0.0
     for point, gained in zip(asked, found, strict=True):
         assert gained == pytest.approx(hypervolume([*known, point], reference) - before, abs=1e-9)
+
+
+def test_noise_is_what_the_values_show_where_they_show_another_than_is_usual() -> None:
+    keys: list[Key] = [(("a",), (4.0 + number % 4, -9.0 + number // 4, 0.0)) for number in range(24)]
+    source = np.random.default_rng(1)
+    rough = [0.8 + source.normal(0, 0.015) for _ in keys]
+    smooth_values = [0.8 + 0.01 * key[1][0] for key in keys]
+
+    assert f1_model(keys, smooth_values).noise < F1_NOISE < f1_model(keys, rough).noise

@@ -118,3 +118,34 @@ def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> Non
     with pytest.raises(BadInput, match="cannot be used") as caught:
         study("postgresql://me:secret@127.0.0.1:1/none")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random"])
+def test_numbers_to_choose_from_are_told_as_neighbours_and_suggested_as_they_stand(storage: str, sampler: str) -> None:
+    values = (8, 16, 64, 32)
+    made = study(storage, sampler=sampler, search={"global_batch_size": Choices(values=values)})
+    points = [made.ask().point["global_batch_size"] for _ in range(20)]
+    assert set(points) == set(values)
+    assert all(isinstance(point, int) for point in points)
+    (scale,) = trial(made, 0).distributions.values()
+    assert isinstance(scale, optuna.distributions.FloatDistribution)
+    assert scale.log
+    assert scale.low == pytest.approx(8 / 2**0.5)
+    assert scale.high == pytest.approx(64 * 2**0.5)
+    assert {trial(made, number).params["global_batch_size"] for number in range(20)} == set(values)  # not between
+
+
+def test_evenly_spaced_numbers_are_told_on_a_straight_scale(storage: str) -> None:
+    made = study(storage, search={"instance_count": Choices(values=(1, 3, 2))})
+    assert made.ask().point["instance_count"] in (1, 2, 3)
+    (scale,) = trial(made, 0).distributions.values()
+    assert isinstance(scale, optuna.distributions.FloatDistribution)
+    assert (scale.low, scale.high, scale.log) == (0.5, 3.5, False)
+
+
+@pytest.mark.parametrize("values", [("ml.g5.xlarge", "ml.g6.xlarge"), (True, False), (8,)])
+def test_what_has_no_order_is_told_as_categories(storage: str, values: tuple[Any, ...]) -> None:
+    made = study(storage, search={"model": Choices(values=values)})
+    assert made.ask().point["model"] in values
+    (scale,) = trial(made, 0).distributions.values()
+    assert isinstance(scale, optuna.distributions.CategoricalDistribution)

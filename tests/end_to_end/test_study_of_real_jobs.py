@@ -1,0 +1,150 @@
+"""Studies whose jobs really train: on emulated SageMaker and on this machine, to their end, and interrupted."""
+
+import os
+import signal
+from collections import Counter
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.studies.ledger import Entry, Ledger
+from tests.end_to_end.cloud import WITHIN_S, Cloud
+from tests.processes import Command, command, paretune, wait_until, working_in
+
+pytestmark = pytest.mark.slow
+
+RATES, BATCHES = (1e-3, 3e-3), (8, 16)
+STUDY = ("study", "--study", "study.yaml")
+
+
+def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
+    """A grid of four jobs."""
+    job = {name: value for name, value in job.items() if name not in ("per_device_train_batch_size", "learning_rate")}
+    study = {
+        "name": "real",
+        "job": {name: str(value) if isinstance(value, Path) else value for name, value in job.items()},
+        "search": {"global_batch_size": {"choices": list(BATCHES)}, "learning_rate": {"choices": list(RATES)}},
+        "objectives": {"cost_usd": "minimize", "f1": "maximize"},
+        "sampler": "grid",
+        "budget_usd": 2.0,
+        **terms,
+    }
+    (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+
+
+def books(folder: Path) -> list[Entry]:
+    """The lines of the study's ledger."""
+    ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "real")
+    entries = ledger.entries()
+    ledger.close()
+    return entries
+
+
+def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) -> Run:
+    """Every point completed, no job twice, a bill that adds up, an answer; the study's run."""
+    entries = books(folder)
+    completed = Counter(entry.identity for entry in entries if (entry.ended or {}).get("status") == "Completed")
+    assert all(entry.ended is not None for entry in entries)
+    assert set(completed.values()) == {most_completed}
+    points = {(entry.note["point"]["global_batch_size"], entry.note["point"]["learning_rate"]) for entry in entries}
+    assert points == {(batch, rate) for batch in BATCHES for rate in RATES}
+    (study,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    trials = client.search_runs(["0"], f"tags.mlflow.parentRunId = '{study.info.run_id}'")
+    assert {entry.run_id for entry in entries if entry.run_id} <= {run.info.run_id for run in trials}
+    paid = sum(run.data.metrics.get("cost_usd", 0.0) for run in trials)
+    assert study.data.metrics["cost_usd"] == pytest.approx(paid)
+    assert study.data.metrics["cost_usd"] == pytest.approx(sum(entry.booked_usd or 0.0 for entry in entries))
+    assert study.info.status == "FINISHED"
+    assert {"pareto.html", "pareto.csv", "study.yaml"} <= {
+        item.path for item in client.list_artifacts(study.info.run_id)
+    }
+    assert "0" in {run.data.tags.get("paretune.pareto_rank") for run in trials}
+    return study
+
+
+def test_a_study_on_sagemaker_ends_with_a_front_and_a_bill_that_is_sagemaker_s(
+    cloud: Cloud, tiny_job: dict[str, object]
+) -> None:
+    write_study(cloud.folder, tiny_job, n_parallel=2)
+
+    done = cloud.run(*STUDY)
+
+    assert done.code == 0, done.text
+    study = check_record(cloud.client, cloud.folder)
+    jobs = cloud.emulator.jobs()
+    assert len(jobs) == len(books(cloud.folder)) > 4  # the front again, with another seed
+    seconds = sum(cloud.described(name)["BillableTimeInSeconds"] for name in jobs)
+    assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
+    assert "the cheapest within noise of the best" in done.text
+    assert "mlflow run" in done.text
+
+
+def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    write_study(cloud.folder, tiny_job | {"num_train_epochs": 10}, n_parallel=2)
+    with cloud.start(*STUDY) as running:
+        cloud.until_it_trains(running)
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+    before = set(cloud.emulator.jobs())
+
+    done = cloud.run(*STUDY)
+
+    assert done.code == 0, done.text
+    assert "taken over" in done.text
+    check_record(cloud.client, cloud.folder)
+    assert before <= set(cloud.emulator.jobs())
+    assert len(cloud.created()) == len(books(cloud.folder))
+
+
+@pytest.fixture
+def local_study(workplace: Path, tiny_job: dict[str, object]) -> Path:
+    """A folder with a study of trainings of some seconds on this machine."""
+    rest = {name: value for name, value in tiny_job.items() if name != "instance_type"}
+    write_study(workplace, rest | {"launcher": "local", "num_train_epochs": 40, "max_runtime_minutes": 5})
+    return workplace
+
+
+def started(folder: Path) -> AbstractContextManager[Command]:
+    """The study's command, in a process of its own."""
+    return command(
+        paretune(*STUDY),
+        home=folder / ".paretune",
+        cwd=folder,
+        environment=os.environ,
+        log=folder / f"printed-{len(list(folder.glob('printed-*')))}",
+    )
+
+
+def until_it_trains(running: Command, folder: Path) -> None:
+    """Wait until a job of the study makes steps."""
+
+    def trains() -> bool:
+        events = list((folder / ".paretune" / "jobs").glob("*/output/data/events.jsonl"))
+        return running.process.poll() is not None or any('"train/loss"' in one.read_text() for one in events)
+
+    wait_until(trains, within_s=90.0, what="a job of the study makes steps")
+    assert running.process.poll() is None, running.text
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_local_study_that_is_ended_leaves_no_process_and_goes_on(
+    local_study: Path, sent: signal.Signals, code: int
+) -> None:
+    with started(local_study) as running:
+        until_it_trains(running, local_study)
+        running.process.send_signal(sent)
+        assert running.wait(90.0) == code, running.text
+        wait_until(lambda: not working_in(local_study / ".paretune"), within_s=30.0, what="all processes are gone")
+        if sent is not signal.SIGKILL:
+            assert "the same command goes on with the study" in running.text
+            assert "Traceback" not in running.text
+
+    with started(local_study) as running:
+        assert running.wait(WITHIN_S) == 0, running.text
+        assert "Traceback" not in running.text
+
+    check_record(MlflowClient(), local_study)
