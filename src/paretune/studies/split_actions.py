@@ -8,7 +8,7 @@ import numpy as np
 
 from paretune.estimating.probing import PROBE_STEPS
 from paretune.studies.space import Value
-from paretune.studies.split_knowledge import SECONDS_KNOWN, Knowledge
+from paretune.studies.split_knowledge import OF_THE_CLUSTER, SECONDS_KNOWN, Knowledge
 
 PROBE, LEARN, VERIFY = "probe", "learn", "verify"
 _ENOUGH = 0.003  # of the hypervolume: an expected gain below it is not worth a job
@@ -42,8 +42,10 @@ class Action:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for jobs that find out the same."""
-        return self.kind == PROBE, tuple(self.point.items()), tuple(sorted(self.changes.items()))
+        """Equal for jobs that find out the same: a probe says nothing about F1."""
+        names = set(self.point) & OF_THE_CLUSTER if self.kind == PROBE else set(self.point)
+        point = tuple((name, value) for name, value in self.point.items() if name in names)
+        return self.kind == PROBE, point, tuple(sorted(self.changes.items()))
 
 
 class Actions:
@@ -125,9 +127,9 @@ class Actions:
     def _probe(self, place: int) -> Action | None:
         know = self._know
         item = know.pool[place]
-        row = float((know.seconds[place] - know.overhead) / know.rows[place])
+        row = float((know.seconds[place] - know.overhead[place]) / know.rows[place])
         step = row * item.plan.global_batch_size
-        cost = (know.overhead + PROBE_STEPS * step) * float(know.usd_per_second[place])
+        cost = float(know.overhead[place] + PROBE_STEPS * step) * float(know.usd_per_second[place])
         action = Action(kind=PROBE, point=item.point, changes={"probe_steps": PROBE_STEPS}, cost_usd=cost)
         return None if self._is_closed(action) else action
 

@@ -11,7 +11,9 @@ from paretune.pareto import front
 from paretune.spec import JobSpec
 from paretune.studies.driver import Driver
 from paretune.studies.hypervolume import hypervolume, reference_point
-from paretune.studies.split_models import F1_NOISE, F1Model, Guess, Key, improvements, seconds_model
+from paretune.studies.split_fitting import Fitting
+from paretune.studies.split_models import F1_NOISE, F1Model, Guess, Key, improvements
+from paretune.studies.split_seconds import SecondsModel
 from paretune.studies.split_space import Candidate, candidates, quality_of, rows_of, step_of
 from paretune.studies.trials import Trial, TrialStatus
 
@@ -21,7 +23,7 @@ _F1_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
 _NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
-_UNTRIED = 1.25  # how much dearer a batch counts that may turn out not to fit
+_UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
 _SPEEDS = {metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES}
@@ -68,36 +70,38 @@ class Knowledge:
         """Fit both models to all that has ended; jobs under way count as if they had shown what is expected."""
         steps: list[Key] = []
         log_seconds: list[float] = []
-        overheads: list[float] = []
+        overheads: dict[int, list[float]] = {}
         qualities: list[Key] = []
         ran: list[Reached] = []
         was_run: set[Place] = set()
-        self.too_large: list[tuple[str, float]] = []
-        self._fitting: set[tuple[str, float]] = set()
+        fitting = self._fitting = Fitting()
         for number, trial in self._driver.trials.items():
             spec = JobSpec.from_text(trial.parameters)
             plan = spec.plan()
-            place = (spec.instance_type, float(plan.per_device_train_batch_size))
+            step = step_of(spec, plan)
             if trial.status is TrialStatus.OUT_OF_MEMORY:
-                self.too_large.append(place)
+                fitting.ran_out(step)
             measured = self._driver.measured.get(number)
             if trial.status is not TrialStatus.COMPLETED or measured is None:
                 continue
-            self._fitting.add(place)
+            fitting.fitted(step)
             seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
-            steps.append(step_of(spec, plan))
+            steps.append(step)
             log_seconds.append(math.log(seconds))
-            overheads.append(overhead)
+            overheads.setdefault(spec.instance_count, []).append(overhead)
             if metrics.F1 in measured:
                 qualities.append(quality_of(spec, plan))
                 billed = measured[metrics.BILLABLE_SECONDS]
                 ran.append((billed, billed * self._usd_per_second_of(spec), measured[metrics.F1]))
                 was_run.add((step_of(spec, plan), quality_of(spec, plan)))
         waiting = [(spec, spec.plan()) for spec in expected]
-        self._times = seconds_model(steps, log_seconds)
+        self._times = SecondsModel(steps, log_seconds)
         soon = [step_of(spec, plan) for spec, plan in waiting]
-        self._times = seconds_model([*steps, *soon], [*log_seconds, *self._times.guess(soon).mean])
-        self.overhead = float(np.median(overheads)) if overheads else _OVERHEAD_S
+        for step in soon:
+            fitting.ask(step)
+        self._times = SecondsModel([*steps, *soon], [*log_seconds, *self._times.guess(soon).mean])
+        self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
+        self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
         f1 = [run[2] for run in ran]
         self._f1 = F1Model(qualities, f1)
@@ -115,7 +119,7 @@ class Knowledge:
     def _expected(self, spec: JobSpec, f1: float) -> "Reached":
         """What a job under way is expected to reach."""
         row = math.exp(float(self._times.guess([step_of(spec, spec.plan())]).mean[0]))
-        seconds = self.overhead + rows_of(spec) * row
+        seconds = self._overhead_of(spec) + rows_of(spec) * row
         return seconds, seconds * self._usd_per_second_of(spec), float(f1)
 
     def _predict(self) -> None:
@@ -129,11 +133,11 @@ class Knowledge:
             (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
         ]
-        places = [(item.spec.instance_type, float(item.plan.per_device_train_batch_size)) for item in self.pool]
-        self.impossible = np.array([self._is_too_large(place) for place in places])
-        self.impossible |= self.seconds > self._limits
-        self.fits = np.array([self._is_fitting(place) for place in places])
-        self.costs = self.seconds * self.usd_per_second * np.where(self.fits, 1.0, _UNTRIED)
+        self.chance = np.array([self._fitting.chance(step) for step in self._step_keys])
+        self.impossible = (self.chance == 0) | (self.seconds > self._limits)
+        self.fits = self.chance == 1
+        self._waits = np.array([self._fitting.is_asked(step) for step in self._step_keys])
+        self.costs = self._expected_costs()
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
     def gains_of_knowing(self) -> np.ndarray:
@@ -176,8 +180,13 @@ class Knowledge:
                 points = np.stack([table[:, column], -table[:, 2]], axis=1)
                 added += weight * np.where(self._meets(table), improvements(points, best, reference), 0.0)
             gains = np.maximum(gains, added / max(whole, 1e-12))
-        gains[self.impossible] = 0.0
-        return gains
+        gains[self.impossible | self._waits] = 0.0
+        return np.asarray(gains * self.chance)
+
+    def _expected_costs(self) -> np.ndarray:
+        """Dollars of a job at each candidate: one that runs out of memory does so soon."""
+        full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
+        return np.asarray(self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full))
 
     def _least_margins(self, column: int) -> np.ndarray:
         """How far the reference point lies beyond the predicted front at least, which may be a single point."""
@@ -185,7 +194,7 @@ class Knowledge:
 
     def _seconds_at(self, times: Guess, deviations: float) -> np.ndarray:
         """Billed seconds of all candidates, so many standard deviations above what is expected."""
-        return self.overhead + self.rows * np.exp(times.mean + deviations * times.deviation)
+        return np.asarray(self.overhead + self.rows * np.exp(times.mean + deviations * times.deviation))
 
     def _table(self, seconds: np.ndarray, f1: np.ndarray) -> np.ndarray:
         """Seconds, dollars and F1 of all candidates, as columns."""
@@ -208,17 +217,17 @@ class Knowledge:
             self._hourly[spec.instance_type] = 1.0 if price is None else price.usd_per_hour
         return spec.instance_count * self._hourly[spec.instance_type] / 3600
 
-    def _is_too_large(self, place: tuple[str, float]) -> bool:
-        return any(name == place[0] and place[1] >= batch for name, batch in self.too_large)
-
-    def _is_fitting(self, place: tuple[str, float]) -> bool:
-        return any(name == place[0] and place[1] <= batch for name, batch in self._fitting)
-
     def expected_minutes(self, spec: JobSpec) -> float:
         """Minutes that a job takes if it goes rather badly: two deviations, at most half as long again each."""
         found = self._times.guess([step_of(spec, spec.plan())])
         slow = float(found.mean[0]) + 2 * min(float(found.deviation[0]), 0.5)
-        return (self.overhead + rows_of(spec) * math.exp(slow)) / 60
+        return (self._overhead_of(spec) + rows_of(spec) * math.exp(slow)) / 60
+
+    def _overhead_of(self, spec: JobSpec) -> float:
+        """Billed seconds around a training: of the jobs with the nearest number of instances."""
+        if not self._overheads:
+            return _OVERHEAD_S
+        return self._overheads[min(self._overheads, key=lambda count: abs(math.log(count / spec.instance_count)))]
 
     def known_types(self) -> set[str]:
         """Instance types of which some job has shown something."""
@@ -233,8 +242,8 @@ class Knowledge:
             metrics.COST_USD: usd,
             metrics.BILLABLE_SECONDS: seconds,
             metrics.JOB_SECONDS: seconds,
-            metrics.TRAIN_SECONDS: seconds - self.overhead,
-            metrics.THROUGHPUT_SAMPLES: float(self.rows[place]) / (seconds - self.overhead),
+            metrics.TRAIN_SECONDS: seconds - self.overhead[place],
+            metrics.THROUGHPUT_SAMPLES: float(self.rows[place]) / (seconds - self.overhead[place]),
             metrics.F1: float(self._mean[place, 2]),
         }
         wanted = dict.fromkeys([*self._driver.file.objectives, *self._driver.file.constraints])

@@ -1,4 +1,4 @@
-"""What `method: split` knows of seconds and of F1: two Gaussian processes, and batches that did not fit."""
+"""What `method: split` knows of F1: a Gaussian process along the ridge of good learning rates."""
 
 import itertools
 import math
@@ -11,8 +11,6 @@ from scipy.linalg import solve_triangular
 Key = tuple[tuple[str, ...], tuple[float, ...]]
 """Kinds that are equal or not, and numbers."""
 
-SECONDS_NOISE = 0.015
-"""Relative; repeats of a SageMaker job differ by 1.4 % (median)."""
 F1_NOISE = 0.004
 """Between seeds, until repeats have shown it; SageMaker repeats differed by 0.0005 (median) to 0.0052."""
 # Tried when a process is fitted, relative to what was likely before.
@@ -160,23 +158,6 @@ class Regression:
         half = solve_triangular(self._cholesky, self._residual, lower=True)
         self._weights = solve_triangular(self._cholesky.T, half, lower=False)
         return float(-0.5 * half @ half - np.log(np.diag(self._cholesky)).sum())
-
-
-def seconds_model(keys: Sequence[Key], log_seconds_per_row: Sequence[float]) -> Regression:
-    """Logarithms of the seconds a row takes: halved by each doubling of the instances but for losses.
-
-    Slopes of ln seconds per row over log2 instances and log2 per-device batch: -0.85 ln 2, and -0.1 for the latency
-    that a larger batch shares among more rows.
-    """
-    return Regression(
-        keys,
-        log_seconds_per_row,
-        noise=SECONDS_NOISE,
-        slopes=(-0.85 * math.log(2), -0.1),
-        scale=0.6,
-        lengths=(3.0, 3.0),
-        kinds_alike=0.3,
-    )
 
 
 class F1Model:
