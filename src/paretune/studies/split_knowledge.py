@@ -99,7 +99,7 @@ class Knowledge:
         soon = [step_of(spec, plan) for spec, plan in waiting]
         for step in soon:
             fitting.ask(step)
-        self._times = SecondsModel([*steps, *soon], [*log_seconds, *self._times.guess(soon).mean])
+        self._times = self._times.expecting(soon)
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
@@ -109,7 +109,7 @@ class Knowledge:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
             keys = [quality_of(spec, plan) for spec, plan in trained]
             guesses = self._f1.guess(keys).mean
-            self._f1 = F1Model([*qualities, *keys], [*f1, *guesses])
+            self._f1 = self._f1.expecting(keys)
             ran += [self._expected(spec, guess) for (spec, _), guess in zip(trained, guesses, strict=True)]
             was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
@@ -157,7 +157,7 @@ class Knowledge:
         return {
             metrics.BILLABLE_SECONDS: float(self.seconds[place]),
             metrics.F1: float(self._mean[place, 2]),
-            F1_DEVIATION: math.hypot(float(self.f1_open[place]), self._f1.noise),
+            F1_DEVIATION: math.hypot(float(self.f1_open[place]), max(self._f1.noise, F1_NOISE)),
         }
 
     def _gains(self, base: np.ndarray) -> np.ndarray:

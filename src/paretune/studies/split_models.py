@@ -1,5 +1,6 @@
 """What `method: split` knows of F1: a Gaussian process along the ridge of good learning rates."""
 
+import copy
 import itertools
 import math
 from collections.abc import Sequence
@@ -14,12 +15,13 @@ Key = tuple[tuple[str, ...], tuple[float, ...]]
 F1_NOISE = 0.004
 """Between seeds, until repeats have shown it; SageMaker repeats differed by 0.0005 (median) to 0.0052."""
 # Tried when a process is fitted, relative to what was likely before.
+_FEWEST = 5  # values, before anything but their weights is fitted to them
 _SCALES = (0.35, 0.6, 1.0, 1.6)
 _STRETCHES = (0.6, 1.0, 1.7)
 _NOISES = (0.4, 1.0, 2.0, 4.0)
 _USUAL_F1 = 0.8  # before any is known
 _DEPTH = 0.05  # F1 below the best from which on differences count less and less
-_FALL = 0.002  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
+_FALL = 0.004  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
 _USUAL_PLACE = (4.0, math.log(5e-5), 0.0)  # of the best F1, before any is known
 _RISE = 0.15  # of what the best F1 lacks to 1: the most that another setting is thought to add to it
 _ROOT = 0.5
@@ -123,6 +125,18 @@ class Regression:
         variance = np.maximum(self._scale**2 - (half**2).sum(axis=0), 1e-12)
         return Guess(mean, np.sqrt(variance))
 
+    def expecting(self, keys: Sequence[Key]) -> "Regression":
+        """The same process, as if N further points had shown what is expected of them: what it would then know."""
+        if not len(self._values):
+            return self
+        other = copy.copy(self)
+        places, numbers = self._split(keys)
+        expected = self.guess(keys).mean - numbers @ self._slopes - self._offset
+        other._places, other._numbers = np.append(self._places, places), np.vstack([self._numbers, numbers])
+        other._residual = np.append(self._residual, expected)
+        other._likelihood()
+        return other
+
     def _split(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         for kinds, _ in keys:
             self._kinds.setdefault(kinds, len(self._kinds))
@@ -141,7 +155,7 @@ class Regression:
         """Scale, lengths and noise by maximum of the posterior over a small grid, then the weights."""
         base, usual = self._scale, self.noise
         best, chosen = -math.inf, (base, self._prior_lengths, usual)
-        if len(self._values) >= 4:
+        if len(self._values) >= _FEWEST:
             for factor, stretch, noise in itertools.product(_SCALES, _STRETCHES, self._noises):
                 self._scale, self._lengths, self.noise = factor * base, stretch * self._prior_lengths, noise
                 surprise = math.log(factor) ** 2 + math.log(stretch) ** 2 + math.log(noise / usual) ** 2
@@ -177,7 +191,7 @@ class F1Model:
         self._best = max(f1, default=_USUAL_F1)
         drawn = [-_DEPTH * math.log1p((self._best - value) / _DEPTH) for value in f1]
         self._top = keys[f1.index(self._best)][1] if f1 else _USUAL_PLACE
-        fitted = {power: self._fitted(keys, drawn, power) for power in (_POWERS if len(f1) >= 4 else (_ROOT,))}
+        fitted = {power: self._fitted(keys, drawn, power) for power in (_POWERS if len(f1) >= _FEWEST else (_ROOT,))}
         surprise = {power: 0.5 * ((power - _ROOT) / _ROOT) ** 2 for power in fitted}
         self._power = max(fitted, key=lambda power: fitted[power].evidence - surprise[power])
         self._process = fitted[self._power]
@@ -192,6 +206,12 @@ class F1Model:
         drawn = self._process.guess(_along(keys, self._power))
         return F1Guess(drawn.mean - self._fall(keys, self._power), drawn.deviation, self._best)
 
+    def expecting(self, keys: Sequence[Key]) -> "F1Model":
+        """The same, as if N further points had shown what is expected of them."""
+        other = copy.copy(self)
+        other._process = self._process.expecting(_along(keys, self._power))
+        return other
+
     def _fitted(self, keys: Sequence[Key], drawn: Sequence[float], power: float) -> Regression:
         values = np.array(drawn) + self._fall(keys, power)
         return Regression(
@@ -199,7 +219,7 @@ class F1Model:
             list(values),
             noise=F1_NOISE,
             slopes=(0.0, 0.0, 0.0),
-            scale=0.05,
+            scale=0.03,
             lengths=(6.0, 1.5, 1.0),
             kinds_alike=0.5,
             learns_noise=True,

@@ -7,6 +7,7 @@ numbers, fitted in their logarithms; what they leave unexplained is a small Gaus
 and a large batch, thus tell all batches of a type.
 """
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -31,10 +32,9 @@ class SecondsModel:
     """
 
     def __init__(self, keys: Sequence[Key], log_seconds_per_row: Sequence[float]) -> None:
+        self._keys, self._values = list(keys), list(log_seconds_per_row)
         values = np.array(log_seconds_per_row, dtype=float)
-        numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
-        places = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
-        self._fitted = {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in places.items()}
+        self._fitted = _by_kind(keys, values)
         usual = np.mean([parts for parts, _ in self._fitted.values()], axis=0) if keys else _USUAL
         self._unseen = usual, np.diag(_SPREAD**2)
         explained = self._explained(keys)
@@ -47,6 +47,14 @@ class SecondsModel:
             lengths=(2.0, 2.0),
             kinds_alike=0.2,
         )
+
+    def expecting(self, keys: Sequence[Key]) -> "SecondsModel":
+        """The same, as if N further clusters had taken what is expected of them: what it would then know."""
+        other = copy.copy(self)
+        values = np.append(self._values, self.guess(keys).mean)
+        other._fitted = _by_kind([*self._keys, *keys], values)
+        other._rest = self._rest.expecting(keys)
+        return other
 
     def guess(self, keys: Sequence[Key]) -> Guess:
         """What N clusters are expected to take, a single new value's noise not included."""
@@ -62,6 +70,13 @@ class SecondsModel:
             mean[at], slopes = _seconds(np.array([keys[place][1] for place in at]), parts)
             deviation[at] = np.sqrt(np.einsum("ij,jk,ik->i", slopes, covariance, slopes))
         return Guess(mean, deviation)
+
+
+def _by_kind(keys: Sequence[Key], values: np.ndarray) -> dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]]:
+    """The three numbers of each kind of cluster, and their covariance."""
+    numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
+    places = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
+    return {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in places.items()}
 
 
 def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
