@@ -19,8 +19,8 @@ from paretune.launch import WATCH_INTERVAL_S
 from paretune.launchers.processes import is_alive, this_process
 from paretune.recording import run_name
 from paretune.spec import JobSpec
-from paretune.studies.early_stopping import Curve
 from paretune.studies.file import StudyFile
+from paretune.studies.fitting import Held
 from paretune.studies.ledger import Ledger, Promise
 from paretune.studies.memory import Memory
 from paretune.studies.room import Room
@@ -94,16 +94,6 @@ class Driver:
     def running(self) -> tuple[TrialJob, ...]:
         """Jobs of this driver that have not ended."""
         return tuple(self._under_way.values())
-
-    @property
-    def curves(self) -> Mapping[int, Curve]:
-        """F1 over the training of each completed trial."""
-        return self.memory.curves
-
-    @property
-    def measured(self) -> Mapping[int, Mapping[str, float]]:
-        """All metrics of each completed trial."""
-        return self.memory.measured
 
     def adopt(self) -> None:
         """Take over what drivers that are gone have left: finish their jobs, tell what they have not told."""
@@ -207,6 +197,7 @@ class Driver:
             self.memory.settled(identity) is not None
             or self.memory.has_failed(identity)
             or identity in self._impossible
+            or self.memory.fitting.is_full(Held.by(spec, spec.plan()))
         )
 
     def is_open(self, spec: JobSpec) -> bool:
@@ -268,6 +259,10 @@ class Driver:
                 self._impossible.add(spec.spec_hash())
             self.study.tell_infeasible(asked.number, out_of_memory=False)
             self._say(f"trial {asked.number}: cannot be: {error.faults[0]}")
+            return None
+        if self.memory.fitting.is_full(Held.by(spec, spec.plan())) and self.memory.settled(spec.spec_hash()) is None:
+            self.study.tell_infeasible(asked.number, out_of_memory=True)
+            self._say(f"trial {asked.number}: not run: no more rows ran out of memory on as large a device")
             return None
         return spec
 

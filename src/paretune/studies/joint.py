@@ -144,7 +144,7 @@ class _EarlyStopping:
 
     def _judge(self, job: TrialJob) -> None:
         driver = self._driver
-        end = _optimistic(job, list(driver.curves.values()))
+        end = _optimistic(job, list(driver.memory.curves.values()))
         if end is None:
             return
         if self._known != driver.memory.place:

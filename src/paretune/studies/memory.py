@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paretune.spec import JobSpec
 from paretune.studies.early_stopping import Curve
 from paretune.studies.file import StudyFile
+from paretune.studies.fitting import Fitting, Held
 from paretune.studies.ledger import Entry, Ledger
 from paretune.studies.space import Value
 from paretune.studies.trials import Trial, TrialStatus
@@ -58,6 +60,7 @@ class Memory:
         self.kinds: dict[int, str] = {}
         self.predicted: dict[int, Mapping[str, float]] = {}
         self.due: dict[str, Due] = {}
+        self.fitting = Fitting()
         self.begun = 0
 
     def refresh(self, now: float = 0.0) -> list[Entry]:
@@ -99,6 +102,9 @@ class Memory:
         status, ended = TrialStatus(entry.ended["status"]), entry.ended
         self.kinds[entry.trial] = entry.note["kind"]
         self.predicted[entry.trial] = entry.note["predicted"]
+        if status is TrialStatus.OUT_OF_MEMORY:
+            spec = JobSpec.from_text(entry.parameters)
+            self.fitting.ran_out(Held.by(spec, spec.plan()))
         if status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = ended["metrics"]
             self.curves[entry.trial] = [(share, value) for share, value in ended["curve"]]

@@ -10,8 +10,8 @@ from paretune import metrics
 from paretune.pareto import front
 from paretune.spec import JobSpec
 from paretune.studies.driver import Driver
+from paretune.studies.fitting import Fitting, Held
 from paretune.studies.hypervolume import hypervolume, reference_point
-from paretune.studies.split_fitting import Fitting
 from paretune.studies.split_models import F1_NOISE, F1Model, Guess, Key, improvements
 from paretune.studies.split_seconds import SecondsModel
 from paretune.studies.split_space import Candidate, candidates, quality_of, rows_of, step_of
@@ -54,6 +54,7 @@ class Knowledge:
         self._driver = driver
         self.pool = candidates(driver.file)
         self._step_keys = [item.step for item in self.pool]
+        self._held = [Held.by(item.spec, item.plan) for item in self.pool]
         self.quality_keys = [item.quality for item in self.pool]
         self.rows = np.array([item.rows for item in self.pool])
         rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
@@ -80,11 +81,11 @@ class Knowledge:
             plan = spec.plan()
             step = step_of(spec, plan)
             if trial.status is TrialStatus.OUT_OF_MEMORY:
-                fitting.ran_out(step)
-            measured = self._driver.measured.get(number)
+                fitting.ran_out(Held.by(spec, plan))
+            measured = self._driver.memory.measured.get(number)
             if trial.status is not TrialStatus.COMPLETED or measured is None:
                 continue
-            fitting.fitted(step)
+            fitting.fitted(Held.by(spec, plan))
             seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
             steps.append(step)
             log_seconds.append(math.log(seconds))
@@ -97,8 +98,7 @@ class Knowledge:
         waiting = [(spec, spec.plan()) for spec in expected]
         self._times = SecondsModel(steps, log_seconds)
         soon = [step_of(spec, plan) for spec, plan in waiting]
-        for step in soon:
-            fitting.ask(step)
+        fitting.ask(Held.by(spec, plan) for spec, plan in waiting)
         self._times = self._times.expecting(soon)
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
@@ -133,10 +133,10 @@ class Knowledge:
             (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
         ]
-        self.chance = np.array([self._fitting.chance(step) for step in self._step_keys])
+        self.chance = np.array([self._fitting.chance(held) for held in self._held])
         self.impossible = (self.chance == 0) | (self.seconds > self._limits)
         self.fits = self.chance == 1
-        self._waits = np.array([self._fitting.is_asked(step) for step in self._step_keys])
+        self._waits = np.array([self._fitting.is_asked(held) for held in self._held])
         self.costs = self._expected_costs()
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 

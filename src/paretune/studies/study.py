@@ -1,15 +1,16 @@
 """The only door to Optuna: a study's trials in its storage, asked for and told about.
 
+Numbers to choose from are told by their rank among the choices, so that samplers know which of them are neighbours;
+their values stand beside it, as the trial's attribute `point`.
+
 `optuna-dashboard` opens the same storage.
 """
 
 import logging
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeGuard
 
 import optuna
@@ -25,6 +26,7 @@ from paretune.studies.space import Choices, Range, Value, kind_of
 
 _MEMORY = "memory"
 _POSSIBLE = "possible"
+_POINT = "point"
 _TRIES = 3
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
 
@@ -52,11 +54,8 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._file = file
-        self._scales = {name: _Scale(entry.values) for name, entry in file.search.items() if _is_ordered(entry)}
-        self._space = {
-            name: self._scales[name].distribution if name in self._scales else _distribution(name, entry)
-            for name, entry in file.search.items()
-        }
+        self._ranked = {name: sorted(entry.values) for name, entry in file.search.items() if _is_ordered(entry)}
+        self._space = {self._key(name): _distribution(name, entry) for name, entry in file.search.items()}
         where = file.shown_storage or "the study's file"
         try:
             self._storage = _storage(storage)
@@ -66,8 +65,7 @@ class Study:
             raise BadInput([text]) from None
         # A driver that starts again would else suggest what the one before it has suggested.
         begun = len(self._study.get_trials(deepcopy=False))
-        inner = _sampler(file, (file.seed + 7919 * begun) % 2**32)
-        self._study.sampler = _OnChoices(inner, {name: scale.nearest for name, scale in self._scales.items()})
+        self._study.sampler = _sampler(file, (file.seed + 7919 * begun) % 2**32)
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (-P name=...)"])
 
@@ -76,19 +74,35 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._space)
-        scales = self._scales
-        point = {name: scales[name].value_at(at) if name in scales else at for name, at in trial.params.items()}
+            point = {name: self._value(name, trial.params[self._key(name)]) for name in self._file.search}
+            if self._ranked:
+                trial.set_user_attr(_POINT, point)
         return Asked(number=trial.number, point=point)
 
     def ask_for(self, point: Mapping[str, Value]) -> Asked:
         """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
+        told = {self._key(name): self._rank(name, value) for name, value in point.items()}
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
-            params=dict(point),
-            distributions={name: _with(self._space[name], value) for name, value in point.items()},
+            params=told,
+            distributions={key: _with(self._space[key], value) for key, value in told.items()},
+            user_attrs={_POINT: dict(point)} if self._ranked else {},
         )
         identity = self._study._storage.create_new_trial(self._study._study_id, template_trial=template)
         return Asked(number=self._study._storage.get_trial(identity).number, point=dict(point))
+
+    def _key(self, name: str) -> str:
+        """What Optuna calls a searched parameter."""
+        return f"rank of {name}" if name in self._ranked else name
+
+    def _value(self, name: str, told: Any) -> Value:
+        """A value, from what Optuna has of it."""
+        found: Value = self._ranked[name][told] if name in self._ranked else told
+        return found
+
+    def _rank(self, name: str, value: Value) -> Value:
+        """What Optuna has of a value."""
+        return self._ranked[name].index(value) if name in self._ranked else value
 
     def note(self, number: int, **attributes: Any) -> None:
         """Attach what people look for in the dashboard, such as the run id."""
@@ -189,69 +203,6 @@ def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
     return distribution
 
 
-class _Scale:
-    """Numbers to choose from as a range around them, so that samplers know which of them are neighbours.
-
-    The range is that of logarithms where these are spaced more evenly, and reaches half a gap beyond either end, so
-    that chance finds the ends as often as the others.
-    """
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._values: list[int | float] = sorted(values)
-        straight = _unevenness(self._values)
-        self._log = self._values[0] > 0 and _unevenness([math.log(value) for value in self._values]) < straight
-        self._ticks = [math.log(value) if self._log else float(value) for value in self._values]
-        low = self._ticks[0] - (self._ticks[1] - self._ticks[0]) / 2
-        high = self._ticks[-1] + (self._ticks[-1] - self._ticks[-2]) / 2
-        low, high = (math.exp(low), math.exp(high)) if self._log else (low, high)
-        self.distribution = FloatDistribution(low, high, log=self._log)
-
-    def value_at(self, number: float) -> Value:
-        """The choice that a number of the range stands for."""
-        at = math.log(number) if self._log else number
-        return self._values[min(range(len(self._ticks)), key=lambda place: abs(self._ticks[place] - at))]
-
-    def nearest(self, number: float) -> float:
-        """The same, as Optuna has it."""
-        return float(self.value_at(number))
-
-
-class _OnChoices(BaseSampler):
-    """A sampler whose numbers are moved to the nearest choice before they are written down."""
-
-    def __init__(self, inner: BaseSampler, nearest: Mapping[str, Callable[[float], float]]) -> None:
-        self._inner = inner
-        self._nearest = nearest
-
-    def reseed_rng(self) -> None:
-        self._inner.reseed_rng()
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self._inner.infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        found = self._inner.sample_relative(study, trial, search_space)
-        return {name: self._moved(name, value) for name, value in found.items()}
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self._moved(param_name, self._inner.sample_independent(study, trial, param_name, param_distribution))
-
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        self._inner.before_trial(study, trial)
-
-    def after_trial(
-        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
-        self._inner.after_trial(study, trial, state, values)
-
-    def _moved(self, name: str, value: Any) -> Any:
-        return self._nearest[name](value) if name in self._nearest else value
-
-
 def _is_ordered(entry: Choices | Range) -> TypeGuard[Choices]:
     """Whether choices are two numbers or more."""
     if isinstance(entry, Range) or len(entry.values) < 2:
@@ -259,13 +210,9 @@ def _is_ordered(entry: Choices | Range) -> TypeGuard[Choices]:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in entry.values)
 
 
-def _unevenness(ticks: Sequence[float]) -> float:
-    """The widest gap over the narrowest."""
-    gaps = [after - before for before, after in pairwise(ticks)]
-    return max(gaps) / min(gaps)
-
-
 def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:
+    if _is_ordered(entry):
+        return IntDistribution(0, len(entry.values) - 1)
     if isinstance(entry, Choices):
         return CategoricalDistribution(list(entry.values))
     if kind_of(name) is int:
@@ -280,4 +227,4 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
         return NSGAIISampler(seed=seed)
     if file.sampler in {"random", "grid"}:  # the points of a grid are asked for one by one
         return RandomSampler(seed=seed)
-    return TPESampler(seed=seed, n_startup_trials=10)
+    return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)

@@ -89,7 +89,7 @@ def test_every_type_is_probed_and_f1_is_learnt_where_it_is_cheapest(driver: Driv
     cheap = [trial for trial in learnt if trial.point["instance_type"] == "ml.g5.xlarge"]
     assert probed == set(TYPES)
     assert len(cheap) > len(learnt) / 2
-    assert all("f1" not in driver.measured.get(number, {}) for number, kind in kinds.items() if kind == PROBE)
+    assert all("f1" not in driver.memory.measured.get(number, {}) for number, kind in kinds.items() if kind == PROBE)
 
 
 def test_a_batch_that_did_not_fit_is_not_tried_again_on_its_type(driver: Driver) -> None:
