@@ -23,6 +23,8 @@ _F1_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
 _NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
+_HOPE = 1.0  # standard deviations above what is expected of F1
+_LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
@@ -129,6 +131,7 @@ class Knowledge:
         self.time_open, self.f1_open = times.deviation, quality.deviation
         self.f1_known = _F1_KNOWN * max(self._f1.noise, F1_NOISE)
         self._mean = self._table(self.seconds, quality.mean)
+        self._hopeful = self._table(self.seconds, quality.at(_HOPE))
         self._cases = [
             (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
@@ -171,8 +174,7 @@ class Knowledge:
             return gains
         for column in self._columns:
             predicted = _front(self._mean[possible], column)
-            least = predicted.max(axis=0) + self._least_margins(column)
-            reference = np.maximum(reference_point(predicted.tolist()), least)
+            reference = self._reference(predicted, _front(self._hopeful[possible], column), column)
             whole = hypervolume(predicted.tolist(), reference.tolist())
             best = _front(base, column)
             added = np.zeros(len(self.pool))
@@ -188,9 +190,15 @@ class Knowledge:
         full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
         return np.asarray(self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full))
 
-    def _least_margins(self, column: int) -> np.ndarray:
-        """How far the reference point lies beyond the predicted front at least, which may be a single point."""
-        return np.array([0.05 * float(self._mean[~self.impossible, column].min()), F1_NOISE])
+    def _reference(self, predicted: np.ndarray, hopeful: np.ndarray, column: int) -> np.ndarray:
+        """A tenth of its range beyond the predicted front; and where a dearer point may be a better one, beyond that.
+
+        A predicted front may be a single point, so there is a least distance.
+        """
+        least = np.array([_LEAST_MARGIN * float(self._mean[~self.impossible, column].min()), F1_NOISE])
+        found = np.maximum(reference_point(predicted.tolist()), predicted.max(axis=0) + least)
+        found[0] = max(found[0], hopeful[:, 0].max() + least[0])
+        return np.asarray(found)
 
     def _seconds_at(self, times: Guess, deviations: float) -> np.ndarray:
         """Billed seconds of all candidates, so many standard deviations above what is expected."""

@@ -22,6 +22,7 @@ _NOISES = (0.4, 1.0, 2.0, 4.0)
 _USUAL_F1 = 0.8  # before any is known
 _DEPTH = 0.05  # F1 below the best from which on differences count less and less
 _FALL = 0.004  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
+_MORE_EPOCHS = 0.01  # of F1, by e times as many epochs
 _USUAL_PLACE = (4.0, math.log(5e-5), 0.0)  # of the best F1, before any is known
 _RISE = 0.15  # of what the best F1 lacks to 1: the most that another setting is thought to add to it
 _ROOT = 0.5
@@ -218,7 +219,7 @@ class F1Model:
             _along(keys, power),
             list(values),
             noise=F1_NOISE,
-            slopes=(0.0, 0.0, 0.0),
+            slopes=(0.0, 0.0, _MORE_EPOCHS),
             scale=0.03,
             lengths=(6.0, 1.5, 1.0),
             kinds_alike=0.5,
