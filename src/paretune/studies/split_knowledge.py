@@ -23,7 +23,7 @@ _F1_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
 _NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
-_HOPE = 1.0  # standard deviations above what is expected of F1
+_HOPE = 0.4  # standard deviations above what is expected of F1
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
