@@ -25,7 +25,7 @@ import hashlib
 import itertools
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,8 +97,8 @@ CONTRARY = {"ml.g4dn.xlarge": -0.012, "ml.g6e.xlarge": 0.004, "ml.p4d.24xlarge":
 """What the instance type adds to F1 in the contrary table, where F1 does not follow from batch and rate alone."""
 
 
-def write(path: Path, shifts: Mapping[str, float] | None = None) -> None:
-    """Write the table as recorded runs, every job with each of its seeds; `shifts` are added to F1 by instance type."""
+def write(path: Path, shifts: Mapping[str, float] | None = None, seeds: Sequence[int] = SEEDS) -> None:
+    """Write the table as recorded runs, every job with each seed; `shifts` are added to F1 by instance type."""
     names = ["instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "seed", "status"]
     names += ["model", "dataset", "max_seq_length", "max_train_samples", "num_train_epochs", "train_rows"]
     names += ["billable_seconds", "f1", *(f"f1_epoch_{epoch}" for epoch in range(1, EPOCHS + 1))]
@@ -106,7 +106,7 @@ def write(path: Path, shifts: Mapping[str, float] | None = None) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
-        for job in itertools.product(TYPES, COUNTS, BATCHES, RATES, SEEDS):
+        for job in itertools.product(TYPES, COUNTS, BATCHES, RATES, seeds):
             kind, count, batch, rate, _ = job
             draw = random.Random(hashlib.sha256(repr(job).encode()).digest())
             seconds = seconds_of(kind, count, batch)

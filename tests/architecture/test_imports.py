@@ -151,6 +151,8 @@ FLOORS = {
     "paretune.studies.record": 6,
     "paretune.studies.split": 6,
     "paretune.studies.split_actions": 6,
+    "paretune.studies.fitting": 4,
+    "paretune.studies.split_seconds": 5,
     "paretune.studies.split_knowledge": 6,
     "paretune.studies.split_models": 4,
     "paretune.studies.split_space": 4,

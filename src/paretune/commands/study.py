@@ -72,7 +72,7 @@ def run(file: StudyFile) -> int:
 def _drive(driver: Driver, record: StudyRecord) -> None:
     try:
         driver.adopt()
-        method = split.search if driver.file.method == "split" else joint.search
+        method = split.search if driver.file.takes_split else joint.search
         reason = method(driver)
         if not driver.trials and driver.file.budget_usd is not None:
             raise BudgetRefused(f"nothing was launched: {reason}")

@@ -20,7 +20,7 @@ from paretune.errors import BadInput
 from paretune.parameters import help_lines, spell
 from paretune.spec import JobSpec
 from paretune.studies.reading import Reading
-from paretune.studies.rules import Draft, StudyTerms, check, shown
+from paretune.studies.rules import Draft, StudyTerms, can_be_split, check, shown
 from paretune.studies.space import Choices, Range, Value, all_points, make_spec
 from paretune.studies.yaml import write_yaml
 
@@ -61,6 +61,13 @@ class StudyFile(Draft):
     def shown_storage(self) -> str | None:
         """`storage` as people may see it: without user and password."""
         return None if self.storage is None else shown(self.storage)
+
+    @property
+    def takes_split(self) -> bool:
+        """Whether seconds and F1 are learnt apart: where that was asked for, or nothing else was and it can be done."""
+        if self.method is None:
+            return self.sampler is None and can_be_split(self.objectives)
+        return self.method == "split"
 
     def size(self) -> int | None:
         """How many points there are; None where a range is searched."""
@@ -114,7 +121,8 @@ class StudyFile(Draft):
             "objectives": dict(self.objectives),
             "constraints": {name: dict(bounds) for name, bounds in self.constraints.items()},
         }
-        terms = {item.name: getattr(self, item.name) for item in fields(StudyTerms)} | {"storage": self.shown_storage}
+        terms = {item.name: getattr(self, item.name) for item in fields(StudyTerms)}
+        terms |= {"storage": self.shown_storage, "method": "split" if self.takes_split else "joint"}
         return {
             "name": self.name,
             **{name: section for name, section in sections.items() if section},

@@ -50,9 +50,13 @@ class StudyTerms:
     )
     n_parallel: int = parameter(1, "jobs at a time", minimum=1, maximum=1000)
     method: str | None = parameter(
-        None, "joint: all parameters at once; split: learn seconds and F1 apart, then verify", choices=METHODS
+        None,
+        "split: learn seconds and F1 apart, then verify; joint: all parameters at once; by default split where it can",
+        choices=METHODS,
     )
-    sampler: str = parameter("tpe", "how points are suggested, as in Optuna", choices=SAMPLERS)
+    sampler: str | None = parameter(
+        None, "joint: how points are suggested, as in Optuna (tpe); naming one means joint", choices=SAMPLERS
+    )
     seed: int = parameter(42, "seed of the sampler; that of the training stands in job", minimum=0, maximum=2**32 - 1)
     storage: str | None = parameter(
         None, "sqlite:///FILE or postgresql://...; by default a file in PARETUNE_HOME", choices=()
@@ -77,6 +81,11 @@ class Draft(StudyTerms):
     search: Search = field(default_factory=dict)
     objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
     constraints: Constraints = field(default_factory=dict)
+
+
+def can_be_split(objectives: Mapping[str, str]) -> bool:
+    """Whether a part of the objectives follows from batch and learning rate, and the rest from the cluster."""
+    return "f1" in objectives and set(objectives) <= {"f1", *_OF_THE_CLUSTER} and len(objectives) > 1
 
 
 def faults_of(draft: Draft, broken: Iterable[Place] = ()) -> list[Fault]:
@@ -185,9 +194,13 @@ def _faults_between(draft: Draft, intact: _Intact) -> list[Fault]:
         text = f"sampler grid takes only choices, and {', '.join(ranges)} {'is a range' if len(ranges) == 1 else 'are'}"
         text = text if len(ranges) == 1 else f"{text} ranges"
         found.append((("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"))
-    if draft.method == "split" and not ("f1" in draft.objectives and set(draft.objectives) & _OF_THE_CLUSTER):
-        text = "method split needs the objective f1 and one that follows from the cluster "
-        found.append((("method",), f"{text}({', '.join(sorted(_OF_THE_CLUSTER))}): add them, or take joint"))
+    if draft.method == "split" and draft.sampler is not None:
+        found.append((("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"))
+    if draft.method == "split" and not can_be_split(draft.objectives):
+        text = (
+            f"method split needs the objective f1 and one of {', '.join(sorted(_OF_THE_CLUSTER))}, and takes no others"
+        )
+        found.append((("method",), f"{text}: change them, or take joint"))
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
         text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
         found.append((("job", "fallback_instance_types"), f"{text}one than it says; leave it out"))

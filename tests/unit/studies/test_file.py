@@ -66,19 +66,19 @@ def test_a_study_is_what_its_file_says(tmp_path: Path) -> None:
         "global_batch_size": Choices(values=(16, 64)),
     }
     assert study.objectives == {"cost_usd": "minimize", "f1": "maximize"}
-    assert (study.n_trials, study.n_parallel, study.method, study.sampler) == (10, 1, None, "tpe")
+    assert (study.n_trials, study.n_parallel, study.method, study.sampler) == (10, 1, None, None)
     assert (study.budget_usd, study.storage, study.later_runs) == (None, None, 0)
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
     study = read(
         tmp_path,
-        GOOD + "constraints: {f1: {min: 0.9}, cost_usd: {max: 30}}\nbudget_usd: 12.5\nn_parallel: 4\nmethod: split\n"
+        GOOD + "constraints: {f1: {min: 0.9}, cost_usd: {max: 30}}\nbudget_usd: 12.5\nn_parallel: 4\nmethod: joint\n"
         "sampler: gp\nseed: 7\nstorage: sqlite:///studies.db\nlater_runs: 100\n",
     )
 
     assert study.constraints == {"f1": {"min": 0.9}, "cost_usd": {"max": 30.0}}
-    assert (study.budget_usd, study.n_parallel, study.method, study.sampler) == (12.5, 4, "split", "gp")
+    assert (study.budget_usd, study.n_parallel, study.method, study.sampler) == (12.5, 4, "joint", "gp")
     assert (study.seed, study.storage, study.later_runs) == (7, "sqlite:///studies.db", 100)
 
 
@@ -769,9 +769,33 @@ def test_what_is_recorded_says_every_key_that_is_set(tmp_path: Path) -> None:
     assert recorded["name"] == "an example"
     assert json.loads(recorded["search"])["learning_rate"] == {"low": 1e-5, "high": 1e-4, "log": True}
     assert json.loads(recorded["objectives"]) == {"cost_usd": "minimize", "f1": "maximize"}
-    assert (recorded["budget_usd"], recorded["n_trials"], recorded["sampler"]) == ("3.0", "10", "tpe")
-    assert "method" not in recorded
+    assert (recorded["budget_usd"], recorded["n_trials"], recorded["method"]) == ("3.0", "10", "split")
+    assert "sampler" not in recorded
     assert set(recorded) <= set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "splits"),
+    [
+        ({}, True),
+        ({"method": "split"}, True),
+        ({"method": "joint"}, False),
+        ({"sampler": "tpe"}, False),
+        ({"sampler": "random"}, False),
+    ],
+)
+def test_seconds_and_f1_are_learnt_apart_where_nothing_else_is_asked_for(
+    tmp_path: Path, typed: dict[str, str], splits: bool
+) -> None:
+    assert read(tmp_path, GOOD, **typed).takes_split is splits
+
+
+@pytest.mark.parametrize(
+    "objectives",
+    ["cost_usd: minimize\n  job_seconds: minimize", "cost_usd: minimize\n  eval_loss: minimize", "f1: maximize"],
+)
+def test_what_cannot_be_taken_apart_is_searched_jointly(tmp_path: Path, objectives: str) -> None:
+    assert not read(tmp_path, swap("cost_usd: minimize\n  f1: maximize", objectives)).takes_split
 
 
 def test_what_may_not_be_searched_covers_everything_that_leaves_the_hash_as_it_is() -> None:

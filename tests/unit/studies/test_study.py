@@ -61,7 +61,7 @@ def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(stor
     assert one.ask_for(first).point == first
     assert other.ask().point != first
     assert other.ask_for(second).point == second
-    assert [dict(trial(one, number).params) for number in (0, 2)] == [first, second]
+    assert [trial(one, number).user_attrs["point"] for number in (0, 2)] == [first, second]
 
 
 def test_a_number_beyond_its_range_can_be_asked_for(storage: str) -> None:
@@ -121,26 +121,15 @@ def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> Non
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random"])
-def test_numbers_to_choose_from_are_told_as_neighbours_and_suggested_as_they_stand(storage: str, sampler: str) -> None:
-    values = (8, 16, 64, 32)
-    made = study(storage, sampler=sampler, search={"global_batch_size": Choices(values=values)})
+def test_numbers_to_choose_from_are_told_by_rank_and_suggested_as_they_stand(storage: str, sampler: str) -> None:
+    made = study(storage, sampler=sampler, search={"global_batch_size": Choices(values=(8, 16, 64, 32))})
     points = [made.ask().point["global_batch_size"] for _ in range(20)]
-    assert set(points) == set(values)
+    assert set(points) == {8, 16, 32, 64}
     assert all(isinstance(point, int) for point in points)
-    (scale,) = trial(made, 0).distributions.values()
-    assert isinstance(scale, optuna.distributions.FloatDistribution)
-    assert scale.log
-    assert scale.low == pytest.approx(8 / 2**0.5)
-    assert scale.high == pytest.approx(64 * 2**0.5)
-    assert {trial(made, number).params["global_batch_size"] for number in range(20)} == set(values)  # not between
-
-
-def test_evenly_spaced_numbers_are_told_on_a_straight_scale(storage: str) -> None:
-    made = study(storage, search={"instance_count": Choices(values=(1, 3, 2))})
-    assert made.ask().point["instance_count"] in (1, 2, 3)
-    (scale,) = trial(made, 0).distributions.values()
-    assert isinstance(scale, optuna.distributions.FloatDistribution)
-    assert (scale.low, scale.high, scale.log) == (0.5, 3.5, False)
+    told = [trial(made, number) for number in range(20)]
+    assert [one.params["rank of global_batch_size"] for one in told] == [(8, 16, 32, 64).index(it) for it in points]
+    assert [one.user_attrs["point"] for one in told] == [{"global_batch_size": point} for point in points]
+    assert told[0].distributions["rank of global_batch_size"] == optuna.distributions.IntDistribution(0, 3)
 
 
 @pytest.mark.parametrize("values", [("ml.g5.xlarge", "ml.g6.xlarge"), (True, False), (8,)])
