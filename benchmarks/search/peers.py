@@ -11,6 +11,7 @@ with a population of 20.
 import heapq
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -153,7 +154,8 @@ class OptunaAlone:
             handle.set_constraint("memory", 1.0 if costs is None else 0.0)
         if costs is not None:
             self._worst = (max(self._worst[0], costs[0]), max(self._worst[1], costs[1]))
-        self._study.tell(handle, list(costs or self._worst))
+        with suppress(RuntimeError):  # the grid has no more points and stops its study, which nobody runs
+            self._study.tell(handle, list(costs or self._worst))
 
 
 class SyneTune:

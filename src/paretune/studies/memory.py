@@ -141,5 +141,5 @@ class Memory:
         if tries > MOST_TRIES:
             self._failures[entry.identity] = self._failures.get(entry.identity, 0) + 1
         else:
-            pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now else 0.0
+            pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now and entry.ended["later"] else 0.0
             self.due[entry.identity] = Due(point=entry.note["point"], note=entry.note, not_before=now + pause)

@@ -55,6 +55,7 @@ class Ended:
         reason: why it did not complete.
         curve: share of the training and F1.
         is_trouble: nothing was learnt about the point: no capacity, a quota, an interruption, a driver that died.
+        may_pass: it is trouble that may pass with time, such as no capacity; the others are over already.
         expected: of a job that was stopped early, what it would have reached and cost at its end.
     """
 
@@ -64,6 +65,7 @@ class Ended:
     reason: str = ""
     curve: tuple[tuple[float, float], ...] = ()
     is_trouble: bool = False
+    may_pass: bool = False
     expected: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -74,6 +76,7 @@ class Ended:
             "reason": self.reason,
             "curve": [list(point) for point in self.curve],
             "again": self.is_trouble,
+            "later": self.may_pass,
             "expected": dict(self.expected),
         }
 
@@ -230,7 +233,8 @@ class TrialJob:
     def _refused(self, error: BadInput | LaunchRefused) -> Ended:
         """AWS would not create the job, or its next attempt: quota, permission; or its data cannot be read."""
         self.recording.give_up(error, None)
-        return self._ended(TrialStatus.FAILED, str(error), is_trouble=isinstance(error, LaunchRefused))
+        refused = isinstance(error, LaunchRefused)
+        return self._ended(TrialStatus.FAILED, str(error), is_trouble=refused, may_pass=refused)
 
     def _failed(self, error: JobFailed) -> Ended:
         job = self._attempts.job
@@ -241,7 +245,7 @@ class TrialJob:
         trouble = failure is not None and failure[0] is FailureKind.CAPACITY
         # A job that was taken over from a dead driver, and cannot outlive its driver, has shown nothing by its end.
         fell = self._is_adopted and not self._place.launcher.outlives
-        return self._ended(TrialStatus.FAILED, error.reason, is_trouble=trouble or fell)
+        return self._ended(TrialStatus.FAILED, error.reason, is_trouble=trouble or fell, may_pass=trouble)
 
     def _completed(self, found: Mapping[str, float]) -> Ended:
         if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):
@@ -249,13 +253,14 @@ class TrialJob:
         ended = self._ended(TrialStatus.COMPLETED, "")
         return replace(ended, metrics=dict(found))
 
-    def _ended(self, status: TrialStatus, reason: str, *, is_trouble: bool = False) -> Ended:
+    def _ended(self, status: TrialStatus, reason: str, *, is_trouble: bool = False, may_pass: bool = False) -> Ended:
         return Ended(
             status=status,
             cost_usd=self.recording.cost_usd,
             reason=reason,
             curve=tuple(self.curve),
             is_trouble=is_trouble,
+            may_pass=may_pass,
             expected=self._expected if status is TrialStatus.STOPPED else {},
         )
 

@@ -556,6 +556,7 @@ def test_the_seed_that_is_typed_is_that_of_the_study(tmp_path: Path) -> None:
         ({"n_trials": "0"}, "^n_trials must be at least 1, got 0$"),
         ({"n_parallel": "many"}, "^n_parallel must be a whole number, got 'many'$"),
         ({"sampler": "grid"}, "^sampler grid takes only choices, and learning_rate is a range"),
+        ({"method": "split", "sampler": "gp"}, "^sampler gp is for method joint: leave one of the two out$"),
         ({"learning_rate": "1,2"}, "^learning_rate must be a number, got '1,2'$"),
         ({"global_batch_size": "16,,64"}, "^global_batch_size must have a value between all commas"),
         ({"global_batch_size": "16,16,8"}, "^global_batch_size: 16 is among the choices twice"),
