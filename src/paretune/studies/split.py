@@ -23,6 +23,9 @@ from paretune.studies.trials import Trial, TrialStatus
 _PROBE_MINUTES = 15.0
 _RUNTIME_MARGIN = 2.0  # times what a job takes if it goes rather badly: one that is cut off shows nothing
 _CHANCE = 0.001  # that predictions are taken for wrong by noise alone
+_ENOUGH = "no job would add more to the front than it costs to find out"
+_NO_F1 = "no training has told an F1, and a rehearsal knows none without recorded runs of this model and these data"
+_WRONG = "F1 was off by more than noise, so the study went on jointly"
 
 
 class Split:
@@ -54,7 +57,7 @@ class Split:
                 elif driver.running:
                     break
                 else:
-                    reason = reason or "no job would add more to the front than it costs to find out"
+                    reason = reason or (_ENOUGH if self.know.has_f1 else _NO_F1)
             driver.look()
             self._forget_ended()
             if reason and not driver.running and not driver.memory.due:
@@ -137,9 +140,6 @@ class Split:
             action, trial = self._pending.pop(number), self.driver.trials.get(number)
             if trial is not None and trial.status is TrialStatus.FAILED:
                 self._refused.add(action.identity)
-
-
-_WRONG = "F1 was off by more than noise, so the study went on jointly"
 
 
 def search(driver: Driver) -> str:

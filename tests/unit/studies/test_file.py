@@ -895,3 +895,17 @@ def test_a_key_s_line_is_known_also_where_its_value_begins_on_the_next(tmp_path:
     assert isinstance(found["a"].value, dict)
     assert found["a"].value["b"].line == 3
     assert doubles == [(6, "b is given twice, first in line 5: take one out")]
+
+
+def test_a_study_may_be_given_another_name(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD, name="the second").name == "the second"
+    assert read(tmp_path, GOOD.replace("name: an example\n", ""), name="the second").name == "the second"
+
+
+def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: Path) -> None:
+    text = GOOD.replace("job:\n", "job:\n  launcher: simulated\n  recorded_runs: x.csv\n  simulation: {seed: 3}\n")
+
+    assert read(tmp_path, text).job["recorded_runs"] == "x.csv"
+    real = read(tmp_path, text, launcher="sagemaker", instance_type="ml.g5.xlarge", budget_usd="3")
+    assert not {"recorded_runs", "simulation"} & set(real.job)
+    assert "recorded_runs" in "".join(faults(tmp_path, text, launcher="local", recorded_runs="x.csv"))
