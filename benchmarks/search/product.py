@@ -62,7 +62,7 @@ def search(
             n_trials=most,
             n_parallel=parallel,
             method=method,
-            sampler=sampler,
+            sampler=sampler if method == "joint" else None,
             seed=seed,
         )
         return _run(file, table, module, home, most_usd)
