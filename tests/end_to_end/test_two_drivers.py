@@ -106,7 +106,9 @@ def test_two_drivers_on_a_grid_try_each_point_once(storage: str, workplace: Path
     entries, _ = _books(storage, "grid")
     first = [entry for entry in entries if entry.note["repeats"] is None]
     assert Counter(tuple(entry.note["point"].values()) for entry in first).most_common(1)[0][1] == 1
-    assert len(first) == 24
+    fitting = [entry for entry in first if entry.note["point"]["per_device_train_batch_size"] < 64]
+    assert len(fitting) == 18
+    assert 1 <= len(first) - len(fitting) <= 4  # 64 rows do not fit, which one job for each driver and place shows
     optuna_s = RDBStorage(storage)
     states = [trial.state for trial in optuna.load_study(study_name="grid", storage=optuna_s).get_trials()]
     optuna_s.remove_session()
