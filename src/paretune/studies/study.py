@@ -179,13 +179,16 @@ def _storage(address: str) -> RDBStorage:
 def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return optuna.create_study(
+        study = optuna.create_study(
             study_name=file.name,
             storage=storage,
             sampler=_sampler(file, file.seed),
             directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
             load_if_exists=True,
         )
+        if len(study.directions) == len(file.objectives) and not study.metric_names:
+            study.set_metric_names(list(file.objectives))  # as the dashboard shows them
+        return study
 
 
 def _first_line(error: Exception) -> str:

@@ -73,6 +73,7 @@ def test_values_are_told_in_the_order_of_the_objectives(storage: str) -> None:
     made = study(storage)
     made.tell(made.ask().number, {"f1": 0.9, "cost_usd": 2.0}, {"f1 min": -0.1})
     assert trial(made, 0).values == [2.0, 0.9]
+    assert made._study.metric_names == ["cost_usd", "f1"]
     assert all(amount <= 0 for amount in trial(made, 0).constraints.values())
 
 
