@@ -104,12 +104,6 @@ class Study:
         """What Optuna has of a value."""
         return self._ranked[name].index(value) if name in self._ranked else value
 
-    def note(self, number: int, **attributes: Any) -> None:
-        """Attach what people look for in the dashboard, such as the run id."""
-        trial = self._trial(number)
-        for name, value in attributes.items():
-            self._study._storage.set_trial_user_attr(trial._trial_id, name, value)
-
     def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
         """What a trial has reached.
 
