@@ -161,6 +161,7 @@ budget_usd: 1000000
                 timed = shares.timed(f"{owner.__name__}.{name}", getattr(owner, name))
                 patches.enter_context(mock.patch.object(owner, name, timed))
         patches.enter_context(mock.patch.object(StudyRecord, "trial_ended", stamp))
+        patches.enter_context(mock.patch("paretune.studies.stopping.PATIENCE", 2 * trials))  # it is to go on
         paretune(["study", "--study", "study.yaml"])
     report([1000 * (after - before) for before, after in itertools.pairwise(ends)], trials, shares)
 
