@@ -20,7 +20,6 @@ from paretune.launchers.processes import is_alive, this_process
 from paretune.recording import run_name
 from paretune.spec import JobSpec
 from paretune.studies.file import StudyFile
-from paretune.studies.fitting import Held
 from paretune.studies.ledger import Ledger, Promise
 from paretune.studies.memory import Memory
 from paretune.studies.room import Room
@@ -197,7 +196,7 @@ class Driver:
             self.memory.settled(identity) is not None
             or self.memory.has_failed(identity)
             or identity in self._impossible
-            or self.memory.fitting.is_full(Held.by(spec, spec.plan()))
+            or self.memory.cannot_fit(spec)
         )
 
     def is_open(self, spec: JobSpec) -> bool:
@@ -260,7 +259,7 @@ class Driver:
             self.study.tell_infeasible(asked.number, out_of_memory=False)
             self._say(f"trial {asked.number}: cannot be: {error.faults[0]}")
             return None
-        if self.memory.fitting.is_full(Held.by(spec, spec.plan())) and self.memory.settled(spec.spec_hash()) is None:
+        if self.memory.cannot_fit(spec) and self.memory.settled(spec.spec_hash()) is None:
             self.study.tell_infeasible(asked.number, out_of_memory=True)
             self._say(f"trial {asked.number}: not run: no more rows ran out of memory on as large a device")
             return None

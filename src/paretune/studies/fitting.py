@@ -74,6 +74,11 @@ class Fitting:
         """These jobs are under way, and no others."""
         self._asked = set(jobs)
 
+    @property
+    def has_full(self) -> bool:
+        """Whether any job has run out of memory."""
+        return bool(self._full)
+
     def is_full(self, held: Held) -> bool:
         """Whether it is known that the job runs out of memory."""
         return any(held.is_no_easier(full) for full in self._full)

@@ -78,6 +78,10 @@ class Memory:
         """The entry of a job that need not run again, because its outcome is known."""
         return self._settled.get(identity)
 
+    def cannot_fit(self, spec: JobSpec) -> bool:
+        """Whether a job is known to run out of memory, from one that did with no more rows on as large a device."""
+        return self.fitting.has_full and self.fitting.is_full(Held.by(spec, spec.plan()))
+
     def has_failed(self, identity: str) -> bool:
         """Whether a job has failed by itself: it is not tried again, unless the sampler insists."""
         return identity in self._failures

@@ -2,9 +2,9 @@
 
 F1 follows from global batch size, learning rate and epochs; seconds of a row from cluster and per-device batch; dollars
 from seconds. So no cluster needs to be trained on to know its F1, and no learning rate to know its seconds. Each step
-takes the job that adds most hypervolume per dollar: to what is known, at the hopeful end of it, by a probe where
-seconds are open and by a training where F1 is; or to what has really been run, by verifying a point that is only
-predicted. Where verifications contradict their predictions, the study goes on jointly.
+takes the job that is expected to add most hypervolume per dollar: to what is known, by a probe where seconds are open
+and by a training where F1 is; or to what has really been run, by verifying a point that is only predicted. Where
+verifications contradict their predictions, the study goes on jointly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,13 +40,20 @@ class Split:
         self.know = Knowledge(driver)
         self._actions = Actions(self.know, self._is_closed)
         self._pending: dict[int, Action] = {}
-        self._refused: set[tuple[object, ...]] = set()
+        self._impossible: set[tuple[object, ...]] = set()
+        self._refused: set[tuple[object, ...]] = set()  # until a job ends, and what was promised to it is free
+        self._judged = -1
 
     def search(self) -> str:
         """Find out and verify until nothing is worth it; why it ended, in words."""
         driver = self.driver
+        if not self.know.pool:  # a range of which none of the few values looked at makes a job
+            return joint.search(driver)
         reason = ""
         while True:
+            if self._judged != driver.memory.place:
+                self._judged = driver.memory.place
+                self._refused.clear()
             while not reason and len(driver.running) < driver.file.n_parallel and driver.may_start():
                 if driver.start_due():  # a point that had met no capacity, or no quota
                     continue
@@ -57,7 +64,7 @@ class Split:
                 elif driver.running:
                     break
                 else:
-                    reason = reason or (_ENOUGH if self.know.has_f1 else _NO_F1)
+                    reason = reason or self._why_none()
             driver.look()
             self._forget_ended()
             if reason and not driver.running and not driver.memory.due:
@@ -77,10 +84,18 @@ class Split:
         file = self.driver.file
         return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
 
+    def _why_none(self) -> str:
+        """Why no action was left, with nothing under way."""
+        if self._refused and self.driver.file.budget_usd is not None:
+            left = self.driver.file.budget_usd - self.driver.ledger.balance().spent_usd
+            return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
+        return _ENOUGH if self.know.has_f1 else _NO_F1
+
     def _over(self) -> str:
         """Why no further job is begun, as far as that does not depend on the job."""
         limit = self.driver.file.n_trials
-        if limit is not None and len(self.driver.trials) + len(self.driver.running) >= limit:
+        begun = len(self.driver.trials) + len(self.driver.running)
+        if limit is not None and (self.driver.is_full or begun >= limit):
             return f"{limit} trials were made"
         if _is_contradicted(self._checked()):
             return _WRONG
@@ -105,7 +120,8 @@ class Split:
         if self.driver.start(asked, changes=changes, kind=action.kind, predicted=action.predicted):
             self._pending[asked.number] = action
         else:
-            self._refused.add(action.identity)
+            is_closed = self.driver.is_closed(self.driver.file.spec_at(action.point).but(**changes))
+            (self._impossible if is_closed else self._refused).add(action.identity)
 
     def _limit_minutes(self, action: Action) -> float:
         """A limit not far above what is expected, so that the worst case binds little of the budget."""
@@ -131,7 +147,8 @@ class Split:
         return "verified " + "; ".join(sentences) if sentences else "no point was only predicted"
 
     def _is_closed(self, action: Action) -> bool:
-        return action.identity in self._refused or action.identity in {one.identity for one in self._pending.values()}
+        pending = {one.identity for one in self._pending.values()}
+        return action.identity in self._impossible | self._refused | pending
 
     def _forget_ended(self) -> None:
         """Take what has ended out of what is under way; what failed is not tried again."""
@@ -139,7 +156,7 @@ class Split:
         for number in set(self._pending) - running:
             action, trial = self._pending.pop(number), self.driver.trials.get(number)
             if trial is not None and trial.status is TrialStatus.FAILED:
-                self._refused.add(action.identity)
+                self._impossible.add(action.identity)
 
 
 def search(driver: Driver) -> str:

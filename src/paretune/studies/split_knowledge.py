@@ -118,7 +118,7 @@ class Knowledge:
         self.was_run = np.array([(item.step, item.quality) in was_run for item in self.pool])
         self._predict()
 
-    def _expected(self, spec: JobSpec, f1: float) -> "Reached":
+    def _expected(self, spec: JobSpec, f1: float) -> Reached:
         """What a job under way is expected to reach."""
         row = math.exp(float(self._times.guess([step_of(spec, spec.plan())]).mean[0]))
         seconds = self._overhead_of(spec) + rows_of(spec) * row

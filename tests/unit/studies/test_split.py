@@ -182,3 +182,16 @@ def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(work
     assert min(trial.values["f1"] for trial in found) >= 0.9
     verified = [driver.trials[number] for number, kind in driver.memory.kinds.items() if kind == VERIFY]
     assert min((trial.values["f1"] for trial in verified), default=1.0) > 0.88
+
+
+def test_what_did_not_fit_beside_running_jobs_is_begun_when_they_have_ended(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY)
+    limits = {"n_parallel": "4", "budget_usd": "6", "max_runtime_minutes": "60"}  # up to 7.09 dollars a job
+    driver = driver_of(workplace, "study.yaml", limits)
+
+    said = split.search(driver)
+
+    assert driver.ledger.balance().spent_usd <= 6
+    assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) > 4
+    assert "fits what is left of the budget" in said
