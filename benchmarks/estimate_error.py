@@ -28,9 +28,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.estimating.architecture import well_known
-from paretune.estimating.setting import describe
 from paretune.estimating.timing import Measurement, Setting, TimeModel
-from paretune.spec import JobSpec
+from paretune.estimating.timing_features import describe
+from paretune.spec.job import JobSpec
 
 MOST_CHOICES = 500
 

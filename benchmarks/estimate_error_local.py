@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from paretune.clock import SystemClock
+from paretune.core.clock import SystemClock
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimates import Estimator
 from paretune.estimating.evidence import collect
-from paretune.spec import JobSpec
+from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
 
 LEARNT_FROM = (
@@ -86,7 +86,7 @@ def main() -> None:
 def run_job(changes: Mapping[str, object]) -> str:
     """One job; what it printed."""
     words = [word for name, value in changes.items() for word in (f"--{name}", str(value).lower())]
-    command = [sys.executable, "-c", "from paretune.cli import run; run()", "main", *words]
+    command = [sys.executable, "-c", "from paretune.cli.main import run; run()", "main", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{words}: {done.stderr[-2000:]}")

@@ -108,7 +108,7 @@ def _launches(folder: Path, repeats: int) -> None:
         job = {"instance_type": "ml.m5.large", "max_train_samples": 500, "max_runtime_minutes": 5}
         mlflow = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local"]
         mlflow += [word for name, value in job.items() for word in ("-P", f"{name}={value}")]
-        plain = [sys.executable, "-c", "from paretune.cli import run; run()", "main"]
+        plain = [sys.executable, "-c", "from paretune.cli.main import run; run()", "main"]
         plain += [word for name, value in job.items() for word in (f"--{name}", str(value))]
 
         first = _until_created(emulator, mlflow, project, environment)
@@ -160,9 +160,9 @@ def _calls_a_minute(emulator: Emulator, who: str, names: list[str], seconds: flo
 
 
 def _watch_with_paretune(names: list[str]) -> None:
-    from paretune.clock import SystemClock
-    from paretune.cluster import Cluster
+    from paretune.core.clock import SystemClock
     from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+    from paretune.spec.cluster import Cluster
 
     launcher = SageMakerLauncher(Cluster(), SystemClock(), os.environ)
     watched = [launcher.attach(name) for name in names]

@@ -41,7 +41,7 @@ from search import local, modelled, peers, product
 from search.scoring import PAIRS, SHARES, Course, Score, middle, short
 from search.tables import Table
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 
 RESULTS = Path(__file__).parent / "results"
 LOCAL = RESULTS / "local_runs.csv"

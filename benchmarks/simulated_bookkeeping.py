@@ -50,7 +50,7 @@ def write_table(path: Path) -> None:
 
 def specifications(trials: int, table: Path) -> Iterator[Any]:
     """Jobs at random points of the table's range."""
-    from paretune.spec import JobSpec
+    from paretune.spec.job import JobSpec
 
     source = random.Random(0)
     for _ in range(trials):
@@ -122,9 +122,9 @@ def run_study(trials: int, place: Path) -> None:
     os.chdir(place)
     from optuna.study import Study as OptunaStudy
 
-    from paretune.cli import main as paretune
-    from paretune.studies.ledger import Ledger
-    from paretune.studies.record import StudyRecord
+    from paretune.cli.main import main as paretune
+    from paretune.studies.search.ledger import Ledger
+    from paretune.studies.search.study_run import StudyRecord
 
     logging.disable(logging.WARNING)
     write_table(place / "runs.csv")
@@ -161,7 +161,7 @@ budget_usd: 1000000
                 timed = shares.timed(f"{owner.__name__}.{name}", getattr(owner, name))
                 patches.enter_context(mock.patch.object(owner, name, timed))
         patches.enter_context(mock.patch.object(StudyRecord, "trial_ended", stamp))
-        patches.enter_context(mock.patch("paretune.studies.stopping.PATIENCE", 2 * trials))  # it is to go on
+        patches.enter_context(mock.patch("paretune.studies.search.stopping.PATIENCE", 2 * trials))  # it is to go on
         paretune(["study", "--study", "study.yaml"])
     report([1000 * (after - before) for before, after in itertools.pairwise(ends)], trials, shares)
 
@@ -170,9 +170,9 @@ def run(trials: int, place: Path) -> None:
     """Launch the jobs and print what they took."""
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{place / 'mlflow.db'}"
     os.chdir(place)
-    from paretune.interruption import Interruption
-    from paretune.launch import launch
-    from paretune.launchers.choice import clock_for, launcher_for
+    from paretune.core.interruption import Interruption
+    from paretune.jobs.choice import clock_for, launcher_for
+    from paretune.jobs.launch import launch
     from paretune.tracking import Tracking
 
     logging.disable(logging.WARNING)

@@ -27,13 +27,13 @@ from transformers import (
     set_seed,
 )
 
-from paretune.container import JobDocument, JobFolder, JobReport, PreparedDataset
-from paretune.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
-from paretune.spec import JobSpec
+from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.spec.job import JobSpec
+from paretune.spec.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
 from paretune.training import device
-from paretune.training.batches import GlobalBatchSampler
-from paretune.training.data import TokenRows, as_batch
 from paretune.training.model import matrix_parameters
+from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.data import TokenRows, as_batch
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
 RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, more tell nothing new

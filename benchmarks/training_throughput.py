@@ -27,8 +27,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from paretune.container import PreparedDataset, write_json
-from paretune.spec import JobSpec
+from paretune.spec.container import PreparedDataset, write_json
+from paretune.spec.job import JobSpec
 
 VARIANTS = ("recipe", "trainer", "paretune", "loop", "full-table", "compiled")
 

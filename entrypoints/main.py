@@ -2,7 +2,7 @@
 
 import sys
 
-from paretune.cli import main
+from paretune.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["main", *sys.argv[1:]]))

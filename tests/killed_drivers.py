@@ -41,7 +41,7 @@ def main() -> None:
 
 def _import_everything(words: list[str]) -> None:
     """Run a study of one trial somewhere else: whatever is imported late is there then."""
-    from paretune.cli import main as paretune
+    from paretune.cli.main import main as paretune
 
     place, own = os.getcwd(), {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI", "PARETUNE_HOME")}
     words = [os.path.abspath(word) if word.endswith(".yaml") else word for word in words]
@@ -64,7 +64,7 @@ def _drive(words: list[str]) -> None:
             os.dup2(log.fileno(), 2)
             sys.stdout = sys.stderr = log
             try:
-                code = sys.modules["paretune.cli"].main(words)
+                code = sys.modules["paretune.cli.main"].main(words)
             except BaseException:
                 traceback.print_exc(file=log)
             log.flush()

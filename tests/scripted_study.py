@@ -5,20 +5,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paretune.container import JobDocument, JobInputs
+from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
-from paretune.interruption import Interruption
 from paretune.launchers.base import Job
-from paretune.spec import JobSpec
-from paretune.studies.driver import Driver
-from paretune.studies.file import StudyFile
-from paretune.studies.ledger import Ledger
-from paretune.studies.space import Choices
-from paretune.studies.study import Study
-from paretune.studies.trial_job import Place
-from paretune.studies.trials import Trial
+from paretune.spec.container import JobDocument, JobInputs
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices
+from paretune.studies.results.trials import Trial
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.ledger import Ledger
+from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
-from tests.unit.test_attempts import DONE, SMALL, Clock, Ending, ScriptedLauncher
+from tests.unit.jobs.test_attempts import DONE, SMALL, Clock, Ending, ScriptedLauncher
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)
 Judge = Callable[[JobSpec, int], Ending | Exception]

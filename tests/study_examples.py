@@ -4,7 +4,7 @@ import math
 import random
 from typing import Any
 
-from paretune.studies.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 

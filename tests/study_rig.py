@@ -5,14 +5,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
-from paretune.interruption import Interruption
-from paretune.launchers.choice import clock_for, launcher_for
-from paretune.studies.driver import Driver
-from paretune.studies.file import StudyFile
-from paretune.studies.ledger import Ledger
-from paretune.studies.study import Study
-from paretune.studies.trial_job import Place
+from paretune.jobs.choice import clock_for, launcher_for
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.ledger import Ledger
+from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
 
 

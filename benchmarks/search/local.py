@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from paretune.clock import SystemClock
+from paretune.core.clock import SystemClock
 from paretune.tracking import Tracking
 
 RATES = (1e-4, 2e-4, 4e-4, 8e-4)
@@ -73,7 +73,7 @@ def _run(seed: int, count: int, batch: int, rate: float, epochs: int) -> dict[st
         "num_train_epochs": epochs,
     }
     words = [word for name, value in changes.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, "-c", "from paretune.cli import run; run()", "main", *words]
+    command = [sys.executable, "-c", "from paretune.cli.main import run; run()", "main", *words]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise SystemExit(f"{words}: {ran.stderr[-2000:]}")

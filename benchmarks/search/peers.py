@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
-from paretune.replay.run_table import COMPLETED
+from paretune.estimating.recorded.run_table import COMPLETED
 from search.scoring import PAIRS, Booked
 from search.tables import Outcome, Point, Table
 

@@ -8,21 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
-from paretune.interruption import Interruption
 from paretune.launchers.simulated.course import Course
 from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
-from paretune.replay.virtual_clock import VirtualClock
-from paretune.spec import JobSpec
-from paretune.studies import joint, split
-from paretune.studies.driver import Driver
-from paretune.studies.file import StudyFile
-from paretune.studies.ledger import Ledger
-from paretune.studies.record import StudyRecord
-from paretune.studies.space import Choices
-from paretune.studies.study import Study
-from paretune.studies.trial_job import Place
-from paretune.studies.trials import Trial, TrialStatus
+from paretune.launchers.simulated.virtual_clock import VirtualClock
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices
+from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.search import joint
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.ledger import Ledger
+from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.split import search as split
+from paretune.studies.search.study_run import StudyRecord
+from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
 from search.scoring import PAIRS, Booked
 from search.tables import PRICES, Point, Table

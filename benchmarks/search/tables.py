@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paretune import metrics
-from paretune.batch_size import BatchPlan
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
+from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
+from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.launchers.simulated.launcher import usual_price
-from paretune.parameters import parse, spell
 from paretune.pricing.prices import VARIABLE, PriceList
-from paretune.replay.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
-from paretune.replay.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
-from paretune.spec import JobSpec
-from paretune.studies.space import NOT_SEARCHED, annotations
+from paretune.spec import metrics
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import parse, spell
+from paretune.studies.definition.space import NOT_SEARCHED, annotations
 
 Point = Mapping[str, Any]
 MAX_RUNTIME_MINUTES = 7 * 24 * 60

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paretune.cli import _COMMANDS, main
-from paretune.spec import JobSpec
+from paretune.cli.main import _COMMANDS, main
+from paretune.spec.job import JobSpec
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))
@@ -116,7 +116,7 @@ def test_every_entry_point_calls_the_command_of_its_name_through_a_script_that_e
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "main"
         ]
 
-        assert ("paretune.cli", "main") in imported
+        assert ("paretune.cli.main", "main") in imported
         assert calls == [f"['{name}', *sys.argv[1:]]"]
 
 

@@ -96,7 +96,7 @@ def test_a_container_is_a_machine_of_its_own(client: Client, port: int) -> None:
         "place",
         f"""
         echo "process $$ on $(hostname) in $PWD home $HOME colour $COLOUR"
-        python3 -c 'import paretune.cli' 2>&1 | tail -n 1
+        python3 -c 'import paretune.cli.main' 2>&1 | tail -n 1
         touch {trace} && ls {trace}
         curl -s http://127.0.0.1:{port}/
         curl -s -o /dev/null -w '%{{http_code}}\n' $AWS_ENDPOINT_URL/

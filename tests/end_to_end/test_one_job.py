@@ -10,8 +10,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.cli import main
-from paretune.spec import JobSpec
+from paretune.cli.main import main
+from paretune.spec.job import JobSpec
 from tests.conftest import sentences, write_csv
 
 # What DESIGN promises for a local classification job on a CPU, where mfu cannot be known.
@@ -102,7 +102,7 @@ def test_the_returned_model_gives_the_recorded_f1(finished: Run) -> None:
     from sklearn.metrics import f1_score
     from transformers import pipeline
 
-    from paretune.training.sources import read_rows
+    from paretune.training.rows.sources import read_rows
 
     rows, names = read_rows(JobSpec(dataset="reviews.csv"))
     job = Path(".paretune/jobs") / finished.data.tags["paretune.job_name"]

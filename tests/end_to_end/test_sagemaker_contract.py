@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 import paretune
-from paretune.clock import SystemClock
-from paretune.cluster import Cluster
-from paretune.container import Event, JobDocument, JobInputs
+from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.spec import JobSpec
+from paretune.spec.cluster import Cluster
+from paretune.spec.container import Event, JobDocument, JobInputs
+from paretune.spec.job import JobSpec
 from tests.launcher_contract import LauncherContract, Place
 from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 
@@ -38,7 +38,7 @@ INSTANCE_TYPE = "ml.m5.large"
 TRAINING = """
 import signal, sys, threading, time
 from pathlib import Path
-from paretune.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+from paretune.spec.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())

@@ -13,13 +13,13 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.attempts import Attempts
-from paretune.cli import main
-from paretune.container import JobInputs
-from paretune.errors import JobFailed
-from paretune.launchers.choice import clock_for, launcher_for
-from paretune.recording import Recording
-from paretune.spec import JobSpec
+from paretune.cli.main import main
+from paretune.core.errors import JobFailed
+from paretune.jobs.attempts import Attempts
+from paretune.jobs.choice import clock_for, launcher_for
+from paretune.jobs.recording import Recording
+from paretune.spec.container import JobInputs
+from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
 from tests.conftest import sentences, write_csv
 

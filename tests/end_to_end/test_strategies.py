@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification
 
-from paretune.container import FailureKind, JobFolder, JobReport
-from paretune.spec import JobSpec
+from paretune.spec.container import FailureKind, JobFolder, JobReport
+from paretune.spec.job import JobSpec
 from tests.end_to_end.instances import (
     copy_checkpoints_to_all,
     curves,

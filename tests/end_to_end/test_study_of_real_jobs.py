@@ -11,7 +11,7 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.studies.ledger import Entry, Ledger
+from paretune.studies.search.ledger import Entry, Ledger
 from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import Command, command, paretune, wait_until, working_in
 

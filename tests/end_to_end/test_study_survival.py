@@ -17,9 +17,9 @@ from mlflow.entities import Run
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
-from paretune.cli import main
-from paretune.studies.ledger import Ledger
-from paretune.studies.trials import TrialStatus
+from paretune.cli.main import main
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.ledger import Ledger
 from tests.end_to_end.cloud import REPOSITORY
 from tests.study_tables import write_study
 

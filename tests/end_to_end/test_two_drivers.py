@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 from optuna.storages import RDBStorage
 
-from paretune.studies.ledger import Balance, Entry, Ledger
-from paretune.studies.trials import TrialStatus
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.ledger import Balance, Entry, Ledger
 from tests.processes import command, paretune
 from tests.stand_ins import postgresql
 from tests.study_tables import write_study

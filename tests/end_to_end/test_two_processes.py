@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from paretune.cli import main
-from paretune.container import EventReader, JobFolder, JobReport
+from paretune.cli.main import main
+from paretune.spec.container import EventReader, JobFolder, JobReport
 
 # Plain gradient descent, for its steps show the size of a gradient; Adam's do not.
 COMMON = [

@@ -5,18 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paretune import metrics
-from paretune.batch_size import BatchPlan
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
+from paretune.core.pareto import front
 from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.evidence import DidNotFit, Evidence
 from paretune.estimating.hub_config import hub_config
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
-from paretune.estimating.setting import Described, describe
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
-from paretune.pareto import front
+from paretune.estimating.timing_features import Described, describe
 from paretune.pricing.prices import Price
-from paretune.spec import JobSpec
+from paretune.spec import metrics
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)

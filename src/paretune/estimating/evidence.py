@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 
-from paretune import metrics
-from paretune.batch_size import BatchPlan
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, well_known
 from paretune.estimating.memory import MemorySetting
-from paretune.estimating.setting import Described, describe
 from paretune.estimating.timing import Measurement
-from paretune.spec import JobSpec
+from paretune.estimating.timing_features import Described, describe
+from paretune.spec import metrics
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}

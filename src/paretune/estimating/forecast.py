@@ -8,16 +8,16 @@ import logging
 from collections.abc import Mapping
 from functools import cached_property
 
-from paretune.batch_size import BatchPlan
-from paretune.container import JobInputs
-from paretune.errors import TrackingUnavailable
+from paretune.core.errors import TrackingUnavailable
 from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.estimates import Estimate, Estimator
 from paretune.estimating.evidence import DidNotFit, Evidence, collect
 from paretune.estimating.hardware import machine_name
-from paretune.estimating.setting import describe
+from paretune.estimating.timing_features import describe
 from paretune.pricing.prices import Price
-from paretune.spec import JobSpec
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.container import JobInputs
+from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paretune.catalog import Instance
+from paretune.spec.catalog import Instance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 
 _HUB = "https://huggingface.co"
 _TIMEOUT_S = 10.0

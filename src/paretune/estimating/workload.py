@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from paretune import metrics
-from paretune.batch_size import BatchPlan
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.spec import JobSpec
+from paretune.spec import metrics
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
 
 EVALUATIONS = 4
 """At least so many evaluations are spread over a training; with more epochs, one after each."""

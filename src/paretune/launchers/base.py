@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.pricing.prices import Price
-from paretune.spec import JobSpec
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.job import JobSpec
 
 
 class JobState(Enum):

@@ -20,8 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paretune.clock import Clock
-from paretune.container import (
+from paretune.core.clock import Clock
+from paretune.estimating.hardware import machine_name
+from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.processes import Process, cores, out_of_memory_kills
+from paretune.pricing.prices import Price, local_price
+from paretune.spec.container import (
     Event,
     EventReader,
     FailureKind,
@@ -32,11 +36,7 @@ from paretune.container import (
     PreparedDataset,
     write_json,
 )
-from paretune.estimating.hardware import machine_name
-from paretune.launchers.base import Job, JobState, Launcher
-from paretune.launchers.processes import Process, cores, out_of_memory_kills
-from paretune.pricing.prices import Price, local_price
-from paretune.spec import JobSpec
+from paretune.spec.job import JobSpec
 
 STOP_GRACE_S = 70.0
 """Seconds a job may take to checkpoint after `stop`; then it is killed. A training process gives itself 60."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.pricing.prices import COLUMNS, Price, cache_folder, read_file
 
 

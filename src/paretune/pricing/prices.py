@@ -16,9 +16,9 @@ from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 
-from paretune.errors import BadInput
-from paretune.pricing.regions import REGIONS, region_fault, usual_region
-from paretune.spec import JobSpec
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.spec.regions import REGIONS, region_fault, usual_region
 
 VARIABLE = "PARETUNE_PRICES"
 """Environment variable that names the user's own CSV."""

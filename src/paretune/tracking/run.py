@@ -19,8 +19,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.clock import Clock
-from paretune.container import Event
+from paretune.core.clock import Clock
+from paretune.spec.container import Event
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000

@@ -13,8 +13,8 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from paretune.clock import Clock
-from paretune.errors import BadInput, TrackingUnavailable
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.tracking.run import TROUBLE, Run, without_password
 
 _PROBE_TIMEOUT_S = 5.0

@@ -10,9 +10,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from paretune.container import FailureKind, Hosts, JobDocument, JobFolder
-from paretune.errors import BadInput
-from paretune.training.lifeline import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
+from paretune.core.errors import BadInput
+from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
+from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
 
 _NO_SPACE = 28  # errno.ENOSPC
 _LOST = (

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from paretune.container import write_json
+from paretune.spec.container import write_json
 
 _COMPLETE = "complete.json"
 _FINISHED = "finished"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from paretune import catalog
 from paretune.estimating import hardware
-from paretune.spec import JobSpec
+from paretune.spec import catalog
+from paretune.spec.job import JobSpec
 
 
 def has_gpu() -> bool:

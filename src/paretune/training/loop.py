@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import transformers
 
-from paretune.container import JobDocument, JobFolder, JobReport, PreparedDataset
-from paretune.metrics import (
+from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.spec.metrics import (
     EVAL_LOSS,
     F1,
     MFU,
@@ -26,11 +26,11 @@ from paretune.metrics import (
     training_flops,
 )
 from paretune.training import checkpoints, device
-from paretune.training.batches import GlobalBatchSampler
-from paretune.training.data import TokenRows, as_batch, read_vocabulary
-from paretune.training.lifeline import Lifeline
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.recorder import EventWriter, Progress, Recorder
+from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.data import TokenRows, as_batch, read_vocabulary
+from paretune.training.stop_signal import Lifeline
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.trainer import (
     Judge,

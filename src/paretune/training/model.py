@@ -20,9 +20,10 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
 
-from paretune.errors import BadInput
-from paretune.spec import JobSpec
-from paretune.training import embedded, hub, vocabulary
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.training.rows import bundled as embedded
+from paretune.training.rows import hub, vocabulary
 
 LORA_RANK = 8
 LORA_ALPHA = 16

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from paretune.container import JobDocument, write_json
-from paretune.errors import BadInput
-from paretune.spec import JobSpec
-from paretune.training.lifeline import Lifeline
+from paretune.core.errors import BadInput
+from paretune.spec.container import JobDocument, write_json
+from paretune.spec.job import JobSpec
+from paretune.training.stop_signal import Lifeline
 
 
 def main(arguments: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     logging.disable(logging.WARNING)
     try:
         if _needs_hub(spec):
-            from paretune.training import hub
+            from paretune.training.rows import hub
 
             hub.go_offline_if_unreachable()
         write_json(answer, _prepare(spec, cache))
@@ -50,7 +50,8 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
     import datasets
 
-    from paretune.training import baselines, data, device, model, sources, strategies
+    from paretune.training import device, model, strategies
+    from paretune.training.rows import baselines, data, sources
 
     datasets.disable_progress_bars()
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategies.strategy_faults(spec)

@@ -11,9 +11,9 @@ import psutil
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from paretune.container import Event
+from paretune.spec.container import Event
 from paretune.training import device
-from paretune.training.batches import GlobalBatchSampler
+from paretune.training.rows.batches import GlobalBatchSampler
 
 
 class EventWriter:

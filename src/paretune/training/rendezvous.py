@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paretune.container import Hosts
-from paretune.spec import JobSpec
+from paretune.spec.container import Hosts
+from paretune.spec.job import JobSpec
 
 MASTER_PORT = "7777"
 """As in the SageMaker Python SDK 3.27's torchrun driver; SM_MASTER_PORT, which that driver sets, wins."""

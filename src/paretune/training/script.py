@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from paretune.container import JobDocument, JobFolder, JobReport
-from paretune.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
-from paretune.spec import JobSpec
+from paretune.spec.container import JobDocument, JobFolder, JobReport
+from paretune.spec.job import JobSpec
+from paretune.spec.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
 from paretune.training import device
 from paretune.training.recorder import EventWriter
 

@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
-from paretune.errors import BadInput
-from paretune.spec import JobSpec
-from paretune.training import device, vocabulary
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.training import device
+from paretune.training.rows import vocabulary
 from paretune.training.trainer import LengthGroupedTrainer
 
 PROCESS_TIMEOUT_S = 600

@@ -9,11 +9,11 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
-from paretune.container import JobDocument, JobFolder
+from paretune.spec.container import JobDocument, JobFolder
 from paretune.training import checkpoints, device
-from paretune.training.batches import GlobalBatchSampler
-from paretune.training.data import TokenRows
 from paretune.training.recorder import Recorder
+from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.data import TokenRows
 
 LOG_POINTS = 50
 """Points on a training curve, at least, where there are as many steps."""

@@ -8,12 +8,12 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from paretune.clock import SystemClock
+from paretune.core.clock import SystemClock
 from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
 from paretune.estimating.evidence import Evidence, collect, read
-from paretune.estimating.setting import Described, describe
-from paretune.spec import JobSpec
+from paretune.estimating.timing_features import Described, describe
+from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 
 A10G = {"instance_type": "ml.g5.xlarge", "max_train_samples": 1600, "per_device_train_batch_size": 32}

@@ -6,7 +6,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.cli import main
+from paretune.cli.main import main
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
 ml.g5.xlarge,1,16,5e-5,1000,0.9,Completed

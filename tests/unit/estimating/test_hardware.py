@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from paretune import catalog
 from paretune.estimating import hardware
 from paretune.estimating.hardware import (
     local_gpu,
@@ -15,6 +14,7 @@ from paretune.estimating.hardware import (
     resolved_precision,
     this_processor,
 )
+from paretune.spec import catalog
 
 
 @pytest.mark.parametrize("name", sorted(name for name, known in catalog.instances().items() if known.has_gpu))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.estimating.estimates import architecture_of
 from paretune.estimating.hub_config import hub_config
 from tests.stand_ins.hub import Hub

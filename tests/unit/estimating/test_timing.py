@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.estimating.architecture import well_known
-from paretune.estimating.setting import describe
 from paretune.estimating.timing import Measurement, Setting, TimeModel
-from paretune.spec import JobSpec
+from paretune.estimating.timing_features import describe
+from paretune.spec.job import JobSpec
 
 ROUND = Setting(
     chip="chip",

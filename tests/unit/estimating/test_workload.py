@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.workload import Workload, workload
-from paretune.spec import JobSpec
+from paretune.spec.job import JobSpec
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50)
 

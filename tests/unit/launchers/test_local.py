@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from paretune.clock import SystemClock
-from paretune.container import FailureKind, JobDocument, JobFolder, JobInputs, JobReport, write_json
+from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import Process
 from paretune.pricing.prices import ML_M5_LARGE
-from paretune.spec import JobSpec
+from paretune.spec.container import FailureKind, JobDocument, JobFolder, JobInputs, JobReport, write_json
+from paretune.spec.job import JobSpec
 from tests.launcher_contract import LauncherContract, Order, Place
 from tests.processes import command, wait_until, working_in
 
@@ -29,7 +29,7 @@ WITHIN_S = 30.0
 TRAINING = """#!{python}
 import json, os, signal, sys, threading, time
 from pathlib import Path
-from paretune.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+from paretune.spec.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())
@@ -342,7 +342,7 @@ def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) ->
     job = place.submit("long")
     place.first_event(job)
     look = (
-        "import sys; from pathlib import Path; from paretune.clock import SystemClock;"
+        "import sys; from pathlib import Path; from paretune.core.clock import SystemClock;"
         "from paretune.launchers.local import LocalLauncher;"
         f"job = LocalLauncher(Path({str(workshop.home)!r}), SystemClock(), {{}}).attach({job.name!r});"
         "print(job.state().value, job.events()[0].message); job.stop(); print(job.state().value)"
@@ -358,10 +358,10 @@ def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) ->
 LAUNCHING = """
 import sys, time
 from pathlib import Path
-from paretune.clock import SystemClock
-from paretune.container import JobDocument, JobInputs
+from paretune.core.clock import SystemClock
+from paretune.spec.container import JobDocument, JobInputs
 from paretune.launchers.local import LocalLauncher
-from paretune.spec import JobSpec
+from paretune.spec.job import JobSpec
 
 home, script, processes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 spec = JobSpec(entry_script=script, instance_count=processes)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.pricing.cache import Change, changes, store, with_new
 from paretune.pricing.prices import Price, PriceList
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.pricing.prices import ML_M5_LARGE, Price, PriceList, local_price, price_remarks
-from paretune.spec import JobSpec
+from paretune.spec.job import JobSpec
 
 HEADER = "instance_type,region,price_usd_per_hour,as_of,source\n"
 TODAY = date(2026, 11, 20)

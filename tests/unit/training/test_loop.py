@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from paretune.container import JobDocument, JobFolder, JobReport
-from paretune.spec import JobSpec
-from paretune.training import data
-from paretune.training.data import Rows
-from paretune.training.lifeline import Lifeline
+from paretune.spec.container import JobDocument, JobFolder, JobReport
+from paretune.spec.job import JobSpec
 from paretune.training.loop import train
+from paretune.training.rows import data
+from paretune.training.rows.data import Rows
+from paretune.training.stop_signal import Lifeline
 
 SPEC = JobSpec(
     precision="fp32",

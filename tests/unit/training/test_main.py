@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from paretune.container import FailureKind, JobDocument, JobFolder, write_json
-from paretune.errors import BadInput
-from paretune.spec import JobSpec
+from paretune.core.errors import BadInput
+from paretune.spec.container import FailureKind, JobDocument, JobFolder, write_json
+from paretune.spec.job import JobSpec
 from paretune.training import __main__ as room
-from paretune.training import device, lifeline
-from paretune.training.lifeline import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
+from paretune.training import device
+from paretune.training import stop_signal as lifeline
+from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from paretune.errors import BadInput
-from paretune.spec import JobSpec
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
 from paretune.training.model import (
     LORA_RANK,
     build_model,

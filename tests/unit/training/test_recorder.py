@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from transformers import TrainerControl, TrainerState
 
-from paretune.batch_size import BatchPlan
-from paretune.container import Event
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.container import Event
 from paretune.training import recorder
-from paretune.training.batches import GlobalBatchSampler
 from paretune.training.recorder import EventWriter, Progress, Recorder, Stopwatch
+from paretune.training.rows.batches import GlobalBatchSampler
 
 
 class HandTurned:

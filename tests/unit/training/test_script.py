@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.container import EventReader, JobDocument, JobFolder
-from paretune.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
-from paretune.spec import JobSpec
+from paretune.spec.container import EventReader, JobDocument, JobFolder
+from paretune.spec.job import JobSpec
+from paretune.spec.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.recorder import EventWriter
 from paretune.training.script import DictionaryReader, report_of, script_arguments
 
@@ -268,7 +268,7 @@ def test_a_script_that_leaves_no_results_has_an_empty_report(tmp_path: Path) -> 
 
 
 def run_main(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    start = "from paretune.cli import run; run()"
+    start = "from paretune.cli.main import run; run()"
     command = [sys.executable, "-c", start, "main", "--entry_script", str(script), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
-from paretune.errors import BadInput
-from paretune.spec import JobSpec
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
 from paretune.training import device, strategies
 from paretune.training.sharding import ShardedTrainer, layers_of
 from paretune.training.strategies import Strategy, strategy_faults, strategy_of

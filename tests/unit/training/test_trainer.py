@@ -10,13 +10,14 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, EvalPrediction, TrainingArguments
 
-from paretune.batch_size import BatchPlan
-from paretune.container import JobDocument, JobFolder
-from paretune.spec import JobSpec
-from paretune.training import data, device
-from paretune.training.batches import GlobalBatchSampler
-from paretune.training.data import Rows, TokenRows, as_batch
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.container import JobDocument, JobFolder
+from paretune.spec.job import JobSpec
+from paretune.training import device
 from paretune.training.recorder import EventWriter, Progress, Recorder
+from paretune.training.rows import data
+from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.rows.data import Rows, TokenRows, as_batch
 from paretune.training.trainer import Judge, LengthGroupedTrainer, open_split, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine

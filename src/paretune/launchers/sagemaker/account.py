@@ -11,9 +11,9 @@ import boto3
 from botocore.config import Config
 
 import paretune
-from paretune.cluster import Cluster
-from paretune.errors import BadInput, LaunchRefused
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+from paretune.core.errors import BadInput, LaunchRefused
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
+from paretune.spec.cluster import Cluster
 
 PREFIX = "paretune"
 """First part of every S3 key."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"

@@ -7,15 +7,15 @@ from contextlib import suppress
 from heapq import merge
 from typing import Any, BinaryIO
 
-from paretune.clock import Clock
-from paretune.container import Event, FailureKind, JobReport
-from paretune.errors import LaunchRefused, LostSight
+from paretune.core.clock import Clock
+from paretune.core.errors import LaunchRefused, LostSight
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_passing
 from paretune.launchers.sagemaker.logs import GROUP, read_event
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, classify, code, explain, is_passing
+from paretune.spec.container import Event, FailureKind, JobReport
 
 _STATES = {
     "InProgress": JobState.RUNNING,

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import paretune
-from paretune.clock import Clock
-from paretune.cluster import Cluster
-from paretune.container import JobDocument, JobInputs
-from paretune.errors import BadInput, LaunchRefused, LostSight
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, LaunchRefused, LostSight
 from paretune.launchers.base import Launcher
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_passing
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import Order, build, load_sdk, network_environment
 from paretune.launchers.sagemaker.staging import Claim, Staging
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain, is_missing, is_passing
 from paretune.pricing.prices import Price, PriceList
-from paretune.spec import JobSpec
+from paretune.spec.cluster import Cluster
+from paretune.spec.container import JobDocument, JobInputs
+from paretune.spec.job import JobSpec
 
 _CODE = "/opt/ml/input/data/code"
 _GIB = 2**30
@@ -165,7 +165,7 @@ class SageMakerLauncher(Launcher):
         channels["job"] = staging.text(
             f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(shown.as_json(), indent=2)
         )
-        module = "paretune.direct" if self.is_direct else "paretune.training"
+        module = "paretune.tracking.in_job" if self.is_direct else "paretune.training"
         order = Order(
             job_name=document.job_name,
             cluster=spec,

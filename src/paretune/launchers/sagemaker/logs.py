@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paretune.container import Event
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain, is_denied
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied
+from paretune.spec.container import Event
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 _EVENT = '{"time"'

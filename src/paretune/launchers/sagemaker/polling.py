@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from paretune.clock import Clock
-from paretune.errors import LostSight
+from paretune.core.clock import Clock
+from paretune.core.errors import LostSight
 from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, is_missing, is_passing
 from paretune.launchers.sagemaker.logs import LogReader
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, explain, is_missing, is_passing
 
 CALLS_PER_MINUTE = 60
 """AWS publishes no limit for these calls; half a dozen a second were seen to be throttled. One a second is polite."""

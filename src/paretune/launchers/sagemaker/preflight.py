@@ -6,10 +6,10 @@ What an identity may not ask (many may not simulate policies or list quotas) is 
 from collections.abc import Iterator
 from typing import Any
 
-from paretune.cluster import Cluster
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
+from paretune.spec.cluster import Cluster
 
 _QUOTA_KIND = {False: "training job usage", True: "spot training job usage"}
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import boto3
 
-from paretune.clock import Clock
-from paretune.cluster import Cluster
-from paretune.errors import BadInput, LaunchRefused
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, explain
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
 from paretune.pricing.prices import Price
+from paretune.spec.cluster import Cluster
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
 """Below it lies REGION/index.json. Source: AWS Billing guide, "Reading the price list files" (read 2026-11-20)."""

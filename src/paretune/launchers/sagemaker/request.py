@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paretune.cluster import Cluster, listed
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
+from paretune.spec.cluster import Cluster, listed
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
@@ -169,7 +169,7 @@ def _longest_wait(order: Order) -> int:
 
 def network_environment(cluster: Cluster) -> dict[str, str]:
     """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too."""
-    from paretune import catalog
+    from paretune.spec import catalog
 
     if catalog.instance(cluster.instance_type).family not in _RDMA_FAMILIES:
         return {}

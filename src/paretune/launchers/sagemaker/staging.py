@@ -16,9 +16,9 @@ from typing import Any
 
 from boto3.exceptions import S3UploadFailedError
 
-from paretune.errors import LaunchRefused
+from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.trouble import AWS_ERRORS, code, explain
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 
 _CHUNK = 8 * 2**20
 

@@ -6,17 +6,18 @@ same trouble, whatever ran before it.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from paretune import metrics
-from paretune.container import Event, FailureKind, JobDocument, JobReport
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
+from paretune.estimating.prediction import Predict, RecallF1
+from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
+from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import Phase, Timeline
-from paretune.replay.recorded_runs import Answer, RecordedRuns
-from paretune.replay.run_table import COMPLETED, OUT_OF_MEMORY
-from paretune.replay.simulation import Simulation
+from paretune.spec import metrics
+from paretune.spec.container import Event, FailureKind, JobDocument, JobReport
+from paretune.spec.simulation import Simulation
 
 CAPACITY_SECONDS = 60.0
 """Virtual seconds after which AWS says that there is no capacity; not billed."""
@@ -25,35 +26,6 @@ INTERRUPTION_SECONDS = 300.0
 CHECKPOINT_SECONDS = 600.0
 """Virtual seconds between two checkpoints: at most so much is done again after an interruption."""
 _MOST_INTERRUPTIONS = 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Predicted:
-    """What an estimate says of one job.
-
-    Attributes:
-        seconds: billed seconds per instance, start-up included.
-        startup_seconds: those before the first step.
-        step_seconds: one optimiser step.
-        steps: optimiser steps in all.
-        memory_gib: highest memory of one device; None where it is not known.
-        basis: where the figures come from, in words.
-        fits: whether that is there.
-    """
-
-    seconds: float
-    startup_seconds: float
-    step_seconds: float
-    steps: int
-    memory_gib: float | None
-    basis: str
-    fits: bool = True
-
-
-Predict = Callable[[JobDocument], Predicted | None]
-"""The estimate of a job; None where it cannot be estimated."""
-RecallF1 = Callable[[JobDocument], tuple[float, str] | None]
-"""F1 of runs like this job, and which runs they are; None where there are none."""
 
 
 @dataclass

@@ -18,13 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
+from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
-from paretune.replay.virtual_clock import VirtualClock
-from paretune.spec import JobSpec
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.job import JobSpec
 
 STOP_SECONDS = 5.0
 """Virtual seconds a job takes to write its checkpoint and end, after it was asked to stop."""

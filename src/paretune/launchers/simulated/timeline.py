@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paretune.container import Event, FailureKind, JobReport
+from paretune.spec.container import Event, FailureKind, JobReport
 
 
 @dataclass(frozen=True, kw_only=True)

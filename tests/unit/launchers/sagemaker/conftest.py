@@ -9,12 +9,12 @@ from typing import Any
 import boto3
 import pytest
 
-from paretune.cluster import Cluster
-from paretune.container import JobDocument
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec import JobSpec
+from paretune.spec.cluster import Cluster
+from paretune.spec.container import JobDocument
+from paretune.spec.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 
 

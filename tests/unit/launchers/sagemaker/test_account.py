@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cluster import Cluster
-from paretune.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
+from paretune.spec.cluster import Cluster
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws, Sts
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"

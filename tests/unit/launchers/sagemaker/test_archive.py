@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import paretune
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.archive import LARGEST_MIB, pack, package_files, project_files
 
 SECRETS = [

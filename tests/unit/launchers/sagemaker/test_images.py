@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from paretune import catalog
 from paretune.launchers.sagemaker import images
-from paretune.spec import JobSpec
+from paretune.spec import catalog
+from paretune.spec.job import JobSpec
 
 GPU, P4D, CPU = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large"
 REGISTRY = "123456789012.dkr.ecr.{}.amazonaws.com/"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from paretune.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.errors import LostSight
+from paretune.core.errors import LostSight
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from tests.unit.launchers.sagemaker.aws import BUCKET, Aws, FakeClock
 
 NAME = "paretune-run1-1"

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
-from paretune.clock import Clock
-from paretune.cluster import Cluster
-from paretune.container import JobDocument, JobInputs, PreparedDataset
-from paretune.errors import BadInput, LaunchRefused, LostSight
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, LaunchRefused, LostSight
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.spec.cluster import Cluster
+from paretune.spec.container import JobDocument, JobInputs, PreparedDataset
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
 
 Make = Callable[..., JobDocument]
@@ -404,7 +404,7 @@ def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_f
     prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
     command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
     assert launcher.is_direct
-    assert command == "exec python3 -m paretune.direct /opt/ml"
+    assert command == "exec python3 -m paretune.tracking.in_job /opt/ml"
     assert request["Environment"]["MLFLOW_TRACKING_URI"] == ARN
     assert request["Environment"]["MLFLOW_RUN_ID"] == "abc"
 

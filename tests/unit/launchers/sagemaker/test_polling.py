@@ -3,10 +3,10 @@
 import pytest
 from botocore.exceptions import EndpointConnectionError, UnauthorizedSSOTokenError
 
-from paretune.container import Event
-from paretune.errors import LostSight
+from paretune.core.errors import LostSight
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller, Watched
+from paretune.spec.container import Event
 from tests.unit.launchers.sagemaker.aws import Aws, FakeClock
 
 WATCHING = ("ListTrainingJobs", "DescribeTrainingJob", "DescribeLogStreams", "GetLogEvents")

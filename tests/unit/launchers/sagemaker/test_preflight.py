@@ -2,10 +2,10 @@
 
 import pytest
 
-from paretune.cluster import Cluster
-from paretune.errors import LaunchRefused
+from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.spec.cluster import Cluster
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
 
 CLUSTER = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paretune.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.price_list import Reading, read_prices
 from tests.unit.launchers.sagemaker.aws import Aws, FakeClock
 

@@ -9,13 +9,13 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
-from paretune.cluster import Cluster
-from paretune.container import JobDocument, JobInputs
-from paretune.errors import BadInput
+from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import Order, build
 from paretune.launchers.sagemaker.staging import Staging
+from paretune.spec.cluster import Cluster
+from paretune.spec.container import JobDocument, JobInputs
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
 

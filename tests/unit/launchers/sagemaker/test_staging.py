@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from boto3.exceptions import S3UploadFailedError
 
-from paretune.errors import LaunchRefused
+from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.staging import Staging
 from tests.unit.launchers.sagemaker.aws import BUCKET, Aws, FakeClock
 

@@ -1,0 +1,27 @@
+"""The command `import`: runs of other teams, from a table into MLflow."""
+
+import os
+from functools import partial
+
+from paretune.core.clock import SystemClock
+from paretune.estimating.recorded.import_request import ImportRequest
+from paretune.jobs.importing import import_runs
+from paretune.pricing.prices import PriceList, usual_price
+from paretune.tracking import Tracking
+
+
+def run(request: ImportRequest) -> int:
+    """Make a run of every row that is not there yet, and say how many."""
+    clock, environment = SystemClock(), dict(os.environ)
+    price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
+    tracking = Tracking(environment, clock)
+    if tracking.opened_run_id() is not None:
+        tracking.begin("import").set_tags({"paretune.kind": "import"})  # `mlflow run` shows a run for every command
+    imported = import_runs(request, tracking, price_of, clock.now())
+    table = request.table
+    print(f"{table.name}: {len(imported.added)} runs imported as published, {imported.known} were there already")
+    if table.ignored:
+        print(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
+    if imported.unpriced:
+        print(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
+    return 0

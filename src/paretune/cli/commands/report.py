@@ -1,0 +1,87 @@
+"""The command `report`: tables of recorded runs, priced again, and the errors of their estimates."""
+
+import os
+from collections.abc import Mapping
+from datetime import date
+
+from paretune.cli.output.estimate_errors import estimate_errors, summarise
+from paretune.cli.output.report_tables import about_kinds, cost_csv, cost_table, error_tables, front_changes
+from paretune.cli.output.repricing import RunCost, Terms, price_again, remarks
+from paretune.cli.requests.prompts import ReportRequest
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
+from paretune.pricing.prices import PriceList
+from paretune.tracking import RecordedRun, RunStatus, Tracking, without_password
+
+_NEWEST = 200  # runs, where none are named
+_FRONT = "no other run is as cheap and as good; cost = seconds x instances x price"
+_JOBS = "tags.`paretune.origin` != 'estimated'"  # every job has an origin, and else only an estimate has
+
+
+def run(request: ReportRequest) -> int:
+    """Print the tables and keep them with the command's own run; the runs in them stay as they are."""
+    environment, clock = dict(os.environ), SystemClock()
+    terms = Terms(region=request.region, on=request.on, spot_share=request.spot_share)
+    prices = PriceList.read(environment)
+    tracking = Tracking(environment, clock)
+    runs = _runs(request, tracking)
+    if not runs:
+        print("no job is recorded" + (" that fits the filter" if request.filter else ""))
+        return 0
+    errors = estimate_errors(runs)
+    costs = price_again(runs, prices, terms)
+    parts = [_costs_text(costs, terms, date.fromtimestamp(clock.now()))]
+    if errors:
+        parts.append(f"estimates against measurements\n{error_tables(errors, summarise(errors))}")
+    own = tracking.begin("report")
+    own.set_tags({"paretune.kind": "report"})
+    own.log_params(_asked(request))
+    own.log_text(cost_csv(costs, errors), "report.csv")
+    text = "\n\n".join(parts)
+    own.log_text(f"{text}\n", "report.txt")
+    own.end(RunStatus.FINISHED)
+    print(f"{text}\n\nreport.csv is in run {own.run_id}: {tracking.open_command(own.run_id)}")
+    return 0
+
+
+def _costs_text(costs: list[RunCost], terms: Terms, today: date) -> str:
+    lines = [cost_table(costs, terms), f"front *: {_FRONT}", *about_kinds(costs)]
+    if terms.are_new:
+        lines += [*front_changes(costs), *remarks(costs, terms, today)]
+    return "\n".join(lines)
+
+
+def _runs(request: ReportRequest, tracking: Tracking) -> list[RecordedRun]:
+    """The runs that are asked for, newest first; named ones in the order of their names.
+
+    Raises:
+        BadInput: a name fits no job or several, or MLflow cannot read the filter.
+    """
+    condition = " and ".join(filter(None, [_JOBS, request.filter]))
+    if not request.run_ids():
+        return tracking.runs(condition, newest=_NEWEST)
+    faults, found = [], {}
+    for name in request.run_ids():
+        fitting = tracking.runs(f"{condition} and attributes.run_id LIKE '{name}%'", newest=2)
+        if len(fitting) == 1:
+            found[fitting[0].run_id] = fitting[0]
+        elif fitting:
+            faults.append(f"runs: several begin with {name!r}: give more of its id")
+        else:
+            fits = " that fits the filter" if request.filter else ""
+            place = without_password(tracking.uri)
+            faults.append(f"runs: {name!r} is no job{fits} at {place}: `paretune report` lists the newest")
+    if faults:
+        raise BadInput(faults)
+    return list(found.values())
+
+
+def _asked(request: ReportRequest) -> Mapping[str, str]:
+    known = {
+        "runs": request.runs,
+        "filter": request.filter,
+        "region": request.region,
+        "price_date": request.price_date,
+        "spot_share": request.spot_share,
+    }
+    return {name: str(value) for name, value in known.items() if value is not None}

@@ -1,0 +1,182 @@
+"""What `report` shows: recorded runs with old and new costs, and how far their estimates lay off."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from paretune.cli.output.estimate_errors import EstimateError, Summary
+from paretune.cli.output.repricing import RunCost, Terms, fronts, instance_count
+from paretune.core.text_table import text_table
+from paretune.spec import metrics
+
+_SHORT = 8  # characters of a run id: enough to name the run in `runs`
+_NUMBERS = {"instances", "global batch", "learning rate", "F1", "seconds", "cost USD", "USD/hour", "new seconds"} | {
+    *("new USD/hour", "new cost USD", "difference", "predicted", "measured", "error", "runs", "mean absolute error"),
+    "in 80 % interval",
+}
+_QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_gib": "memory per device, GiB"}
+
+
+def cost_table(costs: Sequence[RunCost], terms: Terms) -> str:
+    """A line per run: what it was, reached and cost, and what it would cost on other terms."""
+    was_best, is_best = fronts(costs, again=False), fronts(costs, again=True)
+    header = ["run", "origin", "state", "instances", "instance type", "global batch", "learning rate", "F1", "seconds"]
+    header += ["cost USD", "USD/hour", "price of", "front"]
+    if terms.are_new:
+        header += ["new seconds", "new USD/hour", "new price of", "new cost USD", "difference", "new front"]
+    rows = []
+    for cost, was, now in zip(costs, was_best, is_best, strict=True):
+        row = _recorded(cost, front=was)
+        rows.append(row + _again(cost, front=now) if terms.are_new else row)
+    return text_table(header, rows, _NUMBERS)
+
+
+def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
+    """Everything about every run, as CSV; what is not known is an empty cell."""
+    was_best, is_best = fronts(costs, again=False), fronts(costs, again=True)
+    off = {(one.run.run_id, one.quantity): one for one in errors}
+    rows: list[dict[str, object]] = []
+    for cost, was, now in zip(costs, was_best, is_best, strict=True):
+        run, price = cost.run, cost.price
+        row: dict[str, object] = {
+            "run_id": run.run_id,
+            "run_name": run.tags.get("mlflow.runName"),
+            "origin": cost.origin,
+            "launcher": run.tags.get("paretune.launcher"),
+            "state": run.tags.get("paretune.state"),
+            "dataset": run.params.get("dataset"),
+            "instance_type": cost.instance_type,
+            "instance_count": instance_count(run),
+            "spot": run.params.get("spot"),
+            "global_batch_size": run.params.get("global_batch_size"),
+            "learning_rate": _learning_rate(cost),
+            "f1": run.metrics.get(metrics.F1),
+            "billable_seconds": run.metrics.get(metrics.BILLABLE_SECONDS),
+            "cost_usd": cost.recorded_cost_usd,
+            "price_usd_per_hour": run.tags.get("paretune.price_usd_per_hour"),
+            "price_region": run.tags.get("paretune.price_region"),
+            "price_as_of": run.tags.get("paretune.price_as_of"),
+            "price_source": run.tags.get("paretune.price_source"),
+            "on_front": was,
+            "new_seconds": cost.seconds,
+            "new_price_usd_per_hour": price.usd_per_hour if price else None,
+            "new_price_region": price.region if price else None,
+            "new_price_as_of": price.as_of if price else None,
+            "new_price_source": price.source if price else None,
+            "new_cost_usd": cost.cost_usd,
+            "difference_usd": cost.difference_usd,
+            "on_new_front": now,
+            "remark": cost.remark,
+        }
+        for quantity in _QUANTITIES:
+            one = off.get((run.run_id, quantity))
+            row[f"estimated_{quantity}"] = one.predicted if one else None
+            row[f"estimated_{quantity}_low"] = one.low if one else None
+            row[f"estimated_{quantity}_high"] = one.high if one else None
+            row[f"estimated_{quantity}_error"] = one.error if one else None
+        rows.append(row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["run_id"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def error_tables(errors: Sequence[EstimateError], summaries: Sequence[Summary]) -> str:
+    """Predicted against measured, a line per run and quantity, and the mean errors below."""
+    header = ["run", "origin", "quantity", "predicted", "80 % interval", "measured", "error"]
+    rows = [
+        [
+            one.run.run_id[:_SHORT],
+            one.run.tags.get("paretune.origin", ""),
+            _QUANTITIES[one.quantity],
+            f"{one.predicted:.4g}",
+            f"{one.low:.4g} to {one.high:.4g}" if one.low is not None and one.high is not None else "",
+            f"{one.measured:.4g}",
+            f"{one.error:+.1%}",
+        ]
+        for one in errors
+    ]
+    means = [
+        [
+            one.origin,
+            _QUANTITIES[one.quantity],
+            str(one.runs),
+            f"{one.mean_absolute:.1%}",
+            f"{one.inside:.0%}" if one.inside is not None else "",
+        ]
+        for one in summaries
+    ]
+    mean_header = ["origin", "quantity", "runs", "mean absolute error", "in 80 % interval"]
+    return f"{text_table(header, rows, _NUMBERS)}\n\n{text_table(mean_header, means, _NUMBERS)}"
+
+
+def front_changes(costs: Sequence[RunCost]) -> list[str]:
+    """Which runs join and which leave the front of F1 against cost; a sentence each."""
+    was_best, is_best = fronts(costs, again=False), fronts(costs, again=True)
+    ids = [cost.run.run_id[:_SHORT] for cost in costs]
+    joined = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if now and not was]
+    left = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if was and now is False]
+    lost = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if was and now is None]
+    return [
+        *([f"on the front only by the new costs: {', '.join(joined)}"] if joined else []),
+        *([f"no longer on the front: {', '.join(left)}"] if left else []),
+        *([f"on the front before, and without a new cost: {', '.join(lost)}"] if lost else []),
+    ] or ["the front of F1 against cost is the same"]
+
+
+def about_kinds(costs: Sequence[RunCost]) -> list[str]:
+    """That numbers of different origins, or of different data, stand in one table."""
+    origins = sorted({cost.origin for cost in costs})
+    said = []
+    if len(origins) > 1:
+        said.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
+    if len({cost.kind for cost in costs}) > 1:
+        said.append("each origin and data set has a front of its own, and so have the notional dollars of local runs")
+    return said
+
+
+def _recorded(cost: RunCost, *, front: bool | None) -> list[str]:
+    run = cost.run
+    state = run.tags.get("paretune.state", "")
+    place = " ".join(run.tags.get(f"paretune.price_{name}", "") for name in ("region", "as_of"))
+    return [
+        run.run_id[:_SHORT],
+        cost.origin,
+        "" if state == "Completed" else state,
+        str(instance_count(run)),
+        cost.instance_type,
+        run.params.get("global_batch_size", ""),
+        _learning_rate(cost),
+        _text(run.metrics.get(metrics.F1), ".4f"),
+        _text(run.metrics.get(metrics.BILLABLE_SECONDS), ",.0f"),
+        _text(cost.recorded_cost_usd, ".5g"),
+        run.tags.get("paretune.price_usd_per_hour", ""),
+        place.strip(),
+        "*" if front else "",
+    ]
+
+
+def _again(cost: RunCost, *, front: bool | None) -> list[str]:
+    price = cost.price
+    return [
+        _text(cost.seconds, ",.0f"),
+        f"{price.usd_per_hour:g}" if price is not None else "",
+        f"{price.region} {price.as_of}".strip() if price is not None else "",
+        _text(cost.cost_usd, ".5g"),
+        _text(None if cost.difference_usd is None else round(cost.difference_usd, 6) or 0.0, "+.5g"),
+        "*" if front else "",
+    ]
+
+
+def _learning_rate(cost: RunCost) -> str:
+    """The peak rate that was used, after scaling."""
+    text = cost.run.params.get("scaled_learning_rate") or cost.run.params.get("learning_rate", "")
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"

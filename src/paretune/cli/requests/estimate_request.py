@@ -1,0 +1,82 @@
+"""What `estimate` is asked: a job whose parameters may be lists, one row of the table per combination."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paretune.core.errors import BadInput
+from paretune.spec.cluster import listed
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import parse
+from paretune.spec.regions import REGIONS, region_fault
+from paretune.spec.strategy_rules import unsupported
+
+# Parameters of which several can be compared. Elsewhere a comma belongs to the value.
+MAY_BE_LISTS = (
+    *("instance_type", "instance_count", "processes_per_instance", "strategy"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"),
+    *("model", "fine_tuning", "precision", "compiler", "max_seq_length", "max_train_samples", "num_train_epochs"),
+)
+MOST_ROWS = 1000
+PROBE_HELP = "run a short job on every cluster that was never measured, within max_cost_usd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateRequest:
+    """The jobs to be estimated, in the order of what was typed, and whether unmeasured clusters are probed."""
+
+    specs: tuple[JobSpec, ...]
+    probe: bool
+
+    @classmethod
+    def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
+        """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows.
+
+        Raises:
+            BadInput: all faults of all rows, each once.
+        """
+        faults: list[str] = []
+        probe = False
+        if texts.get("probe", "").strip():
+            try:
+                probe = bool(parse("probe", texts["probe"], bool))
+            except ValueError as error:
+                faults.append(str(error))
+        single = {name: text for name, text in texts.items() if name != "probe"}
+        lists = {
+            name: tuple(dict.fromkeys(listed(single[name]))) for name in MAY_BE_LISTS if "," in single.get(name, "")
+        }
+        faults += [
+            f"{name} must have a value between all commas, got {single[name]!r}"
+            for name in lists
+            if not all(part.strip() for part in single[name].split(","))
+        ]
+        count = math.prod(map(len, lists.values()))
+        if count > MOST_ROWS:
+            faults.append(f"the table would have {count} rows, at most {MOST_ROWS} are made: shorten the lists")
+            lists = {name: values[:1] for name, values in lists.items()}
+        combinations = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+        specs = []
+        for combination in combinations:
+            try:
+                spec = JobSpec.from_text(single | combination)
+            except BadInput as error:
+                faults += error.faults
+                continue
+            faults += _faults_of(spec)
+            specs.append(spec)
+        if probe and any(spec.dry_run for spec in specs):
+            faults.append("probe=true launches jobs and dry_run=true forbids it: leave one out")
+        if faults:
+            raise BadInput(list(dict.fromkeys(faults)))
+        return cls(specs=tuple(specs), probe=probe)
+
+
+def _faults_of(spec: JobSpec) -> list[str]:
+    faults = unsupported(spec) if spec.has_instances else []
+    if spec.region is not None and spec.region not in REGIONS:
+        faults.append(region_fault("region", spec.region))
+    if spec.entry_script is not None:
+        faults.append("entry_script cannot be estimated: nothing is known of what it does; leave it out")
+    return faults

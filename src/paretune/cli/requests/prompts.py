@@ -1,0 +1,89 @@
+"""What the commands that launch nothing are asked: their parameters, checked."""
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from paretune.core.errors import BadInput
+from paretune.spec.parameters import check, parameter
+from paretune.spec.regions import REGIONS, region_fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class PricesRequest:
+    """Which prices to show, and whether to read them anew.
+
+    Raises:
+        BadInput: with all faults at once.
+    """
+
+    region: str | None = parameter(
+        None, "AWS region; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1"
+    )
+    instance_type: str | None = parameter(None, "types to show, comma-separated; all that are known by default")
+    refresh: bool = parameter(False, "read today's prices of SageMaker Training from AWS into the cache")
+    price_source: str = parameter(
+        "auto",
+        "api: Pricing API, needs credentials; bulk: public file, needs none; auto: the API if it may be asked",
+        choices=("auto", "api", "bulk"),
+    )
+
+    def __post_init__(self) -> None:
+        faults = check(self)
+        if self.region is not None and self.region not in REGIONS:
+            faults.append(region_fault("region", self.region))
+        if faults:
+            raise BadInput(faults)
+
+    def instance_types(self) -> list[str]:
+        """The types that were named, in their order."""
+        return names(self.instance_type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRequest:
+    """Which recorded runs to table, and on which terms to price them again.
+
+    Raises:
+        BadInput: with all faults at once.
+    """
+
+    runs: str | None = parameter(None, "run ids or their beginnings, comma-separated; by default the newest 200 jobs")
+    filter: str | None = parameter(None, "MLflow's search language, such as \"metrics.f1 > 0.9 and params.seed = '1'\"")
+    region: str | None = parameter(None, "price the runs again with this region's prices")
+    price_date: str | None = parameter(None, "price the runs again with the prices of this day, such as 2026-11-20")
+    spot_share: float | None = parameter(
+        None, "price the runs again as managed spot that bills this share of the seconds", above=0, maximum=1
+    )
+
+    def __post_init__(self) -> None:
+        faults = check(self)
+        for name in self.run_ids():
+            if not re.fullmatch("[0-9a-f]{4,32}", name):
+                faults.append(f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}")
+        if self.region is not None and self.region not in REGIONS:
+            faults.append(region_fault("region", self.region))
+        try:
+            _ = self.on
+        except ValueError:
+            faults.append(f"price_date must be a day such as 2026-11-20, got {self.price_date!r}")
+        if faults:
+            raise BadInput(faults)
+
+    def run_ids(self) -> list[str]:
+        """The runs that were named, in their order."""
+        return names(self.runs)
+
+    @property
+    def on(self) -> date | None:
+        """The day of the prices.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None
+
+
+def names(text: str | None) -> list[str]:
+    """The parts of a comma-separated text."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

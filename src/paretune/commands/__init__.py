@@ -1,1 +1,0 @@
-"""What each command does: one module per command, imported when it is called."""

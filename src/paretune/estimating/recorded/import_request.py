@@ -1,0 +1,74 @@
+"""What the command `import` is asked for: a table of recorded runs, each row of it a whole specification."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from paretune.core.errors import BadInput
+from paretune.estimating.recorded.run_table import OTHERS, RecordedRow, RunTable
+from paretune.spec.job import NOT_IN_THE_HASH, JobSpec, parameter_help
+
+_FROM_A_ROW = {item.name for item in fields(JobSpec)} - (NOT_IN_THE_HASH - {"region", "spot"}) - {"probe_steps"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest:
+    """A table, and the job that each of its rows tells of.
+
+    Attributes:
+        table: the runs.
+        specs: the specification of each row, in their order.
+        typed: job parameters that were typed: what the table does not say of all its rows.
+    """
+
+    table: RunTable
+    specs: tuple[JobSpec, ...]
+    typed: Mapping[str, str]
+
+    @classmethod
+    def from_text(cls, texts: Mapping[str, str]) -> "ImportRequest":
+        """The request from what was typed: `recorded_runs` and parameters of a job.
+
+        Raises:
+            BadInput: everything that is wrong with the table, or with a row of it as a job.
+        """
+        typed = {name: text for name, text in texts.items() if text.strip()}
+        path = typed.pop("recorded_runs", None)
+        if path is None:
+            raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
+        table = RunTable.read(Path(path))
+        twice = [name for name in typed if name in table.columns]
+        if twice:
+            raise BadInput([f"{name} is a column of {table.name} already: leave it out" for name in twice])
+        specs, faults = [], dict[str, list[int]]()
+        for row in table.rows:
+            try:
+                specs.append(JobSpec.from_text(typed | _texts(row)))
+            except BadInput as error:
+                for fault in error.faults:
+                    faults.setdefault(fault, []).append(row.line)
+        if faults:
+            raise BadInput([_located(fault, lines, table) for fault, lines in faults.items()])
+        return cls(table=table, specs=tuple(specs), typed=typed)
+
+
+def import_help() -> dict[str, str]:
+    """Name of every parameter to one line of help."""
+    lines = parameter_help()
+    return {
+        "recorded_runs": "CSV table of finished runs; its columns are named like the parameters below",
+        **{name: lines[name] for name in lines if name in _FROM_A_ROW},
+    }
+
+
+def _texts(row: RecordedRow) -> dict[str, str]:
+    """The parameters of a job that a row tells."""
+    own = {name: text for name, text in row.texts.items() if name in _FROM_A_ROW}
+    return own | {name: row.others[name] for name in own if name in OTHERS}
+
+
+def _located(fault: str, lines: list[int], table: RunTable) -> str:
+    if len(lines) == len(table.rows):
+        return fault
+    shown = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
+    return f"{table.name}: line{'s' if len(lines) > 1 else ''} {shown}: {fault}"

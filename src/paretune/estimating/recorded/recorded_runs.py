@@ -1,0 +1,308 @@
+"""Replay: what a job would have taken and reached, read off a table of runs that were really made.
+
+Rows of the same instance type and the same further hyperparameters answer a job. Between them, in the logarithms of
+learning rate, per-device batch size and instance count, seconds are interpolated in their logarithm and F1 as it is;
+outside them is an error. What ran out of memory runs out of memory with every larger batch too.
+"""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from paretune.core.errors import BadInput
+from paretune.estimating.recorded import log_grid
+from paretune.estimating.recorded.run_lookup import (
+    CLUSTER_AXES,
+    QUALITY_AXES,
+    Choose,
+    Found,
+    place,
+    place_of,
+    rows_at,
+    runs_out_of_memory,
+)
+from paretune.estimating.recorded.run_table import COMPLETED, FAILED, OUT_OF_MEMORY, RecordedRow, RunTable
+from paretune.estimating.workload import EMBEDDED_ROWS
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
+
+STARTUP_SECONDS = 120.0
+"""Billed seconds of a job before its first step, unless the simulation says otherwise."""
+_SPEED_ONLY = {"strategy", "compiler", "processes_per_instance"}  # F1 does not depend on them
+_SHOWN = 8  # values listed in a message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the table says of one job.
+
+    Attributes:
+        billable_seconds: seconds billed per instance, start-up included.
+        f1: None for a probe and for a job that does not complete.
+        status: Completed, OutOfMemory or Failed.
+        curve: F1 after each epoch; empty where it is not known.
+        basis: which rows the figures come from, in words.
+        startup_seconds: of `billable_seconds`, those before the first step.
+        steps: optimiser steps in all; None where the number of rows is not known.
+        measured: further metrics of the row, where one row answers the whole job.
+    """
+
+    billable_seconds: float
+    f1: float | None
+    status: str = COMPLETED
+    curve: tuple[float, ...] = ()
+    basis: str
+    startup_seconds: float = 0.0
+    steps: int | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+
+class RecordedRuns:
+    """Answers jobs from a table.
+
+    Args:
+        table: the runs.
+    """
+
+    def __init__(self, table: RunTable) -> None:
+        self.table = table
+        self._groups: dict[tuple[str, ...], list[RecordedRow]] = {}
+        for row in table.rows:
+            self._groups.setdefault((row.instance_type, *row.others.values()), []).append(row)
+
+    @classmethod
+    def read(cls, path: Path | str) -> "RecordedRuns":
+        """The runs in a CSV file; see `run_table` for its columns.
+
+        Raises:
+            BadInput: everything that is wrong with it, with line numbers.
+        """
+        return cls(RunTable.read(Path(path)))
+
+    def answer(
+        self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
+    ) -> Answer:
+        """What the job takes and reaches.
+
+        Args:
+            spec: the job; its place in the table, and whether it is a probe.
+            plan: its batch, which a retry may have changed.
+            draw: chooses, with the job itself, among repeats of a run.
+            startup_seconds: what of a row's seconds lies before its first step; half of them where it has fewer.
+
+        Raises:
+            BadInput: the table does not hold it, with what it does hold.
+        """
+        rows = self._rows_like(spec)
+        choose = _choice(spec, plan, draw)
+        if runs_out_of_memory(rows, spec, plan):
+            full = [row for row in rows if row.status == OUT_OF_MEMORY]
+            nearest = min(full, key=lambda row: math.dist(place(spec, plan), place_of(row)))
+            return Answer(
+                billable_seconds=nearest.billable_seconds or startup_seconds,
+                f1=None,
+                status=OUT_OF_MEMORY,
+                basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
+            )
+        held = [row for row in rows if row.gradient_accumulation_steps == plan.gradient_accumulation_steps]
+        found = rows_at(held, CLUSTER_AXES, place(spec, plan), choose) if held else None
+        if found is None and plan.gradient_accumulation_steps == 1:
+            raise BadInput(self._missing(held or rows, spec, plan))
+        timed = found or self._time(rows, spec, plan, choose)
+        row, is_one_row = timed.parts[0][0], found is not None and len(timed.parts) == 1
+        if row.status == FAILED:
+            seconds = row.billable_seconds or startup_seconds
+            return Answer(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
+        if spec.probe_steps is not None:
+            return _probe(spec, plan, timed, startup_seconds)
+        whole = Answer(
+            billable_seconds=timed.seconds(),
+            f1=timed.f1(),
+            curve=timed.curve(),
+            basis=timed.words(),
+            startup_seconds=_startup(timed.seconds(), startup_seconds),
+            steps=_steps(spec, plan, timed),
+            measured=row.measured if is_one_row else {},
+        )
+        return whole if found is not None else self._with_quality(whole, spec, plan, choose)
+
+    def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
+        """Rows of the same instance type and further hyperparameters."""
+        others = {name: spell(getattr(spec, name)) for name in self.table.others}
+        found = self._groups.get((spec.instance_type, *others.values()))
+        if found:
+            return found
+        types = sorted({row.instance_type for row in self.table.rows})
+        if spec.instance_type not in types:
+            raise BadInput([self._not_held("instance_type", spec.instance_type, types)])
+        rows = [row for row in self.table.rows if row.instance_type == spec.instance_type]
+        faults = []
+        for name, text in others.items():
+            values = list(dict.fromkeys(row.others[name] for row in rows))
+            if text not in values:
+                faults.append(self._not_held(f"{name} on {spec.instance_type}", text, values))
+        if not faults:
+            alike = ", ".join(f"{name}={_plain(text)}" for name, text in others.items())
+            near = max(rows, key=lambda row: sum(row.others[name] == text for name, text in others.items()))
+            held = ", ".join(f"{name}={_plain(text)}" for name, text in near.others.items())
+            faults = [
+                f"recorded_runs {self.table.name} holds no run on {spec.instance_type} with {alike} together; "
+                f"near it, line {near.line}: {held}"
+            ]
+        raise BadInput(faults)
+
+    def _not_held(self, what: str, text: str, values: Sequence[str]) -> str:
+        listed = ", ".join(_plain(value) or "(default)" for value in values[:_SHOWN])
+        more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+        return (
+            f"{what} must be one that recorded_runs {self.table.name} holds ({listed}{more}), "
+            f"got {_plain(text) or 'the default'}"
+        )
+
+    def _missing(self, rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> list[str]:
+        """Why no rows answer: outside of the table, or in a hole of it."""
+        at = place(spec, plan)
+        faults = []
+        for name, value, (low, high) in zip(
+            CLUSTER_AXES, at, log_grid.ranges([place_of(row) for row in rows]), strict=True
+        ):
+            if not low <= value <= high:
+                held = f"{_shown(low)} to {_shown(high)}" if low < high else _shown(low)
+                faults.append(
+                    f"{name} must be within what recorded_runs {self.table.name} holds on {spec.instance_type} "
+                    f"({held}), got {_shown(value)}"
+                )
+        if faults:
+            return faults
+        near = sorted(rows, key=lambda row: math.dist(at, place_of(row)))[:3]
+        held = "; ".join(
+            f"line {row.line}: {row.instance_count} x {row.instance_type}, per-device batch "
+            f"{row.per_device_train_batch_size}, learning rate {row.learning_rate:g}, accumulation "
+            f"{row.gradient_accumulation_steps}, {row.status}"
+            for row in near
+        )
+        return [
+            f"recorded_runs {self.table.name} holds no completed runs on all sides of {spec.instance_count} x "
+            f"{spec.instance_type}, per-device batch {plan.per_device_train_batch_size}, learning rate "
+            f"{plan.learning_rate:g}, accumulation {plan.gradient_accumulation_steps}; nearest are {held}"
+        ]
+
+    def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, choose: Choose) -> Found:
+        """Seconds of a job with accumulation: those of its cluster and per-device batch, for the work is the same."""
+        steps = plan.gradient_accumulation_steps
+        for _, same in itertools.groupby(
+            sorted(rows, key=lambda row: abs(math.log(row.gradient_accumulation_steps / steps))),
+            key=lambda row: row.gradient_accumulation_steps,
+        ):
+            alike = [row for row in same if row.status == COMPLETED]
+            found = rows_at(alike, CLUSTER_AXES, place(spec, plan), choose) or rows_at(
+                alike, CLUSTER_AXES[1:], place(spec, plan)[1:], choose
+            )
+            if found is not None:
+                return found
+        raise BadInput(self._missing(rows, spec, plan))
+
+    def _with_quality(self, timed: Answer, spec: JobSpec, plan: BatchPlan, choose: Choose) -> Answer:
+        """The answer with F1 of the same global batch size and learning rate, from whichever instance type has it."""
+        at = log_grid.logarithms((plan.learning_rate, plan.global_batch_size))
+        for instance_type, rows in self._teachers(spec):
+            found = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, choose)
+            if found is not None:
+                where = "" if instance_type == spec.instance_type else f" on {instance_type}"
+                basis = (
+                    f"seconds from {timed.basis} (same cluster and per-device batch, other accumulation), F1 from "
+                    f"{found.words()}{where} (same global batch size {plan.global_batch_size} and learning rate)"
+                )
+                return replace(timed, f1=found.f1(), curve=found.curve(), basis=basis, measured={})
+        sizes = sorted({row.global_batch_size for row in self.table.rows if row.status == COMPLETED})
+        raise BadInput(
+            [
+                f"recorded_runs {self.table.name} holds no F1 for global batch size {plan.global_batch_size} at "
+                f"learning rate {plan.learning_rate:g} (nor around it): its completed runs have global batch sizes "
+                f"{sizes[0]} to {sizes[-1]}"
+                if sizes
+                else f"recorded_runs {self.table.name} holds no completed run"
+            ]
+        )
+
+    def _teachers(self, spec: JobSpec) -> list[tuple[str, list[RecordedRow]]]:
+        """Rows that may tell F1, a group per instance type: first those that agree in everything, own type first."""
+        others = {name: spell(getattr(spec, name)) for name in self.table.others}
+        deciding = {name: text for name, text in others.items() if name not in _SPEED_ONLY}
+
+        def order(key: tuple[str, ...]) -> tuple[bool, bool, tuple[str, ...]]:
+            return key[0] != spec.instance_type, list(key[1:]) != list(others.values()), key
+
+        keys = sorted(self._groups, key=order)
+        return [
+            (key[0], self._groups[key])
+            for key in keys
+            if all(self._groups[key][0].others[name] == text for name, text in deciding.items())
+        ]
+
+
+def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float) -> Answer:
+    """The beginning of the job that the rows tell of.
+
+    Raises:
+        BadInput: the number of training rows is not known, so that of the steps is not.
+    """
+    total = _steps(spec, plan, timed)
+    if total is None:
+        raise BadInput(
+            [
+                f"a probe is a share of all steps, and the number of training rows of {spec.dataset} is not known: "
+                "set max_train_samples, or give recorded_runs a column train_rows"
+            ]
+        )
+    seconds = timed.seconds()
+    startup = _startup(seconds, startup_seconds)
+    steps = min(spec.probe_steps or total, total)
+    return Answer(
+        billable_seconds=startup + (seconds - startup) * steps / total,
+        f1=None,
+        basis=f"{steps} of {total} steps of {timed.words()}",
+        startup_seconds=startup,
+        steps=steps,
+    )
+
+
+def _steps(spec: JobSpec, plan: BatchPlan, timed: Found) -> int | None:
+    """Optimiser steps of the whole job; None when the number of training rows is not known."""
+    told = timed.parts[0][0].measured.get("train_rows")
+    known = [told] if told is not None else [spec.max_train_samples, EMBEDDED_ROWS.get(spec.dataset, (None,))[0]]
+    rows = min((count for count in known if count is not None), default=None)
+    if rows is None:
+        return None
+    limit = int(spec.training_arguments.get("max_steps", -1))
+    whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
+    return min(whole, limit) if limit > 0 else max(1, whole)
+
+
+def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
+    """The repeat with the job's own seed; else any of them, but always the same for the same job and draw."""
+    what = f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}"
+    share = int.from_bytes(hashlib.sha256(what.encode()).digest()[:7]) / 2**56
+
+    def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
+        own = [row for row in repeats if row.seed == spec.seed] or repeats
+        return own[int(share * len(own))]
+
+    return choose
+
+
+def _startup(seconds: float, startup_seconds: float) -> float:
+    """What of a run's seconds lies before its first step; half of them where it was shorter than that."""
+    return startup_seconds if seconds > startup_seconds else seconds / 2
+
+
+def _shown(logarithm: float) -> str:
+    return f"{math.exp(logarithm):.4g}"
+
+
+def _plain(text: str) -> str:
+    return text.removesuffix(".0")

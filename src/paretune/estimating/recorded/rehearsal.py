@@ -1,0 +1,95 @@
+"""What simulated jobs take their figures from without a table: seconds from the estimate, F1 from recorded runs."""
+
+import statistics
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from paretune.estimating.estimates import Estimator, architecture_of
+from paretune.estimating.evidence import collect
+from paretune.estimating.hardware import machine_name
+from paretune.estimating.prediction import Predicted
+from paretune.estimating.recorded import log_grid
+from paretune.estimating.recorded.log_grid import Point
+from paretune.spec.container import JobDocument
+from paretune.spec.job import JobSpec
+from paretune.tracking import Tracking
+
+# What, besides global batch size and learning rate, F1 depends on; its seed is noise.
+_ALIKE = (
+    *("model", "dataset", "dataset_config_name", "task", "text_column", "label_column", "validation_file"),
+    *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs", "fine_tuning"),
+)
+
+
+class Rehearsal:
+    """Answers for jobs from what MLflow holds of measured and published ones.
+
+    Args:
+        tracking: where the runs are; opened when a job first needs it.
+        environment: for the configuration of models on the hub.
+    """
+
+    def __init__(self, tracking: Callable[[], Tracking], environment: Mapping[str, str]) -> None:
+        self._open = tracking
+        self._environment = environment
+        self._recalled: dict[tuple[str, ...], dict[Point, list[float]]] = {}
+
+    @cached_property
+    def _tracking(self) -> Tracking:
+        return self._open()
+
+    @cached_property
+    def _estimator(self) -> Estimator:
+        return Estimator(collect(self._tracking, machine=machine_name()))
+
+    def predict(self, document: JobDocument) -> Predicted | None:
+        """The estimate of a job; None when its arguments do not say how many rows it trains on.
+
+        Raises:
+            BadInput: nothing tells what its model consists of.
+        """
+        spec = document.spec
+        built = architecture_of(spec.model, spec.task, self._environment)
+        found = self._estimator.estimate(spec, built, None, plan=document.plan)
+        if found is None:
+            return None
+        return Predicted(
+            seconds=found.time.seconds,
+            startup_seconds=found.time.startup_seconds,
+            step_seconds=found.time.step_seconds,
+            steps=found.time.steps,
+            memory_gib=found.memory.gib,
+            basis=f"the estimate ({found.basis})",
+            fits=found.did_not_fit is None and found.memory.gib <= found.usable_gib,
+        )
+
+    def recall_f1(self, document: JobDocument) -> tuple[float, str] | None:
+        """Mean F1 of the runs with this global batch size and learning rate, or between those around it; and which."""
+        points = self._runs_like(document.spec)
+        at = log_grid.logarithms((document.plan.learning_rate, document.plan.global_batch_size))
+        corners = log_grid.enclosing(points, at)
+        if corners is None:
+            return None
+        f1 = sum(weight * statistics.fmean(points[point]) for point, weight in corners)
+        runs = sum(len(points[point]) for point, _ in corners)
+        around = "" if len(corners) == 1 else " around it"
+        return f1, f"{runs} recorded run{'s' if runs > 1 else ''}{around}"
+
+    def _runs_like(self, spec: JobSpec) -> dict[Point, list[float]]:
+        texts = spec.as_text()
+        key = tuple(texts[name] for name in _ALIKE)
+        if key not in self._recalled:
+            self._recalled[key] = self._read(dict(zip(_ALIKE, key, strict=True)))
+        return self._recalled[key]
+
+    def _read(self, alike: Mapping[str, str]) -> dict[Point, list[float]]:
+        """F1 by learning rate and global batch size, in logarithms."""
+        points: dict[Point, list[float]] = {}
+        condition = "tags.`paretune.origin` != 'simulated' and tags.`paretune.state` = 'Completed'"
+        for run in self._tracking.runs(f"{condition} and params.max_seq_length = '{alike['max_seq_length']}'"):
+            if any(run.params.get(name, "") != text for name, text in alike.items()) or "f1" not in run.metrics:
+                continue
+            rate, size = run.params.get("scaled_learning_rate"), run.params.get("global_batch_size")
+            if rate and size:
+                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(run.metrics["f1"])
+        return points

@@ -1,0 +1,103 @@
+"""Finding rows of a table of runs: the one at a point, those around it, those that did not fit into memory."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from paretune.estimating.recorded import log_grid
+from paretune.estimating.recorded.log_grid import Corner, Point
+from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+
+CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
+QUALITY_AXES = ("learning_rate", "global_batch_size")
+Choose = Callable[[Sequence[RecordedRow]], RecordedRow]
+"""Which of the repeats of a run counts."""
+_SHARDED = {"fsdp", "smp", "deepspeed"}  # what one device holds depends on how many there are
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows that answer a question, each with its weight; of a point with repeats, one of them."""
+
+    parts: tuple[tuple[RecordedRow, float], ...]
+    repeats: int = 1
+
+    def seconds(self) -> float:
+        """Billable seconds, interpolated in their logarithm."""
+        if len(self.parts) == 1:
+            return self.parts[0][0].billable_seconds or math.nan
+        return math.exp(sum(weight * math.log(row.billable_seconds or 1.0) for row, weight in self.parts))
+
+    def f1(self) -> float:
+        """F1, interpolated as it is."""
+        return sum(weight * row.f1 for row, weight in self.parts if row.f1 is not None)
+
+    def curve(self) -> tuple[float, ...]:
+        """F1 after each epoch; empty unless all rows have as many."""
+        if len({len(row.curve) for row, _ in self.parts}) > 1:
+            return ()
+        return tuple(
+            sum(weight * row.curve[epoch] for row, weight in self.parts) for epoch in range(len(self.parts[0][0].curve))
+        )
+
+    def words(self) -> str:
+        """Which lines these are."""
+        lines = sorted(row.line for row, _ in self.parts)
+        if len(lines) == 1:
+            chosen = f", one of {self.repeats} repeats" if self.repeats > 1 else ""
+            return f"the recorded run in line {lines[0]}{chosen}"
+        return f"interpolated between the recorded runs in lines {', '.join(map(str, lines))}"
+
+
+def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> Found | None:
+    """The row at a point, or those around it; None where there are none. Only an exact row may be a failed one."""
+    places: dict[Point, list[RecordedRow]] = {}
+    for row in rows:
+        if row.status != OUT_OF_MEMORY:
+            places.setdefault(log_grid.logarithms([getattr(row, axis) for axis in axes]), []).append(row)
+    if at in places:
+        repeats = places[at]
+        return Found(((choose(repeats), 1.0),), len(repeats))
+    completed = {point: [row for row in found if row.status == COMPLETED] for point, found in places.items()}
+    corners: list[Corner] | None = log_grid.enclosing({point for point, found in completed.items() if found}, at)
+    if corners is None:
+        return None
+    return Found(tuple((choose(completed[point]), weight) for point, weight in corners if weight))
+
+
+def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
+    """Whether the per-device batch is as large as one that did not fit, or larger than the largest that did."""
+    batch, at = plan.per_device_train_batch_size, place(spec, plan)
+    exact = {
+        row.status
+        for row in rows
+        if place_of(row) == at and row.gradient_accumulation_steps == plan.gradient_accumulation_steps
+    }
+    if exact:
+        return OUT_OF_MEMORY in exact
+    sharded = spec.strategy in _SHARDED
+    full = [
+        row.per_device_train_batch_size
+        for row in rows
+        if row.status == OUT_OF_MEMORY and (not sharded or row.instance_count >= spec.instance_count)
+    ]
+    if not full or batch >= min(full):
+        return bool(full)
+    fitting = [
+        row.per_device_train_batch_size
+        for row in rows
+        if row.status == COMPLETED and (not sharded or row.instance_count <= spec.instance_count)
+    ]
+    return batch > max((size for size in fitting if size < min(full)), default=0)
+
+
+def place(spec: JobSpec, plan: BatchPlan) -> Point:
+    """Where a job is on CLUSTER_AXES."""
+    return log_grid.logarithms((plan.learning_rate, plan.per_device_train_batch_size, spec.instance_count))
+
+
+def place_of(row: RecordedRow) -> Point:
+    """Where a row is on CLUSTER_AXES."""
+    return log_grid.logarithms((row.learning_rate, row.per_device_train_batch_size, row.instance_count))

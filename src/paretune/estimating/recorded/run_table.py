@@ -1,0 +1,286 @@
+"""Tables of recorded runs: CSV files with one finished training job a row, read strictly.
+
+    instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1   needed
+    status                       Completed (where it is left out), OutOfMemory or Failed
+    f1_epoch_1,f1_epoch_2,...    the curve: F1 after each epoch
+    train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
+    num_steps                    optimiser steps; with num_train_epochs they tell train_rows where it is not given
+    any parameter of a job       hyperparameters: a job is answered only from rows with the same value
+
+Where `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
+"""
+
+import csv
+import difflib
+import hashlib
+import math
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec import catalog
+from paretune.spec.batch_size import scale_learning_rate
+from paretune.spec.job import NOT_IN_THE_HASH, JobSpec
+from paretune.spec.parameters import parse, range_faults, spell
+
+COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
+MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
+CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
+NEEDED = (*CLUSTER, "billable_seconds", "f1")
+_EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
+_BATCH = {"gradient_accumulation_steps", "global_batch_size", "learning_rate_scaling", "reference_batch_size"}
+OTHERS = {item.name for item in fields(JobSpec)} - NOT_IN_THE_HASH - {*CLUSTER, *_BATCH, "seed", "probe_steps"}
+"""Parameters of a job that are further hyperparameters, where a table has columns for them."""
+_MOST_FAULTS = 20  # that are listed; the rest is counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRow:
+    """One run of a table.
+
+    Attributes:
+        line: its line in the file, from 1.
+        learning_rate: the rate that was used, scaled to the global batch size.
+        others: further hyperparameters of the table, as they would be typed.
+        seed: None where the table has no such column.
+        billable_seconds: seconds billed per instance; None only where a run that did not complete does not tell.
+        f1: None unless the status is Completed.
+        curve: F1 after each epoch; empty where it is not known.
+        measured: of MEASURED, what the row has.
+        texts: the row as it was read; empty cells left out.
+    """
+
+    line: int
+    instance_type: str
+    instance_count: int
+    per_device_train_batch_size: int
+    learning_rate: float
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    others: Mapping[str, str]
+    seed: int | None
+    status: str
+    billable_seconds: float | None
+    f1: float | None
+    curve: tuple[float, ...] = ()
+    measured: Mapping[str, float] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits, equal for rows that say the same; the order of columns does not matter."""
+        return hashlib.sha256(repr(sorted(self.texts.items())).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """A table of recorded runs.
+
+    Attributes:
+        name: the file's name, without its folder.
+        rows: at least one.
+        columns: all its columns, in their order.
+        others: the further hyperparameters it has columns for.
+        ignored: columns that mean nothing here.
+    """
+
+    name: str
+    rows: tuple[RecordedRow, ...]
+    columns: tuple[str, ...]
+    others: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "RunTable":
+        """The table in a CSV file.
+
+        Raises:
+            BadInput: everything that is wrong with it, with line numbers.
+        """
+        try:
+            with path.expanduser().open(newline="", encoding="utf-8-sig") as file:
+                reader = csv.reader(file)
+                header = [name.strip() for name in next(reader, [])]
+                lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+        except FileNotFoundError:
+            raise BadInput([f"recorded_runs {path} does not exist (looked from {Path.cwd()})"]) from None
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise BadInput([f"recorded_runs must be a readable CSV file, got {path}: {error}"]) from error
+        faults = _header_faults(header)
+        if not faults and not lines:
+            faults = ["it holds no run: below the header line, each line is one"]
+        rows = []
+        for number, cells in [] if faults else lines:
+            reading = _Reading(number, header, cells)
+            rows.append(reading.row())
+            faults += reading.faults
+        if faults:
+            shown = [f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS]]
+            more = len(faults) - len(shown)
+            raise BadInput(shown + ([f"{path.name}: and {more} more"] if more else []))
+        known = {*NEEDED, "status", "seed", "num_steps", *MEASURED, *_BATCH, *OTHERS}
+        return cls(
+            name=path.name,
+            rows=tuple(row for row in rows if row is not None),
+            columns=tuple(header),
+            others=tuple(name for name in header if name in OTHERS),
+            ignored=tuple(name for name in header if name not in known and not _EPOCH.fullmatch(name)),
+        )
+
+
+def _header_faults(header: list[str]) -> list[str]:
+    faults = [f"column {name} is there twice" for name in sorted({name for name in header if header.count(name) > 1})]
+    for name in NEEDED:
+        if name not in header:
+            near = difflib.get_close_matches(name, set(header) - set(NEEDED), n=1)
+            hint = f"did you mean it by {near[0]}?" if near else f"it has {', '.join(header) or 'no header line'}"
+            faults.append(f"column {name} is missing: {hint}")
+    return faults
+
+
+class _Reading:
+    """One line on its way to a row; what is wrong with it is collected."""
+
+    def __init__(self, line: int, header: list[str], cells: list[str]) -> None:
+        self.faults: list[str] = []
+        self._line = line
+        self._header = header
+        if len(cells) != len(header):
+            self._fault(f"has {len(cells)} cells, the header line {len(header)}")
+        self._texts = {
+            name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()
+        }  # an empty cell says nothing
+
+    def row(self) -> RecordedRow | None:
+        """The row; None when something is wrong with it."""
+        status = self._texts.get("status", COMPLETED)
+        if status not in STATUSES:
+            self._fault(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
+        completed = status == COMPLETED
+        values = {name: self._parameter(name) for name in CLUSTER}
+        for name in CLUSTER:
+            if name not in self._texts:
+                self._fault(f"{name} is empty")
+        seconds = self._number("billable_seconds", needed=completed, above_zero=True)
+        f1 = self._number("f1", needed=completed, highest=1.0)
+        curve = tuple(self._curve())
+        measured = {name: value for name in MEASURED if (value := self._number(name, above_zero=True)) is not None}
+        others = {name: spell(self._parameter(name)) for name in self._header if name in OTHERS}
+        seed = self._parameter("seed") if "seed" in self._texts else None
+        if self.faults:
+            return None
+        batch = self._batch(values, others)
+        steps = self._number("num_steps", above_zero=True)
+        if self.faults:
+            return None
+        if steps is not None and "num_train_epochs" in others:
+            rows = steps * batch["global_batch_size"] / float(others["num_train_epochs"])
+            measured.setdefault("train_rows", float(round(rows)))
+        return RecordedRow(
+            line=self._line,
+            **(values | batch),
+            others=others,
+            seed=seed,
+            status=status,
+            billable_seconds=seconds,
+            f1=f1 if completed else None,
+            curve=curve if completed else (),
+            measured=measured,
+            texts=self._texts,
+        )
+
+    def _batch(self, values: Mapping[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
+        """Accumulation, global batch size and the learning rate that goes with it."""
+        try:
+            processes = _processes(values["instance_type"], others)
+        except BadInput as error:
+            self._fault(error.faults[0])
+            return {}
+        shared = math.prod(int(others.get(f"{name}_parallel_degree") or 1) for name in ("tensor", "context"))
+        rows = values["per_device_train_batch_size"] * max(1, processes * values["instance_count"] // shared)
+        total, accumulation = self._parameter("global_batch_size"), self._parameter("gradient_accumulation_steps")
+        if total is not None and (total % rows or accumulation not in (None, total // rows)):
+            self._fault(
+                f"global_batch_size {total} must be per-device batch x devices x gradient_accumulation_steps, "
+                f"{rows} x {accumulation or 'a whole number'}"
+            )
+            return {}
+        accumulation = accumulation or (total // rows if total is not None else 1)
+        return {
+            "gradient_accumulation_steps": accumulation,
+            "global_batch_size": rows * accumulation,
+            "learning_rate": scale_learning_rate(
+                values["learning_rate"],
+                self._parameter("learning_rate_scaling"),
+                rows * accumulation,
+                self._parameter("reference_batch_size"),
+            ),
+        }
+
+    def _parameter(self, name: str) -> Any:
+        """The value of a job's parameter; its default where the cell is empty."""
+        item = _FIELDS[name]
+        text = self._texts.get(name)
+        if text is None:
+            return {} if name == "training_arguments" else item.default
+        if name == "strategy" and text == "none":  # AWS's word for a job without a library for it
+            return "ddp"
+        try:
+            value = parse(name, text, _annotations()[name])
+        except ValueError as error:
+            self._fault(str(error))
+            return None
+        for fault in range_faults(item, value):
+            self._fault(fault)
+        return value
+
+    def _number(
+        self, name: str, *, needed: bool = False, above_zero: bool = False, highest: float = math.inf
+    ) -> float | None:
+        text = self._texts.get(name)
+        if text is None:
+            if needed:
+                self._fault(f"{name} is empty, and the run has completed")
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if math.isfinite(value) and (value > 0 if above_zero else value >= 0) and value <= highest:
+            return value
+        allowed = "greater than 0" if above_zero else f"from 0 to {highest:g}"
+        self._fault(f"{name} must be a number {allowed}, got {text!r}")
+        return None
+
+    def _curve(self) -> Iterator[float]:
+        numbers = sorted(int(match[1]) for name in self._header if (match := _EPOCH.fullmatch(name)))
+        last = max((number for number in numbers if f"f1_epoch_{number}" in self._texts), default=0)
+        for number in range(1, last + 1):
+            value = self._number(f"f1_epoch_{number}", highest=1.0)
+            if f"f1_epoch_{number}" not in self._texts:
+                self._fault(f"f1_epoch_{number} is empty, but f1_epoch_{last} is not")
+            if value is not None:
+                yield value
+
+    def _fault(self, text: str) -> None:
+        self.faults.append(f"line {self._line}: {text}")
+
+
+_FIELDS = {item.name: item for item in fields(JobSpec)}
+
+
+@cache
+def _annotations() -> dict[str, Any]:
+    return typing.get_type_hints(JobSpec)
+
+
+def _processes(instance_type: str, others: Mapping[str, str]) -> int:
+    """Training processes of one instance."""
+    if instance_type == "local":
+        return 1
+    accelerators = catalog.instance(instance_type).accelerator_count
+    return int(others.get("processes_per_instance") or max(1, accelerators))

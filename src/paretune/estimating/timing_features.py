@@ -1,0 +1,172 @@
+"""A job, its cluster and its data in the numbers that the time model and the memory model need."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from paretune.estimating import hardware
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.hardware import Accelerator
+from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
+from paretune.estimating.timing import Setting
+from paretune.estimating.workload import Workload, workload
+from paretune.spec import catalog
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+
+_GBPS = 1e9 / 8  # bytes/s
+_LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
+# All-reduces worth of communication in a step: sharded weights are gathered for each pass as well.
+_EXCHANGES = {"ddp": 1.0, "smddp": 1.0, "deepspeed": 1.0, "fsdp": 1.5, "smp": 1.5}
+_OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """One job as the models see it.
+
+    Attributes:
+        work: what is to be done.
+        time: for the time model.
+        memory: for the memory model.
+        usable_gib: memory of one device.
+    """
+
+    work: Workload
+    time: Setting
+    memory: MemorySetting
+    usable_gib: float
+
+
+def describe(
+    spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
+) -> Described | None:
+    """The job in numbers; None when its arguments do not say how many rows it trains on.
+
+    Args:
+        spec: the job.
+        plan: its batch sizes.
+        built: the model.
+        facts: what is known of the prepared data, when it is.
+    """
+    work = workload(spec, plan, built, facts)
+    if work is None:
+        return None
+    device, precision, is_processor = _device(spec)
+    devices = spec.processes if spec.has_instances else spec.instance_count
+    instances = spec.instance_count if spec.has_instances else 1
+    if is_processor:  # the processes of one machine share it
+        device = _shared(device, devices)
+    half = _is_half(precision, spec)
+    chip = f"{_chip(spec)} {precision}"
+    total = devices * instances
+    time = Setting(
+        chip=chip,
+        model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
+        cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
+        is_local=not spec.has_instances,
+        instances=instances,
+        devices=devices,
+        peak_flops=device.half_flops if half else device.fp32_flops,
+        memory_bytes_per_s=device.memory_bytes_per_s,
+        network_bytes_per_s=_network(spec),
+        link_bytes_per_s=device.link_bytes_per_s,
+        rows=plan.per_device_train_batch_size,
+        accumulation=plan.gradient_accumulation_steps,
+        steps=work.steps(plan.global_batch_size),
+        flops_per_row=work.flops_per_row,
+        attention_share=work.attention_share,
+        evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
+        trained_parameters=work.trained_parameters,
+        parameters=work.parameters,
+        exchanges=_EXCHANGES[spec.strategy],
+    )
+    return Described(
+        work=work,
+        time=time,
+        memory=_memory(spec, plan, built, work, total, half=half, on_processor=is_processor),
+        usable_gib=device.usable_gib * _OTHERS_SHARE if is_processor else device.usable_gib - CUDA_CONTEXT_GIB,
+    )
+
+
+def _memory(
+    spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, total: int, *, half: bool, on_processor: bool
+) -> MemorySetting:
+    tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
+    rows = plan.per_device_train_batch_size
+    layers = built.layers if spec.fine_tuning != "head" else 1  # a frozen encoder keeps no activations
+    sharing = spec.hybrid_shard_degree or total
+    return MemorySetting(
+        model=_model(spec),
+        on_processor=on_processor,
+        parameters=work.parameters,
+        trained_parameters=work.trained_parameters,
+        half=half,
+        weight_sharers=sharing if spec.strategy in {"fsdp", "smp"} else 1,
+        state_sharers=sharing if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1,
+        units=rows * tokens * layers * built.hidden_size,
+        logits=rows * tokens * built.vocabulary if spec.task == "causal-lm" else 0.0,
+    )
+
+
+def _model(spec: JobSpec) -> str:
+    return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
+
+
+def _device(spec: JobSpec) -> tuple[Accelerator, str, bool]:
+    """One device of the cluster, its number format, and whether it is a whole machine's processors."""
+    if not spec.has_instances:
+        gpu = _this_gpu()
+        if gpu is not None:
+            return gpu, hardware.resolved_precision(spec.precision, gpu), False
+        return _this_machine(), spec.precision, True
+    instance = catalog.instance(spec.instance_type)
+    found = hardware.accelerator_of(instance)
+    if found is not None:
+        return found, hardware.resolved_precision(spec.precision, found), False
+    return hardware.processor(instance.vcpus, instance.memory_gib), spec.precision, True
+
+
+@cache
+def _this_gpu() -> Accelerator | None:
+    return hardware.local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+@cache
+def _this_machine() -> Accelerator:
+    return hardware.this_processor()
+
+
+@cache
+def _this_machine_has_bf16() -> bool:
+    return hardware.multiplies_bf16(hardware.processor_flags())
+
+
+def _is_half(precision: str, spec: JobSpec) -> bool:
+    if precision == "auto":  # on a processor
+        return not spec.has_instances and _this_machine_has_bf16()
+    return precision in {"bf16", "fp16"}
+
+
+def _chip(spec: JobSpec) -> str:
+    if not spec.has_instances:
+        return "local"
+    instance = catalog.instance(spec.instance_type)
+    return instance.accelerator if instance.accelerator_count else instance.family
+
+
+def _shared(device: Accelerator, processes: int) -> Accelerator:
+    return replace(
+        device,
+        fp32_flops=device.fp32_flops / processes,
+        half_flops=device.half_flops / processes,
+        memory_bytes_per_s=device.memory_bytes_per_s / processes,
+        usable_gib=device.usable_gib / processes,
+    )
+
+
+def _network(spec: JobSpec) -> float:
+    if not spec.has_instances:
+        return 1e9  # not used: a local cluster is one machine
+    return catalog.instance(spec.instance_type).network_gbps * _GBPS

@@ -1,0 +1,193 @@
+"""One job over all its attempts: started or adopted, looked at, tried again where that helps, recorded.
+
+An attempt that ran out of memory is followed by one with a smaller per-device batch; one that found no capacity, by one
+on the next instance type. What follows depends on nothing but how the attempts before it ended, so a launcher that
+died and is started again goes through the same attempts, adopts what is there, and starts nothing twice.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from paretune.core.clock import Clock
+from paretune.core.errors import LaunchRefused, LostSight
+from paretune.jobs.recording import Outcome, Recording, job_name
+from paretune.launchers.base import Job, JobState, Launcher
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.spec.job import JobSpec
+
+CAPACITY_PAUSE_S = 60.0
+"""Between two rounds of asking all instance types for capacity."""
+
+STOP_PATIENCE_S = 900.0
+"""How long a job may take to stop: two minutes to end, then its results travel; or nobody answers any more."""
+
+
+class Attempts:
+    """A job under way. `begin` starts or adopts it; `look` from time to time, until it says that it has ended.
+
+    Args:
+        spec: what to run.
+        launcher: where.
+        recording: where everything about it is written.
+        inputs: makes the job's inputs; not called while attempts can be adopted.
+        clock: for pauses.
+        on_events: told what the job tells, as it comes.
+        plan: the batch of the first attempt, where it is not the one that was asked for.
+        halves: whether a job that ran out of memory is tried again with a smaller batch.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        *,
+        launcher: Launcher,
+        recording: Recording,
+        inputs: Callable[[], JobInputs],
+        clock: Clock,
+        on_events: Callable[[list[Event]], None],
+        plan: BatchPlan | None = None,
+        halves: bool = True,
+    ) -> None:
+        self.job: Job | None = None
+        self._spec = spec
+        self._launcher = launcher
+        self._recording = recording
+        self._inputs = inputs
+        self._clock = clock
+        self._on_events = on_events
+        self._halves = halves
+        self._document = JobDocument(job_name=job_name(recording.run.run_id, 1), spec=spec, plan=plan or spec.plan())
+        self._types = spec.instance_types()
+        self._without_capacity = 0
+        self._waiting_since: float | None = None
+        self._not_before = 0.0
+        self._booked = ""  # the last job whose bill has been added
+        self._outcome: Outcome | None = None
+
+    def begin(self) -> None:
+        """Start this attempt's job, or adopt it if it is there."""
+        self._recording.begin_attempt(self._document)
+        try:
+            job = self._launcher.attach(self._document.job_name)
+        except LaunchRefused as error:  # its run must stay open: the job may be there
+            raise LostSight(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
+        self.job = job if job is not None else self._launcher.submit(self._document, self._inputs())
+
+    def look(self) -> bool:
+        """Record what is new; begin the next attempt when this one calls for one. True when the job has ended.
+
+        Raises:
+            JobFailed, OutOfMemory: it has ended without a result.
+        """
+        if self.job is None:
+            if self._clock.now() >= self._not_before:
+                self.begin()
+            return False
+        ended = self.job.state().is_terminal
+        self._take_events()
+        if not ended:
+            return False
+        self._book(self.job)
+        following = self._following(self.job)
+        if following is not None:
+            self._document = following
+            self.job = None
+            return False
+        self._outcome = self._recording.finish(self.job, self._clock)
+        self.job.clean_up()
+        return True
+
+    @property
+    def outcome(self) -> Outcome:
+        """The finished job."""
+        assert self._outcome is not None  # `look` has said that the job has ended
+        return self._outcome
+
+    def stop(self, pause_s: float) -> None:
+        """Stop what runs, wait until the launcher says so, and book what it cost.
+
+        Raises:
+            LostSight: nobody has said within STOP_PATIENCE_S that it has stopped.
+        """
+        if self.job is None:
+            return
+        until = self._clock.monotonic() + STOP_PATIENCE_S
+        self.job.stop()
+        while not self.job.state().is_terminal:
+            if self._clock.monotonic() > until:
+                raise LostSight(
+                    f"{self.job.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said that it "
+                    "has: it may still be running; `mlflow run . -e sync` follows it"
+                )
+            self._take_events()
+            self._clock.sleep(pause_s)
+        self._take_events()
+        self._book(self.job)
+
+    def _book(self, job: Job) -> None:
+        if self._booked != job.name:
+            self._recording.book(job, self._document)
+            self._booked = job.name
+
+    def _take_events(self) -> None:
+        assert self.job is not None  # the callers have looked
+        events = self.job.events()
+        self._recording.follow(self.job, events)
+        self._on_events(events)
+
+    def _following(self, job: Job) -> JobDocument | None:
+        """The next attempt; None when there is none, or no time left for it."""
+        failure = job.failure() if job.state() is JobState.FAILED else None
+        if failure is None:
+            return None
+        if failure[0] is FailureKind.OUT_OF_MEMORY:
+            return self._with_less_memory() if self._halves else None
+        if failure[0] is FailureKind.CAPACITY:
+            return self._with_another_type(job)
+        return None
+
+    def _with_less_memory(self) -> JobDocument | None:
+        plan = self._document.plan.with_less_memory()
+        again = self._next(plan=plan) if plan is not None else None
+        if again is None or again.max_seconds <= 0:
+            return None
+        self._tell(self._recording.retry(again))
+        return again
+
+    def _with_another_type(self, job: Job) -> JobDocument | None:
+        """The next type of the list; after the last one the first again, as long as capacity_wait_minutes allows."""
+        tried = self._types[self._without_capacity % len(self._types)]
+        self._without_capacity += 1
+        following = self._types[self._without_capacity % len(self._types)]
+        if self._waiting_since is None:
+            self._waiting_since = self._clock.now() - job.seconds()
+        spec = self._spec.on(following)
+        again = self._next(spec=spec, plan=spec.plan())
+        if again.max_seconds <= 0:
+            return None
+        pause = 0.0
+        round_is_over = self._without_capacity % len(self._types) == 0
+        if round_is_over and self._launcher.attach(again.job_name) is None:  # else a launcher that died has gone on
+            waited = self._clock.now() + CAPACITY_PAUSE_S - self._waiting_since
+            if waited > self._spec.capacity_wait_minutes * 60:
+                return None
+            pause = CAPACITY_PAUSE_S
+        self._not_before = self._clock.now() + pause
+        self._launcher.wake_at(self._not_before)
+        self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}")
+        self._recording.change_type(again)
+        return again
+
+    def _next(self, **changes: object) -> JobDocument:
+        attempt = self._document.attempt + 1
+        return replace(
+            self._document,
+            job_name=job_name(self._recording.run.run_id, attempt),
+            attempt=attempt,
+            spent_seconds=self._recording.billable_seconds,
+            **changes,  # type: ignore[arg-type]  # names of its fields
+        )
+
+    def _tell(self, message: str) -> None:
+        self._on_events([Event(time=self._clock.now(), step=0, message=message)])

@@ -1,0 +1,117 @@
+"""Runs of other teams, brought from a table into MLflow: marked `published`, each once."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paretune.core.errors import TrackingUnavailable
+from paretune.estimating.recorded.import_request import ImportRequest
+from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
+from paretune.jobs.recording import params_of, price_tags, run_name
+from paretune.launchers.base import JobState
+from paretune.pricing.prices import Price
+from paretune.spec import metrics
+from paretune.spec.container import Event
+from paretune.spec.job import JobSpec
+from paretune.tracking import Run, RunStatus, Tracking
+
+ORIGIN = "published"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What became of a table.
+
+    Attributes:
+        added: run ids of the rows that are new.
+        known: how many rows were there already.
+        unpriced: instance types whose price is not known, so that the cost of their runs is absent.
+    """
+
+    added: tuple[str, ...]
+    known: int
+    unpriced: tuple[str, ...]
+
+
+def import_runs(
+    request: ImportRequest, tracking: Tracking, price_of: Callable[[JobSpec], Price | None], now: float
+) -> Imported:
+    """Make a run of each row that is not there yet; a run that an interrupted import has left is finished.
+
+    Args:
+        request: the table.
+        tracking: where the runs go.
+        price_of: the hourly price of one instance of a job's cluster; None where it is not known.
+        now: seconds since the epoch, for the points of curves.
+
+    Raises:
+        TrackingUnavailable: MLflow does not answer; asked again, the rest is imported.
+    """
+    there = {
+        run.tags["paretune.row_key"]: None if "paretune.state" in run.tags else run.run_id
+        for run in tracking.runs(f"tags.`paretune.origin` = '{ORIGIN}'")
+        if "paretune.row_key" in run.tags
+    }
+    added: list[str] = []
+    known, unpriced, seen = 0, dict[str, None](), Counter[str]()
+    for row, spec in zip(request.table.rows, request.specs, strict=True):
+        key = _key(row, request, seen)
+        unfinished = there.get(key)
+        if key in there and unfinished is None:
+            known += 1
+            continue
+        price = price_of(spec)
+        if price is None:
+            unpriced[spec.instance_type] = None
+        tags = {"paretune.origin": ORIGIN, "paretune.row_key": key}
+        run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
+        _fill(run, row, spec, price, request.table.name, now)
+        if run.has_gap:
+            raise TrackingUnavailable(
+                f"MLflow went away after {len(added)} runs: the same command imports what is missing"
+            )
+        added.append(run.run_id)
+    return Imported(added=tuple(added), known=known, unpriced=tuple(unpriced))
+
+
+def _key(row: RecordedRow, request: ImportRequest, seen: Counter[str]) -> str:
+    """What makes a row one and the same: what it says, what was typed for it, and its place among equal rows."""
+    digest = row.digest()
+    seen[digest] += 1
+    what = json.dumps([digest, seen[digest], sorted(request.typed.items())])
+    return hashlib.sha256(what.encode()).hexdigest()[:24]
+
+
+def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source: str, now: float) -> None:
+    """Everything that a row says, and that it is all."""
+    state = JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
+    found = dict(row.measured)
+    if row.f1 is not None:
+        found[metrics.F1] = row.f1
+    if row.billable_seconds is not None:
+        found[metrics.BILLABLE_SECONDS] = row.billable_seconds
+        if price is not None:
+            found[metrics.COST_USD] = metrics.cost_usd(row.billable_seconds, spec.instance_count, price.usd_per_hour)
+    reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
+    with run.later():
+        run.log_params(params_of(spec))
+        run.log_events(
+            Event(time=now, step=epoch, metrics={"eval/f1": value}) for epoch, value in enumerate(row.curve, start=1)
+        )
+        run.log_metrics(found)
+        run.set_tags(
+            {
+                "paretune.source": source,
+                "paretune.source_line": str(row.line),
+                "paretune.spec_hash": spec.spec_hash(),
+                "paretune.command": spec.command(),
+                "paretune.failure_reason": reason.get(row.status, "failed, as it was published"),
+                "paretune.machine": None if spec.has_instances else "another",
+                **price_tags(price),
+                "paretune.state": state.value,
+            }
+        )
+    run.flush()
+    run.end(RunStatus.FINISHED if state is JobState.COMPLETED else RunStatus.FAILED)

@@ -1,0 +1,115 @@
+"""Have the training wing check and prepare a job's inputs, in a process of its own: torch stays out of this one."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, JobFailed
+from paretune.core.interruption import Interruption
+from paretune.jobs.prepared import recall, remember
+from paretune.spec.container import JobInputs, PreparedDataset, write_json
+from paretune.spec.job import JobSpec
+
+_POLL_S = 0.1
+
+
+def prepare(
+    spec: JobSpec,
+    *,
+    home: Path,
+    clock: Clock,
+    environment: Mapping[str, str],
+    interruption: Interruption,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> JobInputs:
+    """The prepared data set and the model's folder for `spec`; taken from `home` when an earlier job had the same.
+
+    `meanwhile` is called while the process prepares; the faults it finds are reported together with the others.
+
+    Raises:
+        BadInput: everything that is wrong with the model, the data and the machine, at once.
+        Interrupted: somebody wants to stop; the preparing process has been ended.
+        JobFailed: the preparing process broke, which is a bug or a full disk.
+    """
+    known = JobInputs() if spec.entry_script is not None else recall(spec, home)
+    if known is not None:
+        faults = missing_files(spec.as_text()) if spec.entry_script is not None else []
+        faults += _faults_of(meanwhile)
+        if faults:
+            raise BadInput(faults)
+        return known
+    inputs = _make(spec, home, clock, environment, interruption, meanwhile)
+    remember(spec, home, inputs)
+    return inputs
+
+
+def _make(
+    spec: JobSpec,
+    home: Path,
+    clock: Clock,
+    environment: Mapping[str, str],
+    interruption: Interruption,
+    meanwhile: Callable[[], None],
+) -> JobInputs:
+    """What the training wing prepares, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
+        write_json(request, spec.as_text())
+        command = [sys.executable, "-m", "paretune.training.prepare", str(request), str(home / "datasets"), str(answer)]
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
+            )
+        try:
+            faults = _faults_of(meanwhile)
+            while child.poll() is None:
+                interruption.check()
+                clock.sleep(_POLL_S)
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if not answer.exists():
+            tail = log.read_text(errors="replace").splitlines()
+            if any("No space left on device" in line for line in tail):
+                raise BadInput([f"the disk that holds {home} is full: make room, or set PARETUNE_HOME to another one"])
+            raise JobFailed(
+                "preparation", tail[-1] if tail else f"it ended with exit code {child.returncode}", tail[-15:]
+            )
+        found = json.loads(answer.read_text())
+    faults += found.get("faults", [])
+    if faults:
+        raise BadInput(faults)
+    return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
+
+
+def _faults_of(check: Callable[[], None]) -> list[str]:
+    try:
+        check()
+    except BadInput as error:
+        return list(error.faults)
+    return []
+
+
+def missing_files(texts: Mapping[str, str]) -> list[str]:
+    """One fault per parameter that can only be a path and leads nowhere."""
+    faults = []
+    for name in ("dataset", "validation_file", "test_file", "entry_script", "model"):
+        text = texts.get(name, "")
+        is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~")) or _has_file_ending(text)
+        if text and is_path and not Path(text).expanduser().exists():
+            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
+    return faults
+
+
+def _has_file_ending(text: str) -> bool:
+    return Path(text).suffix.lower() in {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt"}

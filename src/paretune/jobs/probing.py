@@ -1,0 +1,103 @@
+"""Short jobs on clusters that were never measured.
+
+Some dozens of steps show what a step takes and holds, and what it takes to start. A probe is an ordinary job with
+`probe_steps`; its run is evidence like any other.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from paretune.core.errors import BudgetRefused
+from paretune.estimating.estimates import Estimate
+from paretune.jobs.launch import admit
+from paretune.spec.job import JobSpec
+
+PROBE_STEPS = 40
+"""Ten of them warm up; thirty are measured."""
+_SHORTEST_MINUTES = 10.0  # of a probe's limit: start-up takes minutes
+_PATIENCE = 4.0  # times the predicted duration
+
+
+def probes(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """One estimate for each cluster and model that was never measured: that of the smallest batch that may fit."""
+    chosen: dict[tuple[str, ...], Estimate] = {}
+    for item in sorted(estimates, key=lambda item: item.plan.per_device_train_batch_size):
+        spec = item.spec
+        key = (
+            spec.instance_type,
+            str(spec.instance_count),
+            spec.strategy,
+            spec.model,
+            spec.fine_tuning,
+            spec.precision,
+            spec.compiler,
+            str(spec.max_seq_length),
+        )
+        if item.fits != "no" and not item.measured_here:
+            chosen.setdefault(key, item)
+    return list(chosen.values())
+
+
+def probe_of(item: Estimate) -> JobSpec:
+    """The job that probes what `item` predicts, with a limit of its own."""
+    seconds = item.time.startup_seconds + PROBE_STEPS * item.time.step_seconds
+    minutes = max(_SHORTEST_MINUTES, math.ceil(_PATIENCE * seconds / 60))
+    return item.spec.but(
+        probe_steps=PROBE_STEPS,
+        max_runtime_minutes=float(min(minutes, item.spec.max_runtime_minutes)),
+        max_cost_usd=None,
+        fallback_instance_types=None,
+        keep_alive_minutes=0.0,
+        spot=False,
+        max_wait_minutes=None,
+    )
+
+
+def run_probes(
+    chosen: Sequence[Estimate],
+    max_cost_usd: float | None,
+    run: Callable[[JobSpec], float | None],
+    say: Callable[[str], None],
+) -> int:
+    """Run what fits the budget, one after the other; how many ran.
+
+    Args:
+        chosen: what to probe.
+        max_cost_usd: for all of them together; None is no limit, for jobs that nobody bills.
+        run: runs a job; its dollars, None when they are not known.
+        say: told what is left out, and why.
+
+    Raises:
+        BudgetRefused: not even the cheapest one fits, or a price is unknown; nothing has run.
+    """
+    specs = [probe_of(item) for item in chosen]
+    limits = [None if item.price is not None else max_cost_usd for item in chosen]  # an unknown price is refused
+    worst_cases = [
+        admit(spec.but(max_cost_usd=limit), item.price) for spec, limit, item in zip(specs, limits, chosen, strict=True)
+    ]
+    if max_cost_usd is not None and all(worst is None or worst > max_cost_usd for worst in worst_cases):
+        spec, item, _ = min(zip(specs, chosen, worst_cases, strict=True), key=lambda job: job[2] or 0.0)
+        admit(spec.but(max_cost_usd=max_cost_usd), item.price)
+    spent, done = 0.0, 0
+    for spec, worst in zip(specs, worst_cases, strict=True):
+        where = f"{spec.instance_count} x {spec.instance_type}"
+        if max_cost_usd is not None and worst is not None and spent + worst > max_cost_usd:
+            say(f"no probe of {where}: its worst case, {worst:.4g} USD, is more than is left of max_cost_usd")
+            continue
+        say(f"probe of {where}: {PROBE_STEPS} steps, at most {spec.max_runtime_minutes:g} minutes")
+        usd = run(spec)
+        spent += (worst or 0.0) if usd is None else usd
+        done += 1
+    return done
+
+
+def require_limit(estimates: Sequence[Estimate]) -> float | None:
+    """The limit of all probes together.
+
+    Raises:
+        BudgetRefused: probes would be billed and no limit is set.
+    """
+    spec = estimates[0].spec
+    if spec.max_cost_usd is None and any(item.spec.on_sagemaker for item in estimates):
+        raise BudgetRefused("probe=true pays for short jobs: set max_cost_usd to what all of them may cost together")
+    return spec.max_cost_usd

@@ -1,0 +1,308 @@
+"""What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paretune.core.clock import Clock
+from paretune.core.errors import Interrupted, JobFailed, OutOfMemory
+from paretune.estimating.estimates import Estimate
+from paretune.jobs.advice import advise, ran_out_of_memory
+from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.processes import this_process
+from paretune.pricing.prices import Price
+from paretune.spec import metrics
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.container import Event, JobDocument, JobInputs, JobReport
+from paretune.spec.job import JobSpec
+from paretune.tracking import Run, RunStatus, Tracking
+from paretune.tracking.figures import classification_report, confusion_figure
+
+_PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
+_STATUS = {
+    JobState.COMPLETED: RunStatus.FINISHED,
+    JobState.FAILED: RunStatus.FAILED,
+    JobState.STOPPED: RunStatus.KILLED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A finished job: what it measured, what it cost and where it is recorded.
+
+    `origin` is measured or simulated; `basis` says in words where a simulated job's figures come from.
+    """
+
+    run_id: str
+    job_name: str
+    metrics: Mapping[str, float]
+    price: Price | None
+    open_command: str
+    model: str
+    has_gap: bool
+    origin: str = "measured"
+    basis: str = ""
+
+
+class Recording:
+    """What goes into the run of one job, over all its attempts.
+
+    Args:
+        spec: what is to run.
+        launcher: where.
+        tracking: gives the run.
+        run_id: the run, when it is there already.
+        run: the same, where this process has just made it: then nothing of it has to be read.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        launcher: Launcher,
+        tracking: Tracking,
+        run_id: str | None = None,
+        *,
+        run: Run | None = None,
+    ) -> None:
+        known = tracking.run(run_id) if run_id is not None else None
+        self.run = run or known or tracking.begin(run_name(spec))
+        self.job_seconds = 0.0
+        self.billable_seconds = 0.0
+        self._cost_usd: float | None = 0.0
+        self._closed = False
+        self._spec = spec
+        self._launcher = launcher
+        self._tracking = tracking
+        self._price = launcher.price(spec)
+        self._facts: Mapping[str, float] = {}
+        self._detail = ""
+        self._events: list[Event] = []
+        self._retries = 0
+
+    def begin(
+        self, inputs: JobInputs | None, *, first_plan: BatchPlan | None = None, estimate: Estimate | None = None
+    ) -> None:
+        """Parameters, tags, what is known of the data alone, and what the job was predicted to take.
+
+        Args:
+            inputs: what the job reads; None where an earlier launcher has recorded all this.
+            first_plan: the batch it begins with, where it is not the one that was asked for.
+            estimate: of the job as it begins.
+        """
+        spec = self._spec
+        with self.run.later():  # written with the job's name
+            self.run.set_tags(
+                {
+                    "paretune.origin": self._launcher.origin,
+                    "paretune.launcher": self._launcher.name,
+                    "paretune.watched_by": this_process(),
+                    "paretune.spec_hash": spec.spec_hash(),
+                    "paretune.command": spec.command(),
+                    **{f"paretune.{name}": text for name, text in self._launcher.place().items()},
+                }
+            )
+            self.run.log_params(params_of(spec))
+            self._tag_price(self._price)
+            if first_plan is not None:
+                self._tag_plan(first_plan, ("first", "used"))
+            if estimate is not None:
+                self.run.log_metrics(estimate.as_metrics())
+                self.run.set_tags({"paretune.estimate_basis": estimate.basis})
+            if inputs is None:
+                known = self.run.metrics()
+                self._facts = {name: value for name, value in known.items() if name.startswith("baseline_")}
+            elif inputs.dataset is not None:
+                self._facts = inputs.dataset.facts
+                self.run.set_tags({"paretune.dataset_key": inputs.dataset.key})
+                self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
+                self.run.log_metrics(self._facts)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars of all attempts that have ended; None where a price is unknown."""
+        return self._cost_usd
+
+    def begin_attempt(self, document: JobDocument) -> None:
+        """Name the job before it is created, so that whoever comes later can find it."""
+        self.run.set_tags({"paretune.job_name": document.job_name, "paretune.state": JobState.RUNNING.value})
+
+    def follow(self, job: Job, events: list[Event]) -> None:
+        """Record what a running job tells. One that writes to MLflow itself is only listened to."""
+        with self.run.later():
+            if self._launcher.is_direct:
+                self._events += events
+            else:
+                self.run.log_events(events)
+            if job.detail() != self._detail:
+                self._detail = job.detail()
+                self.run.set_tags({"paretune.secondary_status": self._detail})
+        if self._launcher.origin == "measured":  # a simulated job is over in milliseconds
+            self.run.flush()
+
+    def book(self, job: Job, document: JobDocument) -> None:
+        """Add what an ended attempt took and cost."""
+        self.job_seconds += job.seconds()
+        self.billable_seconds += job.billable_seconds()
+        price = self._launcher.price(document.spec)
+        if price is None:
+            self._cost_usd = None
+        elif self._cost_usd is not None:
+            self._cost_usd += metrics.cost_usd(job.billable_seconds(), document.spec.instance_count, price.usd_per_hour)
+
+    def retry(self, document: JobDocument) -> str:
+        """Record that the job runs again with less memory; the sentence that tells the user."""
+        plan = document.plan
+        self._retries += 1
+        self.run.set_tags(
+            {
+                "paretune.out_of_memory_retries": str(self._retries),
+            }
+        )
+        self._tag_plan(plan, ("used",))
+        return (
+            f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
+            f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
+        )
+
+    def change_type(self, document: JobDocument) -> None:
+        """Record that the job runs on another instance type than was asked for."""
+        self._price = self._launcher.price(document.spec)
+        self._tag_price(self._price)
+        self.run.set_tags({"paretune.used_instance_type": document.spec.instance_type})
+        self._tag_plan(document.plan, ("used",))
+
+    def finish(self, job: Job, clock: Clock) -> Outcome:
+        """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
+        report, state, reason = job.report(), job.state(), advise(job, self._spec)
+        with self.run.later():
+            self.run.log_events(self._events)
+        measured = self._write(report, state, reason, job)
+        patience = clock.monotonic() + _PATIENCE_S
+        while self.run.has_gap and clock.monotonic() < patience:
+            clock.sleep(_PATIENCE_S / 24)
+            self.run.has_gap = False
+            self._write(report, state, reason, job)
+        if state is not JobState.COMPLETED:
+            kind = OutOfMemory if ran_out_of_memory(job) else JobFailed
+            raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
+        return Outcome(
+            run_id=self.run.run_id,
+            job_name=job.name,
+            metrics=measured | dict(self._facts),
+            price=self._price,
+            open_command=self._tracking.open_command(self.run.run_id),
+            model=job.model_location(),
+            has_gap=self.run.has_gap,
+            origin=self._launcher.origin,
+            basis=job.facts().get("basis", ""),
+        )
+
+    def give_up(self, error: BaseException, job: Job | None) -> None:
+        """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
+        if self._closed:
+            return
+        if job is not None and job.state() is JobState.COMPLETED:
+            self._write(job.report(), JobState.COMPLETED, "", job)
+        else:
+            ended = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
+            self._write(None, ended, str(error), job)
+
+    def totals(self) -> dict[str, float]:
+        """Seconds and dollars of all attempts that have ended; dollars only where the price is known."""
+        found = {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
+        if self._cost_usd is not None and self._price is not None:
+            found[metrics.COST_USD] = self._cost_usd
+        return found
+
+    def leave(self) -> None:
+        """Say that nobody watches the job any more; it goes on, and its run stays open."""
+        self.run.set_tags({"paretune.watched_by": ""})
+
+    def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
+        """Everything that is known at the end; writing it twice changes nothing."""
+        measured = (dict(report.metrics) if report is not None else {}) | self.totals()
+        where = {f"paretune.{name}": text for name, text in job.facts().items()} if job is not None else {}
+        with self.run.later():
+            self.run.log_metrics(measured)
+            if report is not None:
+                self._artifacts(report)
+            self.run.set_tags(
+                {
+                    "paretune.state": state.value,
+                    "paretune.failure_reason": reason or None,
+                    "paretune.watched_by": "",
+                    **where,
+                }
+            )
+        self.run.flush()
+        self.run.end(_STATUS[state])
+        self._closed = True
+        return measured
+
+    def _tag_plan(self, plan: BatchPlan, which: tuple[str, ...]) -> None:
+        for word in which:
+            self.run.set_tags(
+                {
+                    f"paretune.{word}_per_device_train_batch_size": str(plan.per_device_train_batch_size),
+                    f"paretune.{word}_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
+                }
+            )
+
+    def _tag_price(self, price: Price | None) -> None:
+        self.run.set_tags(price_tags(price))
+
+    def _artifacts(self, report: JobReport) -> None:
+        self.run.log_text(report.to_json(), "report.json")
+        if report.confusion_matrix:
+            self.run.log_figure(confusion_figure(report), "confusion_matrix.png")
+            self.run.log_text(classification_report(report), "classification_report.txt")
+        used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
+        self.run.set_tags({f"paretune.used_{name}": text for name, text in used.items()})
+
+
+def first_plan(spec: JobSpec, tags: Mapping[str, str]) -> BatchPlan:
+    """The batch that the first attempt of a recorded job began with."""
+    batch = tags.get("paretune.first_per_device_train_batch_size")
+    if batch is None:
+        return spec.plan()
+    steps = tags["paretune.first_gradient_accumulation_steps"]
+    return replace(spec.plan(), per_device_train_batch_size=int(batch), gradient_accumulation_steps=int(steps))
+
+
+def params_of(spec: JobSpec) -> dict[str, str]:
+    """The parameters of a run: every field of its specification, and what of its batch was derived."""
+    plan = spec.plan()
+    return spec.as_text() | {
+        "per_device_train_batch_size": str(plan.per_device_train_batch_size),
+        "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
+        "global_batch_size": str(plan.global_batch_size),
+        "scaled_learning_rate": repr(plan.learning_rate),
+    }
+
+
+def price_tags(price: Price | None) -> dict[str, str | None]:
+    """The row of the price list that a cost was computed with; nothing where the price is not known."""
+    if price is None:
+        return {}
+    return {
+        "paretune.price_usd_per_hour": f"{price.usd_per_hour:g}",
+        "paretune.price_region": price.region or None,
+        "paretune.price_as_of": price.as_of or None,
+        "paretune.price_source": price.source,
+    }
+
+
+def job_name(run_id: str, attempt: int) -> str:
+    """A pure function of run and attempt, so that a job is found again and never started twice.
+
+    At most 63 letters, digits and hyphens, as SageMaker wants it.
+    """
+    return f"paretune-{run_id}-{attempt}"
+
+
+def run_name(spec: JobSpec) -> str:
+    """What a run is called in the list of runs: batch, learning rate, model."""
+    what = spec.entry_script or spec.model
+    plan = spec.plan()
+    simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names
+    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}"

@@ -1,0 +1,141 @@
+"""What AWS answers when it will not: translated into what a person should do."""
+
+import re
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    LoginError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    NoRegionError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from paretune.spec.container import FailureKind
+
+AWS_ERRORS = (BotoCoreError, ClientError)
+"""Everything boto raises."""
+
+_NO_CREDENTIALS = (
+    NoCredentialsError,
+    NoAuthTokenError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    ProfileNotFound,
+    TokenRetrievalError,
+    SSOError,
+    LoginError,
+)
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
+_UNKNOWN_KEY = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
+_DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"}
+_THROTTLED = {
+    *("Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"),
+    *("RequestLimitExceeded", "RequestThrottled", "SlowDown"),
+}
+
+
+def code(error: BaseException) -> str:
+    """AWS's error code, such as ResourceInUse; empty where there is none."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def message(error: BaseException) -> str:
+    """AWS's own sentence."""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Message", "")) or code(error)
+    return str(error)
+
+
+def is_throttling(error: BaseException) -> bool:
+    """Whether AWS only asks to come back later."""
+    return code(error) in _THROTTLED
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same question may be answered a little later: throttling, a broken connection, AWS's own trouble."""
+    if isinstance(error, ClientError):
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return is_throttling(error) or status >= 500
+    return isinstance(error, BotoCoreError) and not isinstance(
+        error, (*_NO_CREDENTIALS, NoRegionError, ParamValidationError)
+    )
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether this identity may not ask."""
+    return code(error) in _DENIED
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether DescribeTrainingJob knows no job of that name."""
+    return code(error) in {"ValidationException", "ResourceNotFound"}
+
+
+def explain(error: BaseException, doing: str) -> str:
+    """One sentence with the next step.
+
+    Args:
+        error: what boto raised.
+        doing: what was tried, such as "create the training job".
+    """
+    if isinstance(error, NoRegionError):
+        return "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
+    if isinstance(error, _NO_CREDENTIALS):
+        return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
+    if isinstance(error, EndpointConnectionError):
+        return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
+    if code(error) in _EXPIRED:
+        return "the AWS credentials have expired: sign in again (`aws sso login`), then repeat the command"
+    if code(error) in _UNKNOWN_KEY:
+        return f"AWS does not know these credentials ({message(error)}): check AWS_PROFILE and the access keys"
+    if is_denied(error):
+        return f"AWS does not allow this identity to {doing}: {message(error)}"
+    if is_throttling(error):
+        return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
+    if code(error) == "ResourceLimitExceeded":
+        return f"{message(error)} {quota_advice(message(error))}"
+    return f"AWS would not {doing}: {message(error)}"
+
+
+def quota_advice(about: str) -> str:
+    """How to ask for a larger quota, for the instance type that `about` names."""
+    found = re.search(r"\bml\.[\w-]+\.\w+", about)
+    name = found.group() if found else "INSTANCE_TYPE"
+    return (
+        f'Ask for more: AWS console, Service Quotas, Amazon SageMaker, "{name} for training job usage"; '
+        "or use another instance type"
+    )
+
+
+def classify(reason: str) -> tuple[FailureKind, str]:
+    """Kind and sentence of a training job's FailureReason.
+
+    The training wing writes "kind: sentence" into the failure file; SageMaker puts "AlgorithmError: " before it and
+    ", exit code: N" behind it.
+    """
+    text = re.sub(r"^AlgorithmError: ", "", reason.strip())
+    ending = re.search(r",? ?exit code: (\d+)$", text)
+    text = text[: ending.start()].strip() if ending else text
+    kind, _, sentence = text.partition(": ")
+    if kind in {member.value for member in FailureKind}:
+        return FailureKind(kind), sentence.strip()
+    if reason.startswith("CapacityError") or "InsufficientInstanceCapacity" in reason:
+        return FailureKind.CAPACITY, text
+    if "No space left on device" in reason or "nsufficient disk space" in reason:
+        return FailureKind.DISK_FULL, text
+    if "use an instance type with more memory" in reason:
+        return FailureKind.OUT_OF_MEMORY, text
+    if reason.startswith("InternalServerError"):
+        return FailureKind.ERROR, f"{text} (AWS's own trouble: start the job again)"
+    if ending and not text:
+        killed = ": it was killed, most often for lack of memory" if ending[1] == "137" else ""
+        return FailureKind.ERROR, f"the container ended with exit code {ending[1]} and no reason{killed}"
+    return FailureKind.ERROR, text or "SageMaker gave no reason"

@@ -1,0 +1,166 @@
+"""What a command has recorded in its job, copied into its run. Doing it twice changes nothing.
+
+The job's store is read as a database, not through MLflow: the job may have an older or a newer one than is installed
+here, and the tables read here have had these columns since MLflow 1.0 (logged_models: since 3.0).
+"""
+
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
+
+from paretune.mlflow_backend.container_entrypoint import RUN_NAME, STORE
+
+COPIED_FROM = "paretune.copied_from"
+"""Tag of a run that the command has opened beside its own: the id it had in the job."""
+_BATCH = 500  # metrics a request; MLflow takes 1000
+_OUTSIDE_KNOWS_BETTER = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """One run as the job's store has it."""
+
+    run_id: str
+    name: str
+    status: str
+    start_ms: int
+    end_ms: int | None
+    artifacts: Path
+    params: dict[str, str]
+    tags: dict[str, str]
+    metrics: tuple[Metric, ...]
+    models: tuple[tuple[str, Path], ...]
+
+
+def collect(archive: Path, run_id: str, client: MlflowClient) -> list[str]:
+    """Copy what the archive of a job's results holds into the run; sentences on what could not be taken over.
+
+    Args:
+        archive: output.tar.gz.
+        run_id: the run; further runs of the command get runs of their own in its experiment.
+        client: of the tracking server.
+    """
+    with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+        store = _unpack(archive, Path(folder))
+        if store is None:
+            return []
+        runs = list(read_store(store))
+        remarks = []
+        names = {run_id: run_id}
+        experiment = client.get_run(run_id).info.experiment_id
+        for run in sorted(runs, key=lambda run: (run.run_id != run_id, run.start_ms)):
+            if run.run_id != run_id:
+                names[run.run_id] = _counterpart(run, experiment, names, client)
+            remarks += _copy(run, names[run.run_id], client, is_own=run.run_id == run_id)
+        return remarks
+
+
+def read_store(store: Path) -> Iterator[StoredRun]:
+    """The runs of a store, none of the deleted ones."""
+    with closing(sqlite3.connect(store / "mlflow.db")) as database:
+        database.row_factory = sqlite3.Row
+        for row in database.execute("SELECT * FROM runs WHERE lifecycle_stage = 'active'").fetchall():
+            run_id = row["run_uuid"]
+            place = store / "mlruns" / str(row["experiment_id"])
+            yield StoredRun(
+                run_id=run_id,
+                name=row["name"] or "",
+                status=row["status"],
+                start_ms=row["start_time"] or 0,
+                end_ms=row["end_time"],
+                artifacts=place / run_id / "artifacts",
+                params=_pairs(database, "params", run_id),
+                tags=_pairs(database, "tags", run_id),
+                metrics=tuple(_metrics(database, run_id)),
+                models=tuple(_models(database, run_id, place)),
+            )
+
+
+def _unpack(archive: Path, folder: Path) -> Path | None:
+    """The store in an archive of results; None where the command has had none."""
+    with tarfile.open(archive, mode="r:gz") as packed:
+        for entry in packed:
+            name = entry.name.removeprefix("./")
+            if name.startswith(f"{STORE}/"):
+                packed.extract(entry, folder, filter="data")
+    store = folder / STORE
+    return store if (store / "mlflow.db").is_file() else None
+
+
+def _pairs(database: sqlite3.Connection, table: str, run_id: str) -> dict[str, str]:
+    query = f"SELECT key, value FROM {table} WHERE run_uuid = ?"  # noqa: S608  # one of two names above
+    return {row["key"]: row["value"] or "" for row in database.execute(query, (run_id,))}
+
+
+def _metrics(database: sqlite3.Connection, run_id: str) -> Iterator[Metric]:
+    query = "SELECT key, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
+    for row in database.execute(query, (run_id,)):
+        yield Metric(row["key"], float("nan") if row["is_nan"] else row["value"], row["timestamp"], row["step"])
+
+
+def _models(database: sqlite3.Connection, run_id: str, place: Path) -> Iterator[tuple[str, Path]]:
+    """Name and folder of the models that a run has logged; MLflow 3 keeps them beside the run's own artifacts."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'logged_models'").fetchone():
+        return
+    query = "SELECT name, model_id FROM logged_models WHERE source_run_id = ? ORDER BY creation_timestamp_ms"
+    for row in database.execute(query, (run_id,)):
+        folder = place / "models" / row["model_id"] / "artifacts"
+        if folder.is_dir():
+            yield row["name"], folder
+
+
+def _counterpart(run: StoredRun, experiment: str, names: dict[str, str], client: MlflowClient) -> str:
+    """The run outside for one that the command has opened beside its own: found again, or new."""
+    found = client.search_runs([experiment], f"tags.`{COPIED_FROM}` = '{run.run_id}'", max_results=1)
+    if found:
+        return str(found[0].info.run_id)
+    tags = {COPIED_FROM: run.run_id}
+    parent = run.tags.get(MLFLOW_PARENT_RUN_ID)
+    if parent in names:
+        tags[MLFLOW_PARENT_RUN_ID] = names[parent]
+    return str(client.create_run(experiment, start_time=run.start_ms, tags=tags, run_name=run.name).info.run_id)
+
+
+def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) -> list[str]:
+    known = client.get_run(run_id)
+    fresh = [Param(name, text) for name, text in run.params.items() if name not in known.data.params]
+    for start in range(0, len(fresh), 100):
+        client.log_batch(run_id, params=fresh[start : start + 100])
+    tags = {name: text for name, text in run.tags.items() if not name.startswith(_OUTSIDE_KNOWS_BETTER)}
+    if run.name == RUN_NAME or not run.name:
+        tags.pop(MLFLOW_RUN_NAME, None)
+    for start in range(0, len(tags), 100):
+        part = list(tags.items())[start : start + 100]
+        client.log_batch(run_id, tags=[RunTag(name, text) for name, text in part])
+    missing = _missing(run.metrics, run_id, client)
+    for start in range(0, len(missing), _BATCH):
+        client.log_batch(run_id, metrics=missing[start : start + _BATCH])
+    if run.artifacts.is_dir() and any(run.artifacts.iterdir()):
+        client.log_artifacts(run_id, str(run.artifacts))
+    for name, folder in run.models:
+        client.log_artifacts(run_id, str(folder), artifact_path=name)
+    if not is_own and run.end_ms:
+        client.set_terminated(run_id, run.status, run.end_ms)
+    differing = {name for name, text in run.params.items() if known.data.params.get(name, text) != text}
+    return [f"parameter {name} of the command stays as it was given to `mlflow run`" for name in sorted(differing)]
+
+
+def _missing(metrics: tuple[Metric, ...], run_id: str, client: MlflowClient) -> list[Metric]:
+    """Points that the run does not have yet."""
+    there: set[tuple[Any, ...]] = set()
+    for name in {metric.key for metric in metrics}:
+        there |= {_point(metric) for metric in client.get_metric_history(run_id, name)}
+    return [metric for metric in metrics if _point(metric) not in there]
+
+
+def _point(metric: Metric) -> tuple[Any, ...]:
+    return metric.key, metric.step, metric.timestamp, str(metric.value)

@@ -1,0 +1,68 @@
+"""The entry point's command as MLflow computes it, with local files as they are called in the job."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlflow.projects._project_spec import Project
+
+from paretune.core.errors import BadInput
+
+_MOST_CHANNELS = 17
+"""Of 20, less code, drivers and the job's own. Source: CreateTrainingJob, InputDataConfig (botocore 1.44.5)."""
+_TAKEN = {"code", "sm_drivers", "job"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A shell command, and the files it reads.
+
+    Attributes:
+        text: for `bash -c`, as MLflow itself runs it.
+        inputs: channel name to the file or folder on this machine.
+    """
+
+    text: str
+    inputs: Mapping[str, Path]
+
+
+def read_command(project: Project, entry_point: str, parameters: Mapping[str, str], downloads: Path) -> Command:
+    """The command of an entry point.
+
+    Args:
+        project: as MLflow has loaded it.
+        entry_point: its name.
+        parameters: what was given.
+        downloads: where MLflow puts what a parameter of type path names elsewhere, such as `s3://` or `https://`.
+
+    Raises:
+        BadInput: more paths than a job can have, or empty folders.
+    """
+    entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
+    given = dict(parameters)
+    inputs: dict[str, Path] = {}
+    faults = []
+    for position, (name, parameter) in enumerate(entry.parameters.items()):
+        value = given.get(name, parameter.default)
+        if parameter.type != "path" or value is None:
+            continue
+        path = Path(parameter.compute_value(value, str(downloads), position))
+        if path.is_dir() and not any(entry.is_file() for entry in path.rglob("*")):
+            faults.append(f"{name} must hold files, for SageMaker has no empty folders: {path} holds none")
+        channel = _channel(name, position, inputs)
+        inputs[channel] = path
+        given[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
+    if len(inputs) > _MOST_CHANNELS:
+        faults.append(
+            f"a job may have at most {_MOST_CHANNELS} parameters of type path, got {len(inputs)}: use a folder"
+        )
+    if faults:
+        raise BadInput(faults)
+    return Command(text=str(entry.compute_command(given, None)), inputs=inputs)
+
+
+def _channel(name: str, position: int, others: Mapping[str, Path]) -> str:
+    """A channel name: letters, digits and underscores, for it becomes part of a shell variable's name."""
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]
+    return f"{plain}_{position}" if plain in _TAKEN or plain in others else plain

@@ -1,0 +1,143 @@
+"""What --backend-config may say: the cluster, and how the run is filled."""
+
+import difflib
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec.cluster import Cluster
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import parse, spell
+from paretune.spec.profile import read_profile
+
+CLUSTER_KEYS = (
+    *("instance_type", "instance_count", "spot", "max_runtime_minutes", "max_wait_minutes", "max_cost_usd"),
+    *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
+    *("subnets", "security_group_ids", "kms_key", "tags"),
+)
+"""Those fields of `Cluster` that mean something for a command paretune knows nothing of."""
+LOGGING = ("auto", "direct", "collect")
+# What MLflow 3.17 itself puts beside the user's keys (mlflow/projects/utils.py).
+_OF_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}
+_LISTS = {"subnets", "security_group_ids"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """One backend configuration, checked.
+
+    Attributes:
+        spec: where the job runs and what it may cost; what it says of training means nothing here.
+        logging: `direct`, the job writes to the tracking server; `collect`, it is copied at the end; `auto` decides.
+        wait: whether `mlflow run` waits for the end; from Python, `synchronous` says so.
+        run_id: a run whose job is taken up again instead of starting one.
+        installs: whether the project's dependencies are installed; not with --env-manager local.
+    """
+
+    spec: JobSpec
+    logging: str = "auto"
+    wait: bool = True
+    run_id: str | None = None
+    installs: bool = True
+
+
+def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
+    """The configuration that MLflow hands over, completed by the profile file.
+
+    Args:
+        raw: the user's keys and MLflow's own.
+        environment: for PARETUNE_PROFILE.
+
+    Raises:
+        BadInput: all that is wrong with it, at once.
+    """
+    given = {name: value for name, value in raw.items() if name not in _OF_MLFLOW and value is not None}
+    faults = [*_unknown(given), *_of_docker(raw)]
+    logging = _choice(given.get("mlflow_logging", "auto"), faults)
+    wait = _boolean("wait", given.get("wait", True), faults)
+    run_id = _text("run_id", given.get("run_id"), faults)
+    if "instance_type" not in given:
+        faults.append('instance_type must be given, such as {"instance_type": "ml.m5.xlarge"}')
+    values = _cluster_values(given, environment, faults)
+    try:
+        # A specification with an entry script asks for nothing that paretune's own training would need.
+        spec = JobSpec(launcher="sagemaker", entry_script="MLproject", **values)
+    except BadInput as error:
+        faults += error.faults if "instance_type" in given else ()
+    if faults:
+        raise BadInput(faults)
+    installs = raw.get("ENV_MANAGER") != "local"
+    return Configuration(spec=spec, logging=logging, wait=wait, run_id=run_id, installs=installs)
+
+
+def _cluster_values(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
+    """Fields of `Cluster` by name: those given, then those of the profile."""
+    types = typing.get_type_hints(Cluster)
+    texts: dict[str, str] = {}
+    try:
+        profile = read_profile(environment)
+    except BadInput as error:
+        faults += error.faults
+        profile = {}
+    for name in CLUSTER_KEYS:
+        text = _spelled(name, given[name], types[name], faults) if name in given else profile.get(name, "")
+        if text.strip():
+            texts[name] = text
+    values = {}
+    for name, text in texts.items():
+        try:
+            values[name] = parse(name, text, types[name])
+        except ValueError as error:
+            faults.append(str(error))
+    return values
+
+
+def _spelled(name: str, value: Any, annotation: Any, faults: list[str]) -> str:
+    """The value of a JSON key as it would be typed; empty, with a fault, where it is of another kind."""
+    if name in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    is_text = annotation in (str, str | None)
+    if isinstance(value, list) or (is_text and not isinstance(value, str)):
+        faults.append(f"{name} must be a text, got {value!r}")
+        return ""
+    return spell(value)
+
+
+def _unknown(given: Mapping[str, Any]) -> list[str]:
+    known = (*CLUSTER_KEYS, "mlflow_logging", "wait", "run_id")
+    faults = []
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"it may hold {', '.join(known)}"
+            faults.append(f"the backend configuration knows no {name}: {hint}")
+    return faults
+
+
+def _of_docker(raw: Mapping[str, Any]) -> list[str]:
+    given = {"--docker-args": raw.get("DOCKER_ARGS"), "--build-image": raw.get("build_image")}
+    return [
+        f"{option} means nothing on SageMaker: give an image in ECR as docker_env or image_uri"
+        for option, value in given.items()
+        if value
+    ]
+
+
+def _choice(value: Any, faults: list[str]) -> str:
+    if value not in LOGGING:
+        faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {value!r}")
+    return str(value)
+
+
+def _boolean(name: str, value: Any, faults: list[str]) -> bool:
+    if not isinstance(value, bool):
+        faults.append(f"{name} must be true or false, got {value!r}")
+    return bool(value)
+
+
+def _text(name: str, value: Any, faults: list[str]) -> str | None:
+    if value is not None and not isinstance(value, str):
+        faults.append(f"{name} must be a text, got {value!r}")
+    return value if isinstance(value, str) else None

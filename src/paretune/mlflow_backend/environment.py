@@ -1,0 +1,189 @@
+"""What a project's environment file means to pip and to a training image.
+
+python_env.yaml is nearly pip's own language. Of conda.yaml the pip section is taken as it is, and conda's packages are
+translated; channels mean nothing to pip. A Docker environment is an image.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]  # comes with MLflow, which reads the same files with it
+from mlflow.projects import env_type
+from mlflow.projects._project_spec import Project
+
+from paretune.core.errors import BadInput
+
+_ECR = re.compile(r"\d{12}\.dkr\.ecr(-fips)?\.[\w-]+\.amazonaws\.com(\.cn)?/.+")
+# Conda's name to pip's, where they differ and the package is the same. Source: conda-forge, names read 2026-11-20.
+_PIP_NAMES = {
+    "pytorch": "torch",
+    "pytorch-cpu": "torch",
+    "pytorch-gpu": "torch",
+    "tensorflow-gpu": "tensorflow",
+    "matplotlib-base": "matplotlib",
+    "msgpack-python": "msgpack",
+    "opencv": "opencv-python-headless",
+    "py-opencv": "opencv-python-headless",
+    "py-xgboost": "xgboost",
+    "pytables": "tables",
+    "python-graphviz": "graphviz",
+    "ruamel_yaml": "ruamel.yaml",
+    "sqlite": "",
+}
+_OF_THE_IMAGE = re.compile(r"cudatoolkit|cudnn|nccl|pytorch-cuda|cuda(-.*)?|mkl|openmp|cpuonly|ca-certificates|openssl")
+_NO_PYTHON = re.compile(r"r-.*|_.*|lib.*|g?cc.*|gxx.*|openjdk|nodejs|ffmpeg|git|make|perl|nccl|compilers|sqlite")
+_CONDA = re.compile(r"(?:[\w./-]+::)?(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?P<rest>.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What a job must have before the command starts.
+
+    Attributes:
+        requirements: lines of a requirements file.
+        folder: where relative paths in them begin, inside the project.
+        image_uri: the project's own image.
+        python: version the project asks for, such as 3.10.
+        variables: environment variables the project sets.
+        notes: sentences for the user: what was left out, and why.
+    """
+
+    requirements: tuple[str, ...] = ()
+    folder: str = "."
+    image_uri: str | None = None
+    python: str | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_environment(project: Project, root: Path) -> Environment:
+    """The environment that a project in the folder `root` asks for.
+
+    Raises:
+        BadInput: all of it that has no meaning on SageMaker, at once.
+    """
+    if project.docker_env:
+        return _docker(project.docker_env)
+    if project.env_config_path is None:
+        return Environment()
+    path = Path(project.env_config_path)
+    try:
+        raw = yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise BadInput([f"{path.name} is no YAML: {error}"]) from error
+    if not isinstance(raw, dict):
+        raise BadInput([f"{path.name} must hold names and values, got {raw!r}"])
+    if project.env_type == env_type.CONDA:
+        return _conda(raw, path.resolve().parent.relative_to(root.resolve()).as_posix(), path.name)
+    lists = {name: raw.get(name) or [] for name in ("build_dependencies", "dependencies")}
+    faults = [
+        f"{name} of {path.name} must be a list of texts" for name, lines in lists.items() if not _are_texts(lines)
+    ]
+    if faults:
+        raise BadInput(faults)
+    python = str(raw["python"]) if raw.get("python") is not None else None
+    return Environment(requirements=(*lists["build_dependencies"], *lists["dependencies"]), python=python)
+
+
+def pip_requirement(package: str) -> str:
+    """A conda package as pip calls it: `numpy=1.26` is `numpy==1.26.*`.
+
+    Raises:
+        ValueError: it has no meaning to pip; the message is a whole sentence.
+    """
+    found = _CONDA.fullmatch(package.strip())
+    if found is None:
+        raise ValueError(f"conda package {package!r} cannot be read")
+    name, rest = found["name"].lower(), found["rest"].strip()
+    name = _PIP_NAMES.get(name, name)
+    if _NO_PYTHON.fullmatch(found["name"].lower()):
+        raise ValueError(
+            f"conda package {package!r} is no Python package: use an image that holds it (image_uri), or leave it out"
+        )
+    version, *build = re.split(r"(?<![=<>!~])=(?!=)|\s+", rest.removeprefix("=") if _is_fuzzy(rest) else rest)
+    if "|" in rest:
+        raise ValueError(f"conda package {package!r} names alternatives, which pip cannot: choose one")
+    if not version or version == "*":
+        return name
+    if not re.match(r"[=<>!~]", version):
+        exact = build and build != ["*"]
+        version = f"=={version}" if exact or version.endswith("*") else f"=={version}.*"
+    return f"{name}{version}"
+
+
+def _is_fuzzy(rest: str) -> bool:
+    return rest.startswith("=") and not rest.startswith("==")
+
+
+def _conda(raw: dict[str, Any], folder: str, file: str) -> Environment:
+    lines: list[str] = []
+    notes: list[str] = []
+    faults: list[str] = []
+    python = None
+    for item in raw.get("dependencies") or []:
+        if isinstance(item, dict) and set(item) == {"pip"} and _are_texts(item["pip"] or []):
+            lines += item["pip"] or []
+            continue
+        if not isinstance(item, str):
+            faults.append(f"{file}: a dependency must be a text or a pip section, got {item!r}")
+            continue
+        found = _CONDA.fullmatch(item.strip())
+        name = found["name"].lower() if found else ""
+        if name == "python" and found:
+            python = found["rest"].strip(" =") or None
+        elif _OF_THE_IMAGE.fullmatch(name):
+            notes.append(f"{item} is not installed: the image has its own")
+        elif name != "pip":
+            try:
+                lines.append(pip_requirement(item))
+            except ValueError as error:
+                faults.append(str(error))
+    if faults:
+        raise BadInput(faults)
+    return Environment(requirements=tuple(lines), folder=folder, python=python, notes=tuple(notes))
+
+
+def _docker(raw: dict[str, Any]) -> Environment:
+    image = str(raw["image"])
+    if not _ECR.fullmatch(image):
+        raise BadInput(
+            [
+                f"docker_env: SageMaker takes images from ECR only, got {image}: push it there "
+                "(ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG), or give image_uri"
+            ]
+        )
+    listed = raw.get("environment") or []
+    copied = [item for item in listed if isinstance(item, str)]
+    notes = []
+    if copied:
+        notes.append(f"{', '.join(copied)} stay on this machine: what they hold might be a secret")
+    if raw.get("volumes"):
+        notes.append("docker_env's volumes are not mounted: pass files as parameters of type path")
+    variables = tuple((str(item[0]), str(item[1])) for item in listed if not isinstance(item, str))
+    return Environment(image_uri=image, variables=variables, notes=tuple(notes))
+
+
+def python_note(asked: str | None, image_uri: str) -> str | None:
+    """A sentence where the image's Python is not the one that the project asks for."""
+    if asked is None:
+        return None
+    found = re.search(r"-py(\d)(\d+)", image_uri)
+    wanted = re.search(r"(\d+)\.(\d+)", asked)
+    if found and wanted and found.groups() == wanted.groups():
+        return None
+    has = f"has Python {found[1]}.{found[2]}" if found else "brings a Python of its own"
+    return f"the project asks for Python {asked}, and the image {has}: the image decides"
+
+
+def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
+    """Whether a project seems to use MLflow: a requirement or a Python file names it."""
+    if any("mlflow" in line for line in requirements):
+        return True
+    return any("mlflow" in path.read_text(errors="replace") for path in files if path.suffix in {".py", ".ipynb"})
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

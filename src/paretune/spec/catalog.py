@@ -1,0 +1,80 @@
+"""SageMaker's training instances and what is in them; what an hour costs is in `prices`."""
+
+import csv
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from paretune.core.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """One instance type of SageMaker Training.
+
+    Attributes:
+        instance_type: such as ml.g5.12xlarge.
+        accelerator: model of the GPU or chip; none for a CPU instance.
+        accelerator_count: accelerators in one instance.
+        accelerator_memory_gib: nominal memory of one accelerator.
+        network_gbps: highest network bandwidth, Gbit/s.
+        vcpus: virtual processors.
+        memory_gib: main memory.
+    """
+
+    instance_type: str
+    accelerator: str
+    accelerator_count: int
+    accelerator_memory_gib: float
+    network_gbps: float
+    vcpus: int
+    memory_gib: float
+
+    @property
+    def family(self) -> str:
+        """The middle of the name: g5 of ml.g5.12xlarge."""
+        return self.instance_type.split(".")[1]
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether its accelerators are NVIDIA GPUs."""
+        return self.accelerator.startswith("NVIDIA")
+
+
+def instance(instance_type: str) -> Instance:
+    """What is known of an instance type.
+
+    Raises:
+        BadInput: it is not in the catalogue; the message names the nearest ones.
+    """
+    known = instances()
+    if instance_type not in known:
+        near = nearest(instance_type)
+        hint = f": did you mean {' or '.join(near)}?" if near else ""
+        raise BadInput([f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"])
+    return known[instance_type]
+
+
+def nearest(instance_type: str) -> list[str]:
+    """Up to three types whose names are like the given one."""
+    return difflib.get_close_matches(instance_type, instances(), n=3, cutoff=0.7)
+
+
+@cache
+def instances() -> dict[str, Instance]:
+    """All known types by name, from instances.csv."""
+    lines = files("paretune.spec").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    return {row["instance_type"]: _read(row) for row in csv.DictReader(lines)}
+
+
+def _read(row: dict[str, str]) -> Instance:
+    return Instance(
+        instance_type=row["instance_type"],
+        accelerator=row["accelerator"],
+        accelerator_count=int(row["accelerator_count"]),
+        accelerator_memory_gib=float(row["accelerator_memory_gb"]),
+        network_gbps=float(row["network_gbps"]),
+        vcpus=int(row["vcpus"]),
+        memory_gib=float(row["memory_gb"]),
+    )

@@ -1,0 +1,242 @@
+"""Where a job runs: cluster, strategy, account and money, as parameters with their rules.
+
+A base of `JobSpec`, which adds what is trained. What can only be known in an account (quotas, images, permissions) is
+checked by the launcher.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec import catalog
+from paretune.spec.parameters import parameter
+from paretune.spec.regions import REGIONS, region_fault
+from paretune.spec.simulation import Simulation
+
+STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
+LONGEST_KEEP_ALIVE_MINUTES = 360
+"""Of a warm pool. Source: CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)."""
+MOST_TAGS = 48
+"""Of a training job, 50 (CreateTrainingJob, Tags; botocore 1.44.5), less two of paretune's own."""
+_SECRET_NAME = re.compile(r"secret|passw|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
+_SECRET_VALUE = re.compile(
+    r"hf_\w{20}|(AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{30}|sk-[\w-]{20}|-----BEGIN|//[^/\s:]*:[^/\s@]+@"
+)
+_SMP_ONLY = (
+    "tensor_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+    "hybrid_shard_degree",
+    "activation_offloading",
+)
+
+SIMULATED = "simulated"
+"""The launcher that runs nothing."""
+ONLY_SIMULATED = ("recorded_runs", "simulation")
+"""Parameters that only that one takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Cluster, strategy, account and money. Every field is optional."""
+
+    strategy: str = parameter("ddp", "how one job is spread over devices", choices=STRATEGIES)
+    tensor_parallel_degree: int | None = parameter(None, "smp: devices that share one layer", minimum=1)
+    context_parallel_degree: int | None = parameter(None, "smp: devices that share one sequence", minimum=1)
+    expert_parallel_degree: int | None = parameter(None, "smp: devices that share a layer's experts", minimum=1)
+    hybrid_shard_degree: int | None = parameter(
+        None, "smp: devices that share one copy of the weights; 0 = all", minimum=0
+    )
+    activation_offloading: bool = parameter(False, "smp: keep checkpointed activations in the machine's memory")
+    instance_type: str = parameter("local", "local: processes on this machine; ml.*: SageMaker training instances")
+    instance_count: int = parameter(1, "instances; locally, data-parallel processes", minimum=1, maximum=1024)
+    processes_per_instance: int | None = parameter(
+        None, "processes on each SageMaker instance; by default one per accelerator", minimum=1, maximum=192
+    )
+    launcher: str = parameter(
+        "auto",
+        "where the job runs; auto reads instance_type; simulated: on a virtual clock, nothing is paid",
+        choices=("auto", "local", "sagemaker", SIMULATED),
+    )
+    recorded_runs: str | None = parameter(None, "simulated: CSV table of runs to replay")
+    simulation: Mapping[str, Any] = parameter({}, "simulated: JSON object of seed, delays and rates of trouble")
+    max_runtime_minutes: float = parameter(
+        60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320
+    )
+    max_cost_usd: float | None = parameter(None, "refuse to launch when the worst case costs more", minimum=0)
+    local_price_usd_per_hour: float = parameter(
+        0.115, "notional price of a local instance; the default is that of ml.m5.large", minimum=0
+    )
+    spot: bool = parameter(False, "SageMaker: spare capacity; an interrupted job continues from its checkpoint")
+    max_wait_minutes: float | None = parameter(
+        None, "spot: running and waiting together; by default max_runtime_minutes + 60", above=0, maximum=40_320
+    )
+    fallback_instance_types: str | None = parameter(
+        None, "comma-separated types to try in turn when AWS has no capacity; the global batch size stays"
+    )
+    capacity_wait_minutes: float = parameter(
+        0.0, "how long to go on asking when no type has capacity", minimum=0, maximum=10_080
+    )
+    region: str | None = parameter(None, "AWS region; by default that of the AWS configuration")
+    role: str | None = parameter(None, "execution role of the job: name or ARN")
+    bucket: str | None = parameter(None, "S3 bucket for data, models and results; by default sagemaker-REGION-ACCOUNT")
+    image_uri: str | None = parameter(None, "training image; by default AWS's newest Hugging Face image")
+    volume_gib: int | None = parameter(
+        None, "storage volume of an instance, GiB; by default derived from model and data", minimum=1, maximum=16_384
+    )
+    keep_alive_minutes: float = parameter(
+        0.0, "keep the instances as a warm pool, billed", minimum=0, maximum=LONGEST_KEEP_ALIVE_MINUTES
+    )
+    subnets: str | None = parameter(None, "comma-separated VPC subnets")
+    security_group_ids: str | None = parameter(None, "comma-separated VPC security groups")
+    kms_key: str | None = parameter(None, "KMS key for volume, uploads and results")
+    tags: Mapping[str, str] = parameter({}, "JSON object: AWS tags of the job")
+    on_interrupt: str = parameter(
+        "stop", "SageMaker job on Ctrl-C or SIGTERM: stop it, or leave it running", choices=("stop", "detach")
+    )
+
+    @property
+    def on_sagemaker(self) -> bool:
+        """Whether the job runs in an AWS account."""
+        return self.launcher == "sagemaker" or (self.launcher == "auto" and self.instance_type.startswith("ml."))
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether nothing really runs."""
+        return self.launcher == SIMULATED
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether the cluster consists of SageMaker's instances, real or simulated ones."""
+        return self.on_sagemaker or (self.is_simulated and self.instance_type.startswith("ml."))
+
+    @property
+    def processes(self) -> int:
+        """Training processes on each instance."""
+        if not self.has_instances:
+            return 1
+        return self.processes_per_instance or max(1, catalog.instance(self.instance_type).accelerator_count)
+
+    @property
+    def devices(self) -> int:
+        """Data-parallel devices of the whole cluster: those that train on rows of their own."""
+        shared = (self.tensor_parallel_degree or 1) * (self.context_parallel_degree or 1)
+        return self.processes * self.instance_count // shared
+
+    def instance_types(self) -> tuple[str, ...]:
+        """The type that was asked for, then those to fall back on."""
+        return (self.instance_type, *listed(self.fallback_instance_types))
+
+    def cluster_faults(self) -> list[str]:
+        """Everything that contradicts itself or is not known; empty if nothing does."""
+        faults = _strategy_faults(self) + _simulation_faults(self)
+        if not self.has_instances:
+            return faults + _local_faults(self)
+        if not self.instance_type.startswith("ml."):
+            return [
+                *faults,
+                f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {self.instance_type!r}",
+            ]
+        for instance_type in self.instance_types():
+            try:
+                found = catalog.instance(instance_type)
+            except BadInput as error:
+                faults += error.faults
+                continue
+            if found.accelerator.startswith("AWS"):
+                faults.append(f"instance_type {instance_type} has {found.accelerator} chips, which paretune cannot use")
+        return faults + _sagemaker_faults(self) + ([] if faults else _degree_faults(self))
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a value is a well-known kind of key, or long and called a secret."""
+    return bool(_SECRET_VALUE.search(value) or (_SECRET_NAME.search(name) and re.fullmatch(r"\S{12,}", value)))
+
+
+def listed(text: str | None) -> tuple[str, ...]:
+    """The entries of a comma-separated parameter."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _local_faults(cluster: Cluster) -> list[str]:
+    faults = []
+    if cluster.launcher == "local" and cluster.instance_type.startswith("ml."):
+        faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
+    elif cluster.instance_type != "local":
+        near = catalog.nearest(cluster.instance_type)
+        faults.append(
+            f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}"
+            + (f": did you mean {near[0]}?" if near else "")
+        )
+    if cluster.strategy in {"smddp", "smp", "deepspeed"}:
+        faults.append(f"strategy {cluster.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
+    if cluster.processes_per_instance is not None:
+        faults.append("processes_per_instance is for SageMaker: locally an instance is one process")
+    if cluster.spot:
+        faults.append("spot is for SageMaker: set instance_type to one of its types (ml.*)")
+    return faults
+
+
+def _sagemaker_faults(cluster: Cluster) -> list[str]:
+    faults = []
+    if cluster.max_wait_minutes is not None and not cluster.spot:
+        faults.append("max_wait_minutes is for spot jobs: set spot=true, or leave it out")
+    if cluster.max_wait_minutes is not None and cluster.max_wait_minutes < cluster.max_runtime_minutes:
+        faults.append(
+            f"max_wait_minutes must be at least max_runtime_minutes ({cluster.max_runtime_minutes:g}), "
+            f"got {cluster.max_wait_minutes:g}"
+        )
+    if cluster.region is not None and cluster.region not in REGIONS:
+        faults.append(region_fault("region", cluster.region))
+    if bool(listed(cluster.subnets)) != bool(listed(cluster.security_group_ids)):
+        faults.append("subnets and security_group_ids go together: give both, or neither")
+    if cluster.spot and cluster.keep_alive_minutes:
+        faults.append("keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances")
+    faults += [
+        f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
+        for name, value in cluster.tags.items()
+        if isinstance(value, str) and looks_secret(name, value)
+    ]
+    if len(cluster.tags) > MOST_TAGS:
+        faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
+    wrong = {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}
+    if wrong:
+        faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
+    return faults
+
+
+def _simulation_faults(cluster: Cluster) -> list[str]:
+    """What is wrong with the settings of the simulated launcher, or with giving them to another one."""
+    if not cluster.is_simulated:
+        given = [name for name in ONLY_SIMULATED if getattr(cluster, name)]
+        return [f"{name} is for launcher=simulated, got launcher={cluster.launcher}" for name in given]
+    try:
+        Simulation.read(cluster.simulation)
+    except BadInput as error:
+        return list(error.faults)
+    return []
+
+
+def _degree_faults(cluster: Cluster) -> list[str]:
+    """What the devices of the cluster cannot be split into."""
+    devices = cluster.processes * cluster.instance_count
+    tensor, context = cluster.tensor_parallel_degree or 1, cluster.context_parallel_degree or 1
+    faults = []
+    if devices % (tensor * context):
+        faults.append(
+            f"tensor_parallel_degree x context_parallel_degree must divide the {devices} devices, got "
+            f"{tensor} x {context}"
+        )
+    expert = cluster.expert_parallel_degree or 1
+    if devices % expert:
+        faults.append(f"expert_parallel_degree must divide the {devices} devices, got {expert}")
+    return faults
+
+
+def _strategy_faults(cluster: Cluster) -> list[str]:
+    if cluster.strategy != "smp":
+        given = [name for name in _SMP_ONLY if getattr(cluster, name)]
+        return [f"{', '.join(given)} go with strategy=smp, got strategy={cluster.strategy}"] if given else []
+    return []

@@ -1,0 +1,318 @@
+"""What the launching wing and the training wing say to each other: an /opt/ml-shaped folder and three JSON formats.
+
+    ROOT/input/data/job/job.json      one JSON document: what to train            (JobDocument)
+    ROOT/input/data/dataset/          the prepared data set
+    ROOT/input/data/model/            the model to start from
+    ROOT/checkpoints/                 survives a stopped job; where the next one with the same specification continues
+    ROOT/model/                       the trained model
+    ROOT/output/data/events.jsonl     one JSON object a line, while it runs        (Event)
+    ROOT/output/data/report.json      what came out                                (JobReport)
+    ROOT/output/failure               why it failed: kind, colon, one sentence
+
+The layout is that of a SageMaker training container, so the training wing runs unchanged there and on a laptop.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+
+
+class FailureKind(Enum):
+    """What a failed job asks of its launcher."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    """Try again with a smaller per-device batch."""
+    BAD_INPUT = "bad_input"
+    """Nothing helps but another request."""
+    DISK_FULL = "disk_full"
+    """Make room, or ask for a larger volume."""
+    CAPACITY = "capacity"
+    """There was no instance to run on: try again later, or with another instance type."""
+    ERROR = "error"
+    """Anything else; the log tells."""
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """Names of the files of one job. `root` is /opt/ml on SageMaker."""
+
+    root: Path
+
+    @property
+    def document(self) -> Path:
+        """The job document."""
+        return self.root / "input" / "data" / "job" / "job.json"
+
+    @property
+    def resource_config(self) -> Path:
+        """The instances of the cluster, as SageMaker tells each of them; not there on a laptop."""
+        return self.root / "input" / "config" / "resourceconfig.json"
+
+    @property
+    def dataset(self) -> Path:
+        """The prepared data set."""
+        return self.root / "input" / "data" / "dataset"
+
+    @property
+    def model_source(self) -> Path:
+        """The model to start from: a Hugging Face folder."""
+        return self.root / "input" / "data" / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints of this specification."""
+        return self.root / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The trained model."""
+        return self.root / "model"
+
+    @property
+    def events(self) -> Path:
+        """Events, one JSON object a line."""
+        return self.root / "output" / "data" / "events.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """The report; there only when the job has finished."""
+        return self.root / "output" / "data" / "report.json"
+
+    @property
+    def failure(self) -> Path:
+        """Why the job failed."""
+        return self.root / "output" / "failure"
+
+    @property
+    def stopped(self) -> Path:
+        """There when the training stopped before its end because it was asked to, with a checkpoint."""
+        return self.root / "output" / "stopped"
+
+    @property
+    def log(self) -> Path:
+        """Everything the job printed."""
+        return self.root / "output" / "job.log"
+
+    def make(self) -> None:
+        """Create the folders a job reads from and writes to."""
+        for path in (self.document.parent, self.model, self.events.parent):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def write_failure(self, kind: FailureKind, sentence: str) -> None:
+        """Say why the job failed; the first reason is kept, for it is the cause of the later ones."""
+        self.failure.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.failure.open("x") as file:
+                file.write(f"{kind.value}: {sentence}\n")
+        except FileExistsError:
+            pass
+
+    def read_failure(self) -> tuple[FailureKind, str] | None:
+        """Kind and sentence, or None when the job wrote none. A file of another program's is of kind ERROR."""
+        try:
+            text = self.failure.read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+        kind, _, sentence = text.partition(": ")
+        if kind in {member.value for member in FailureKind}:
+            return FailureKind(kind), sentence
+        return FailureKind.ERROR, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosts:
+    """The instances of a SageMaker cluster, seen from one of them; processes meet at `names[0]`, the same for all."""
+
+    names: tuple[str, ...]
+    current: str
+    network_interface: str
+
+    @property
+    def rank(self) -> int:
+        """Number of this instance, from 0."""
+        return self.names.index(self.current)
+
+    @classmethod
+    def read(cls, path: Path) -> "Hosts | None":
+        """The hosts that SageMaker's resourceconfig.json names; None where there is no such file."""
+        if not path.exists():
+            return None
+        raw = json.loads(path.read_text())
+        names = tuple(sorted(raw["hosts"], key=lambda name: (len(name), name)))  # algo-2 before algo-10
+        return cls(names=names, current=raw["current_host"], network_interface=raw["network_interface_name"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedDataset:
+    """A data set that is split and tokenised: where it lies and what is known about it.
+
+    `key` is a digest of rows, split, tokenizer and length; equal keys mean equal bytes. `labels` are the class names in
+    the order of their ids, empty for causal-lm. `facts` are metrics of the data alone: rows, tokens, baselines.
+    """
+
+    key: str
+    folder: Path
+    labels: tuple[str, ...]
+    facts: Mapping[str, float]
+
+    @classmethod
+    def read(cls, folder: Path) -> "PreparedDataset":
+        """The prepared data set in `folder`."""
+        raw = json.loads((folder / "dataset.json").read_text())
+        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"])
+
+    def write(self) -> None:
+        """Write the description beside the rows, last of all: its presence means the folder is complete."""
+        raw = {"key": self.key, "labels": self.labels, "facts": dict(self.facts)}
+        write_json(self.folder / "dataset.json", raw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobInputs:
+    """What a job reads, as it lies on the launching machine; both None when an entry script finds its own."""
+
+    dataset: PreparedDataset | None = None
+    model: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDocument:
+    """Everything the training wing is told.
+
+    `spent_seconds` is what earlier attempts of the same job took.
+    """
+
+    job_name: str
+    spec: JobSpec
+    plan: BatchPlan
+    attempt: int = 1
+    spent_seconds: float = 0.0
+
+    @property
+    def max_seconds(self) -> float:
+        """The longest this attempt may run: the limit of the specification less what earlier attempts took."""
+        return self.spec.max_runtime_minutes * 60 - self.spent_seconds
+
+    def as_json(self) -> dict[str, Any]:
+        """The document as JSON values."""
+        return {
+            "job_name": self.job_name,
+            "attempt": self.attempt,
+            "spent_seconds": self.spent_seconds,
+            "spec": self.spec.as_text(),
+            "plan": asdict(self.plan),
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> "JobDocument":
+        """The document in `path`, checked again."""
+        raw = json.loads(path.read_text())
+        return cls(
+            job_name=raw["job_name"],
+            attempt=raw["attempt"],
+            spent_seconds=raw["spent_seconds"],
+            spec=JobSpec.from_text(raw["spec"]),
+            plan=BatchPlan(**raw["plan"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something a job tells while it runs.
+
+    Attributes:
+        time: seconds since the epoch.
+        step: optimiser steps done.
+        metrics: metric name to value, finite values only.
+        message: one sentence for people; empty for plain measurements.
+        total_steps: optimiser steps in all, where known.
+    """
+
+    time: float
+    step: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+    total_steps: int | None = None
+
+    def line(self) -> str:
+        """One line of JSON, without a line end."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value not in ({}, "", None)})
+
+    @classmethod
+    def from_line(cls, line: str) -> "Event":
+        """The event on one line of JSON."""
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReport:
+    """What came out of a job.
+
+    Attributes:
+        metrics: metric name to value (see `metrics.py` for names and units).
+        facts: what the figures depend on: device, precision, effective batch, versions, library of the model.
+        labels: C class names; empty when there are none.
+        confusion_matrix: C rows (true class) of C counts (answered class).
+    """
+
+    metrics: Mapping[str, float]
+    facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    confusion_matrix: tuple[tuple[int, ...], ...] = ()
+
+    def write(self, path: Path) -> None:
+        """Write the report as JSON; a reader never sees half of it."""
+        write_json(path, asdict(self))
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def read(cls, path: Path) -> "JobReport":
+        """The report in `path`."""
+        return cls.from_json(path.read_text())
+
+    @classmethod
+    def from_json(cls, text: str) -> "JobReport":
+        """The report that `to_json` or `write` made."""
+        raw = json.loads(text)
+        raw["labels"] = tuple(raw["labels"])
+        raw["confusion_matrix"] = tuple(tuple(row) for row in raw["confusion_matrix"])
+        return cls(**raw)
+
+
+class EventReader:
+    """Reads a growing events file: each call yields the complete lines that have come since the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> Iterator[Event]:
+        """Events written since the last call; a line still being written waits for the next."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        for line in complete.splitlines():
+            yield Event.from_line(line.decode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON beside `path` and move it there, so that no reader sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(value, indent=2) + "\n")
+    draft.replace(path)

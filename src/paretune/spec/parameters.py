@@ -1,0 +1,174 @@
+"""How parameters are described, read from what was typed, written back and kept in their ranges."""
+
+import dataclasses
+import difflib
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import field, fields
+from functools import cache
+from typing import Any, TypeVar
+
+from paretune.core.errors import BadInput
+
+_Asked = TypeVar("_Asked")
+
+
+def parameter(
+    default: Any,
+    about: str,
+    *,
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """A field with its help text and its range (`minimum` and `maximum` allowed, `above` not)."""
+    rules = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=rules)
+    return field(default=default, metadata=rules)
+
+
+def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> _Asked:
+    """A value of a dataclass whose fields are parameters, from what was typed; an empty text means the default.
+
+    Raises:
+        BadInput: all unknown names, wrong types and out-of-range values at once.
+    """
+    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    annotations = _annotations(cls)  # type: ignore[arg-type]  # a class is hashable
+    faults: list[str] = []
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name not in known:
+            faults.append(_unknown(name, known, command))
+        elif text.strip():
+            try:
+                values[name] = parse(name, text, annotations[name])
+            except ValueError as error:
+                faults.append(str(error))
+    try:
+        asked = cls(**values)
+    except BadInput as error:
+        faults += error.faults
+    if faults:
+        raise BadInput(faults)
+    return asked
+
+
+@cache
+def _annotations(cls: type) -> dict[str, Any]:
+    """Types of the fields; working them out takes longer than all the rest of reading."""
+    return typing.get_type_hints(cls)
+
+
+def check(asked: Any) -> list[str]:
+    """What is wrong with the values of a dataclass whose fields are parameters, by each field's own rules."""
+    return [fault for item in fields(asked) for fault in range_faults(item, getattr(asked, item.name))]
+
+
+def help_lines(cls: type) -> dict[str, str]:
+    """Name of every parameter to one line of help, with its default and choices."""
+    lines = {}
+    for item in fields(cls):
+        default = spell(item.default) if item.default is not dataclasses.MISSING else "{}"
+        choices = f" [{' | '.join(item.metadata['choices'])}]" if item.metadata["choices"] else ""
+        lines[item.name] = f"{item.metadata['about']}{choices}" + (f" (default: {default})" if default else "")
+    return lines
+
+
+def _unknown(name: str, known: Mapping[str, object], command: str) -> str:
+    near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name in other][:3]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"`paretune {command} --help` lists all parameters"
+    return f"unknown parameter {name}: {hint}"
+
+
+def parse(name: str, text: str, annotation: Any) -> Any:
+    """The value of the parameter `name` that `text` means.
+
+    Args:
+        name: for the message.
+        text: what was typed, not empty.
+        annotation: the field's type.
+
+    Raises:
+        ValueError: `text` is no such value; the message is a whole sentence.
+    """
+    is_optional = isinstance(annotation, types.UnionType)
+    if is_optional:
+        (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
+    if annotation is str:
+        return text  # as it is: a column may be called " text", a configuration "all"
+    text = text.strip()
+    if is_optional and text.lower() in {"none", "all"}:
+        return None
+    if annotation is bool:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in words:
+            raise ValueError(f"{name} must be true or false, got {text!r}")
+        return words[text.lower()]
+    if annotation in (int, float):
+        return _number(name, text, annotation)
+    return _json_object(name, text)
+
+
+def _number(name: str, text: str, kind: type) -> float:
+    try:
+        value: float = kind(text)
+    except ValueError:
+        if kind is int and _is_whole(text):
+            return int(float(text))
+        raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}") from None
+    return value
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        return float(text).is_integer()
+    except ValueError:
+        return False
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
+    example = f'{name} must be a JSON object such as {{"weight_decay": 0.01}}'
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{example}, got {text!r}: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{example}, got {text!r}")
+    return value
+
+
+def spell(value: Any) -> str:
+    """The value as it would be typed; empty for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True) if value else ""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
+    """What is wrong with the value of one field, by its own rules; empty if nothing is."""
+    rules = item.metadata
+    if rules["choices"] and value not in rules["choices"]:
+        near = difflib.get_close_matches(str(value), rules["choices"], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
+    if isinstance(value, str) and not value.strip():
+        return [f"{item.name} must not be empty: leave it out for the default"]
+    if value is None or isinstance(value, (str, bool, Mapping)):
+        return []
+    if isinstance(value, float) and not math.isfinite(value):
+        return [f"{item.name} must be a finite number, got {value}"]
+    low, high, above = rules["minimum"], rules["maximum"], rules["above"]
+    if (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high):
+        return []
+    allowed = f"greater than {above}" if above is not None else f"at least {low}"
+    return [f"{item.name} must be {allowed}" + (f" and at most {high}" if high is not None else "") + f", got {value}"]

@@ -1,0 +1,60 @@
+"""Defaults of a team or a machine: a TOML file with SageMaker parameters that nobody wants to type.
+
+    # paretune.toml, in the current folder or where PARETUNE_PROFILE points
+    region = "eu-west-1"
+    role = "SageMakerTraining"
+    bucket = "my-models"
+    tags = {team = "search"}
+
+What is typed wins over the file.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec.cluster import Cluster
+
+FILE = "paretune.toml"
+# Belong to one job: a file that set them would change what a command means.
+_NOT_HERE = {"instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"}
+ALLOWED = frozenset(item.name for item in fields(Cluster)) - _NOT_HERE
+
+
+def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
+    """Parameter to text, as it would be typed; empty where there is no file.
+
+    Raises:
+        BadInput: the file named by PARETUNE_PROFILE is not there, is no TOML, or sets what a profile may not.
+    """
+    named = environment.get("PARETUNE_PROFILE")
+    path = Path(named or FILE).expanduser()
+    if not path.is_file():
+        if named:
+            raise BadInput([f"PARETUNE_PROFILE must name a file, got {named}"])
+        return {}
+    if not os.access(path, os.R_OK):
+        raise BadInput([f"{path} cannot be read: allow it, or move it away"])
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput([f"{path} is no TOML: {error}"]) from error
+    unknown = [
+        f"{path} may not set {name}: it may set {', '.join(sorted(ALLOWED))}" for name in found if name not in ALLOWED
+    ]
+    if unknown:
+        raise BadInput(unknown)
+    return {name: _spell(value) for name, value in found.items()}
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -1,0 +1,51 @@
+"""Names of AWS regions, so that a misspelt one is an error and not an unknown price."""
+
+import difflib
+from collections.abc import Mapping
+
+from paretune.core.errors import BadInput
+
+# Source: botocore 1.44.5, endpoints of SageMaker in the partitions aws, aws-us-gov and aws-cn (read 2026-11-20).
+REGIONS = frozenset(
+    {
+        *("af-south-1", "ap-east-1", "ap-east-2", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3", "ap-south-1"),
+        *("ap-south-2", "ap-southeast-1", "ap-southeast-2", "ap-southeast-3", "ap-southeast-4", "ap-southeast-5"),
+        *("ap-southeast-6", "ap-southeast-7", "ca-central-1", "ca-west-1", "eu-central-1", "eu-central-2"),
+        *("eu-north-1", "eu-south-1", "eu-south-2", "eu-west-1", "eu-west-2", "eu-west-3", "il-central-1"),
+        *("me-central-1", "me-south-1", "mx-central-1", "sa-east-1"),
+        *("us-east-1", "us-east-2", "us-west-1", "us-west-2"),
+        *("us-gov-east-1", "us-gov-west-1", "cn-north-1", "cn-northwest-1"),
+    }
+)
+"""Regions that have SageMaker."""
+
+
+USUAL = "us-east-1"
+"""Whose prices count when nobody names a region."""
+
+
+def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
+    """The region that a job would run in, as far as it can be told without AWS: named, AWS_REGION, AWS_DEFAULT_REGION.
+
+    Raises:
+        BadInput: it is none.
+    """
+    return known_region(named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL)
+
+
+def known_region(region: str) -> str:
+    """`region` itself.
+
+    Raises:
+        BadInput: SageMaker has no such region; the message names the nearest ones.
+    """
+    if region in REGIONS:
+        return region
+    raise BadInput([region_fault("region", region)])
+
+
+def region_fault(name: str, region: str) -> str:
+    """The sentence that refuses a region; `name` is what it was given as."""
+    near = difflib.get_close_matches(region, sorted(REGIONS), n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "such as us-east-1"
+    return f"{name} must be an AWS region that has SageMaker, got {region!r}: {hint}"

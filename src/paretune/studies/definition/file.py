@@ -1,0 +1,142 @@
+"""A study file: a short YAML that reads as a story, as one frozen, checked value.
+
+name: batch size and learning rate
+job:
+instance_type: ml.g5.xlarge
+search:
+global_batch_size: {choices: [16, 64, 256]}
+learning_rate: {low: 1e-5, high: 1e-4, log: true}
+objectives: {cost_usd: minimize, f1: maximize}
+budget_usd: 20
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import help_lines, spell
+from paretune.studies.definition.reading import Reading
+from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, check, shown
+from paretune.studies.definition.space import Choices, Range, Value, all_points, make_spec
+from paretune.studies.definition.yaml import write_yaml
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class StudyFile(Draft):
+    """What is searched, for what, and within which limits. Its parts are those of `Draft` and `StudyTerms`.
+
+    `repr` and `as_text` show `storage` without a password.
+
+    Raises:
+        BadInput: with all faults at once, when a part is out of range or parts contradict each other.
+    """
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @classmethod
+    def read(cls, path: str, overrides: Mapping[str, str]) -> "StudyFile":
+        """The study of a file, and what was typed, which wins.
+
+        Args:
+            path: of the file.
+            overrides: parameter to text, empty ones count as not typed: a key of `StudyTerms`, or a parameter of a
+                job, which replaces that in `job`. For a searched one, one value ends its search, and several with
+                commas between them replace its choices. `seed` is that of the study; the training's stands in `job`.
+
+        Raises:
+            BadInput: all faults at once, each with its line where it has one.
+        """
+        draft = Reading(path, overrides).draft()
+        return cls(**{item.name: getattr(draft, item.name) for item in fields(Draft)})
+
+    def __repr__(self) -> str:
+        return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
+
+    @property
+    def shown_storage(self) -> str | None:
+        """`storage` as people may see it: without user and password."""
+        return None if self.storage is None else shown(self.storage)
+
+    @property
+    def takes_split(self) -> bool:
+        """Whether seconds and F1 are learnt apart: where that was asked for, or nothing else was and it can be done."""
+        if self.method is None:
+            return self.sampler is None and can_be_split(self.objectives)
+        return self.method == "split"
+
+    def size(self) -> int | None:
+        """How many points there are; None where a range is searched."""
+        if any(isinstance(entry, Range) for entry in self.search.values()):
+            return None
+        return math.prod(len(entry.corners) for entry in self.search.values())
+
+    def points(self) -> Iterator[dict[str, Value]]:
+        """All points in order, the last parameter fastest; some may make no job, see `spec_at`.
+
+        Raises:
+            BadInput: a range is searched.
+        """
+        ranges = [name for name, entry in self.search.items() if isinstance(entry, Range)]
+        if ranges:
+            raise BadInput([f"{', '.join(ranges)}: a range has no list of points; write {{choices: [...]}}"])
+        return all_points(self.search)
+
+    def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
+        """The job of a trial.
+
+        Args:
+            point: every searched parameter and its value, which need not be among the choices.
+
+        Raises:
+            BadInput: the point makes no job, such as a batch that its devices cannot share: nothing was paid, and the
+                sampler should learn from it.
+        """
+        wrong = [f"{name} is not searched" for name in point if name not in self.search]
+        wrong += [f"the point has no {name}" for name in self.search if name not in point]
+        if wrong:
+            raise BadInput(wrong)
+        return make_spec(self.job, point)
+
+    def as_text(self) -> dict[str, str]:
+        """Every key that is set, as text to record; mappings as JSON, `storage` without a password."""
+        return {
+            name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else spell(value)
+            for name, value in self._keys().items()
+        }
+
+    def as_yaml(self) -> str:
+        """A study file that says the same, `storage` without a password."""
+        return write_yaml(self._keys())
+
+    def _keys(self) -> dict[str, Any]:
+        """Every key that is set."""
+        sections: dict[str, dict[str, Any]] = {
+            "job": {name: _plain(value) for name, value in self.job.items() if spell(value).strip()},
+            "search": {name: entry.as_json() for name, entry in self.search.items()},
+            "objectives": dict(self.objectives),
+            "constraints": {name: dict(bounds) for name, bounds in self.constraints.items()},
+        }
+        terms = {item.name: getattr(self, item.name) for item in fields(StudyTerms)}
+        terms |= {"storage": self.shown_storage, "method": "split" if self.takes_split else "joint"}
+        return {
+            "name": self.name,
+            **{name: section for name, section in sections.items() if section},
+            **{name: value for name, value in terms.items() if value is not None},
+        }
+
+
+def _plain(value: Any) -> Any:
+    return spell(value) if isinstance(value, Mapping) else value
+
+
+def study_help() -> dict[str, str]:
+    """Name of every key of a study that can be typed to one line of help."""
+    return help_lines(StudyTerms)
+
+
+__all__ = ["Choices", "Range", "StudyFile", "study_help"]

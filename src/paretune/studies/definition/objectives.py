@@ -1,0 +1,95 @@
+"""What a study can optimise or bound, and what is wrong with what it names."""
+
+import difflib
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paretune.spec import metrics
+from paretune.studies.definition.space import Fault
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """Which way is better, and between what a bound can lie."""
+
+    direction: str
+    lowest: float = 0.0
+    highest: float = math.inf
+    task: str | None = None
+
+    @property
+    def range(self) -> str:
+        """In words."""
+        if self.highest < math.inf:
+            return f"from {self.lowest:g} to {self.highest:g}"
+        return f"a finite number of at least {self.lowest:g}"
+
+
+OBJECTIVES = {
+    metrics.COST_USD: _Objective("minimize"),
+    metrics.TRAIN_SECONDS: _Objective("minimize"),
+    metrics.JOB_SECONDS: _Objective("minimize"),
+    metrics.BILLABLE_SECONDS: _Objective("minimize"),
+    metrics.F1: _Objective("maximize", highest=1.0, task="classification"),
+    metrics.THROUGHPUT_SAMPLES: _Objective("maximize"),
+    metrics.PERPLEXITY: _Objective("minimize", lowest=1.0, task="causal-lm"),
+    metrics.EVAL_LOSS: _Objective("minimize"),
+}
+"""What a study can optimise or bound; one that belongs to a task is not measured in another."""
+
+
+Constraints = Mapping[str, Mapping[str, float]]
+"""Metric to {"min": x}, {"max": y} or both, the ends included."""
+
+
+def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
+    """Dollars and what the task is judged by."""
+    quality = metrics.PERPLEXITY if job.get("task") == "causal-lm" else metrics.F1
+    return {metrics.COST_USD: "minimize", quality: OBJECTIVES[quality].direction}
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What was probably meant, or all there is, as the end of a sentence."""
+    near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name and name in other][:3]
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+
+
+def objective_faults(name: str, direction: str) -> list[str]:
+    """What is wrong with one objective."""
+    if name not in OBJECTIVES:
+        return [f"unknown objective {name}: {nearest(name, OBJECTIVES)}"]
+    if direction not in ("minimize", "maximize"):
+        return [f"objective {name} must be minimize or maximize, got {direction!r}: {OBJECTIVES[name].direction} it"]
+    right = OBJECTIVES[name].direction
+    return [] if direction == right else [f"objective {name} cannot be {direction}d: write {name}: {right}"]
+
+
+def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
+    """What is wrong with one constraint."""
+    if name not in OBJECTIVES:
+        return [f"unknown metric {name} in constraints: {nearest(name, OBJECTIVES)}"]
+    if not bounds:
+        return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
+    known = OBJECTIVES[name]
+    outside = [
+        f"constraint {name}: {end} must be {known.range}, got {value:g}"
+        for end, value in bounds.items()
+        if not (math.isfinite(value) and known.lowest <= value <= known.highest)
+    ]
+    if not outside and bounds.get("min", -math.inf) > bounds.get("max", math.inf):
+        return [f"constraint {name}: min must be at most max, got {bounds['min']:g} and {bounds['max']:g}: swap them"]
+    return outside
+
+
+def unmeasured(task: str, section: str, names: Iterable[str]) -> list[Fault]:
+    """Objectives or constraints that a task does not measure."""
+    found: list[Fault] = []
+    for name in names:
+        known = OBJECTIVES.get(name)
+        if known is not None and known.task not in (None, task):
+            instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
+            text = f"{section}: {name} is not measured with task {task}: use {instead} or eval_loss"
+            found.append(((section, name), f"{text}, or set task: {known.task} in job"))
+    return found

@@ -1,0 +1,266 @@
+"""What a study consists of, and the rules between its parts."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec.parameters import parameter, parse, range_faults, spell
+from paretune.studies.definition.objectives import (
+    Constraints,
+    bounds_faults,
+    default_objectives,
+    nearest,
+    objective_faults,
+    unmeasured,
+)
+from paretune.studies.definition.space import (
+    NOT_SEARCHED,
+    Choices,
+    Fault,
+    Place,
+    Range,
+    Search,
+    annotations,
+    combination_faults,
+    kind_of,
+    parameters,
+)
+
+SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
+METHODS = ("joint", "split")
+_STORAGE = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
+_LONGEST_NAME = 80  # characters
+
+
+_OF_THE_CLUSTER = {"cost_usd", "billable_seconds", "job_seconds", "train_seconds", "throughput_samples_per_second"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTerms:
+    """What of a study is one value each, and can be typed. None: nothing is set."""
+
+    budget_usd: float | None = parameter(
+        None, "dollars that all jobs of the study may cost together; required where jobs are billed", above=0
+    )
+    n_trials: int | None = parameter(
+        None, "trials at most; by default as many as the budget or the grid has", minimum=1
+    )
+    n_parallel: int = parameter(1, "jobs at a time", minimum=1, maximum=1000)
+    method: str | None = parameter(
+        None,
+        "split: learn seconds and F1 apart, then verify; joint: all parameters at once; by default split where it can",
+        choices=METHODS,
+    )
+    sampler: str | None = parameter(
+        None, "joint: how points are suggested, as in Optuna (tpe); naming one means joint", choices=SAMPLERS
+    )
+    seed: int = parameter(42, "seed of the sampler; that of the training stands in job", minimum=0, maximum=2**32 - 1)
+    storage: str | None = parameter(
+        None, "sqlite:///FILE or postgresql://...; by default a file in PARETUNE_HOME", choices=()
+    )
+    later_runs: int = parameter(0, "how often the winner will be trained again", minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft(StudyTerms):
+    """All parts of a study, not checked yet.
+
+    Attributes:
+        name: of the study's run, and of the study in its storage.
+        job: parameter of a job to its value, the same in all jobs.
+        search: parameter of a job to the values it is searched in.
+        objectives: metric to minimize or maximize.
+        constraints: metric to what it must be.
+    """
+
+    name: str
+    job: Mapping[str, Any] = field(default_factory=dict)
+    search: Search = field(default_factory=dict)
+    objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
+    constraints: Constraints = field(default_factory=dict)
+
+
+def can_be_split(objectives: Mapping[str, str]) -> bool:
+    """Whether a part of the objectives follows from batch and learning rate, and the rest from the cluster."""
+    return "f1" in objectives and set(objectives) <= {"f1", *_OF_THE_CLUSTER} and len(objectives) > 1
+
+
+def faults_of(draft: Draft, broken: Iterable[Place] = ()) -> list[Fault]:
+    """Everything that is wrong with a study; what depends on a part that is `broken` already is passed over."""
+    alone = [fault for fault in _own_faults(draft) if fault[0] not in set(broken)]
+    places = [*broken, *(place for place, _ in alone)]
+    return alone + _faults_between(draft, _Intact(places))
+
+
+class _Intact:
+    """Tells which parts have no fault of their own, so that one mistake is not reported twice."""
+
+    def __init__(self, broken: Iterable[Place]) -> None:
+        self._broken = set(broken)
+
+    def whole(self, *keys: str) -> bool:
+        return not any(place[0] in keys for place in self._broken)
+
+    def only(self, section: str, name: str) -> bool:
+        return not self._broken & {(section,), (section, name)}
+
+
+def _own_faults(draft: Draft) -> list[Fault]:
+    """What is wrong with one part, whatever the others are."""
+    found: list[Fault] = []
+    if not draft.name.isprintable() or not draft.name.strip() or len(draft.name) > _LONGEST_NAME:
+        text = f"name must be one line of 1 to {_LONGEST_NAME} characters, got {draft.name[:90]!r}"
+        found.append((("name",), text))
+    for item in fields(StudyTerms):
+        value = getattr(draft, item.name)
+        if value is not None:
+            found += [((item.name,), text) for text in range_faults(item, value)]
+    if draft.storage is not None and not _STORAGE.fullmatch(draft.storage):
+        text = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
+        found.append((("storage",), text + f"outlives the command), got {shown(draft.storage)!r}"))
+    for name, value in draft.job.items():
+        found += [(("job", name), text) for text in _parameter_faults(name, value)]
+    if "probe_steps" in draft.job and draft.job["probe_steps"] is not None:
+        text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
+        found.append((("job", "probe_steps"), text))
+    for name, entry in draft.search.items():
+        found += [(("search", name), text) for text in _entry_faults(name, entry)]
+    for name, direction in draft.objectives.items():
+        found += [(("objectives", name), text) for text in objective_faults(name, direction)]
+    for name, bounds in draft.constraints.items():
+        found += [(("constraints", name), text) for text in bounds_faults(name, bounds)]
+    return found
+
+
+def _parameter_faults(name: str, value: Any) -> list[str]:
+    if name not in parameters():
+        return [f"unknown parameter {name} of a job: {_nearest_parameter(name)}"]
+    text = spell(value)
+    if not text.strip():
+        return []  # the default
+    try:
+        return range_faults(parameters()[name], parse(name, text, annotations()[name]))
+    except ValueError as error:
+        return [str(error)]
+
+
+def _nearest_parameter(name: str) -> str:
+    found = nearest(name, parameters())
+    return found if found.startswith("did") else "`paretune main --help` lists all parameters"
+
+
+def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
+    """What is wrong with one searched parameter."""
+    if name not in parameters():
+        return _parameter_faults(name, "")
+    if name in NOT_SEARCHED:
+        return [f"{name} cannot be searched: {NOT_SEARCHED[name]}; set it in job, or leave it out"]
+    values = entry.corners
+    if isinstance(entry, Range):
+        if kind_of(name) not in (int, float):
+            return [f"{name} is no number and has no range: write {{choices: [...]}}"]
+        if not all(math.isfinite(value) for value in (entry.low, entry.high)):
+            return [f"{name} must have finite low and high, got {entry.low} and {entry.high}"]
+        if entry.low >= entry.high:
+            return [f"{name}: low must be less than high, got {entry.low} and {entry.high}: one value belongs in job"]
+        if entry.log and entry.low <= 0:
+            return [f"{name}: low must be greater than 0 with log: true, got {entry.low}: raise it, or leave log out"]
+    elif not values:
+        return [f"{name}: choices must be at least one value, got none"]
+    doubles = sorted({spell(value) for value in values if values.count(value) > 1})
+    found = [f"{name}: {text} is among the choices twice: take one out" for text in doubles]
+    for value in dict.fromkeys(values):
+        found += _parameter_faults(name, value)
+    return found
+
+
+def _faults_between(draft: Draft, intact: _Intact) -> list[Fault]:
+    """What parts that are right on their own have against each other."""
+    both = [name for name in draft.search if name in draft.job]
+    found: list[Fault] = [
+        (("search", name), f"{name} is in job and in search: take it out of one of them") for name in both
+    ]
+    if not draft.search and intact.whole("search"):
+        text = "search is missing: a study without it is one job, which `mlflow run .` runs; "
+        found.append((("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}"))
+    elif intact.whole("job", "search") and not both:
+        found += combination_faults(draft.job, draft.search)
+    found += _metric_faults(draft, intact) + _row_faults(draft) + _ending_faults(draft, intact)
+    ranges = [name for name, entry in draft.search.items() if isinstance(entry, Range)]
+    if draft.sampler == "grid" and ranges:
+        text = f"sampler grid takes only choices, and {', '.join(ranges)} {'is a range' if len(ranges) == 1 else 'are'}"
+        text = text if len(ranges) == 1 else f"{text} ranges"
+        found.append((("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"))
+    if draft.method == "split" and draft.sampler is not None:
+        found.append((("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"))
+    if draft.method == "split" and not can_be_split(draft.objectives):
+        text = (
+            f"method split needs the objective f1 and one of {', '.join(sorted(_OF_THE_CLUSTER))}, and takes no others"
+        )
+        found.append((("method",), f"{text}: change them, or take joint"))
+    if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
+        text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
+        found.append((("job", "fallback_instance_types"), f"{text}one than it says; leave it out"))
+    return found
+
+
+def _metric_faults(draft: Draft, intact: _Intact) -> list[Fault]:
+    """What the task does not measure, and a study that asks for nothing."""
+    found: list[Fault] = []
+    if not draft.objectives and intact.whole("objectives"):
+        found.append((("objectives",), "objectives must name at least one, such as cost_usd: minimize"))
+    if intact.only("job", "task"):
+        task = draft.job.get("task") or "classification"
+        found += unmeasured(task, "objectives", draft.objectives) + unmeasured(task, "constraints", draft.constraints)
+    return found
+
+
+def _row_faults(draft: Draft) -> list[Fault]:
+    """F1 is compared on the same rows, and by default their number follows that of the training rows."""
+    if "max_train_samples" not in draft.search or draft.job.get("max_eval_samples") is not None:
+        return []
+    text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in job"
+    return [(("search", "max_train_samples"), text)]
+
+
+def _ending_faults(draft: Draft, intact: _Intact) -> list[Fault]:
+    """What keeps a study from spending without end: dollars where jobs are billed, trials where they are not."""
+    if not intact.whole("budget_usd") or draft.budget_usd is not None:
+        return []
+    if _is_billed(draft):
+        text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
+        return [(("budget_usd",), f"{text}budget_usd: 20")]
+    if draft.n_trials is None and draft.sampler != "grid" and intact.whole("n_trials", "sampler"):
+        text = "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
+        return [(("n_trials",), text)]
+    return []
+
+
+def _is_billed(draft: Draft) -> bool:
+    """Whether any job of the study runs in an AWS account; local costs are notional, simulated ones virtual."""
+    launcher = draft.job.get("launcher") or "auto"
+    searched = draft.search.get("instance_type")
+    types = searched.corners if searched is not None else (draft.job.get("instance_type") or "local",)
+    return launcher == "sagemaker" or (launcher == "auto" and any(str(name).startswith("ml.") for name in types))
+
+
+def shown(storage: str) -> str:
+    """An address without user and password, for people to read."""
+    scheme, colon, rest = storage.partition(":")
+    if "@" in rest:  # a password may hold any other character, also one that should have been escaped
+        rest = f"//{rest.rpartition('@')[2]}"
+    return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
+
+
+def check(draft: Draft) -> None:
+    """Pass a study that can be run.
+
+    Raises:
+        BadInput: everything that is wrong with it, at once.
+    """
+    faults = faults_of(draft)
+    if faults:
+        raise BadInput([text for _, text in faults])

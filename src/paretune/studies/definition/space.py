@@ -1,0 +1,213 @@
+"""What a study searches: values and ranges of parameters, and which of their combinations make a job."""
+
+import itertools
+import math
+import random
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
+from paretune.spec.strategy_rules import unsupported
+
+Value = str | int | float
+"""Of one searched parameter: a number, a truth value, or a text as it would be typed."""
+Place = tuple[str, ...]
+"""Where a fault is: the keys that lead there, such as ("search", "learning_rate")."""
+Fault = tuple[Place, str]
+
+_MOST_COMBINATIONS = 2000  # 60 microseconds each (measured 2026-11-20, AMD EPYC)
+_DRAWN = 500  # of more combinations than that
+
+_SAME_ROWS = "F1 compares jobs only on the same rows: make one study of each"
+_LIMIT = "it limits a job and changes nothing that comes out"
+_ACCOUNT = "it belongs to your account and changes nothing that comes out"
+_ONE_LAUNCHER = "seconds of one launcher say nothing about another's"
+NOT_SEARCHED = {
+    **dict.fromkeys(("dataset", "dataset_config_name", "validation_file", "test_file"), _SAME_ROWS),
+    **dict.fromkeys(("text_column", "label_column", "task", "max_eval_samples"), _SAME_ROWS),
+    "seed": "what differs only in it is noise, which a study measures by itself",
+    "probe_steps": "a job that is cut off has no F1",
+    "dry_run": "a job that is not run has no result",
+    "entry_script": "a study compares settings of one training",
+    **dict.fromkeys(("launcher", "recorded_runs", "simulation"), _ONE_LAUNCHER),
+    **dict.fromkeys(("max_runtime_minutes", "max_wait_minutes", "max_cost_usd", "capacity_wait_minutes"), _LIMIT),
+    "local_price_usd_per_hour": "it is a notion of yours, not a result",
+    # Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
+    "spot": "spot changes the bill and no result; `paretune report --spot_share 0.3` prices the runs again",
+    "fallback_instance_types": "search instance_type itself",
+    "region": "it changes prices and no result; `paretune report` with a region prices the runs again",
+    **dict.fromkeys(("role", "bucket", "volume_gib", "subnets", "security_group_ids", "kms_key", "tags"), _ACCOUNT),
+    **dict.fromkeys(("keep_alive_minutes", "on_interrupt"), _ACCOUNT),
+}
+"""Parameters of a job that no study searches, and why. All of `spec.NOT_IN_THE_HASH` are among them, `spot` too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """Values to choose from."""
+
+    values: tuple[Value, ...]
+
+    @property
+    def corners(self) -> tuple[Value, ...]:
+        """What combinations are made of, to find out whether they make jobs: every value."""
+        return self.values
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in a study file."""
+        return {"choices": list(self.values)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """All numbers from `low` to `high`, both included; whole ones for whole parameters; `log`: equal by ratio."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def corners(self) -> tuple[Value, ...]:
+        """What combinations are made of, to find out whether they make jobs: both ends."""
+        return self.low, self.high
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in a study file."""
+        return {"low": self.low, "high": self.high, **({"log": True} if self.log else {})}
+
+
+Search = Mapping[str, Choices | Range]
+
+
+@cache
+def annotations() -> dict[str, Any]:
+    """Parameter of a job to its type."""
+    return typing.get_type_hints(JobSpec)
+
+
+@cache
+def parameters() -> dict[str, Any]:
+    """Parameter of a job to its field, which holds its range."""
+    return {item.name: item for item in fields(JobSpec)}
+
+
+def kind_of(name: str) -> type:
+    """Plain type of a job parameter: str, bool, int, float or dict (JSON)."""
+    annotation = annotations()[name]
+    if isinstance(annotation, types.UnionType):
+        (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
+    return annotation if isinstance(annotation, type) else dict
+
+
+def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
+    """The job at a point of the search.
+
+    Raises:
+        BadInput: its values contradict each other, or its strategy does not run on its instance type.
+    """
+    spec = JobSpec.from_text({name: _typed(value) for name, value in {**job, **point}.items()})
+    faults = unsupported(spec) if spec.has_instances else []
+    if faults:
+        raise BadInput(faults)
+    return spec
+
+
+def _typed(value: Any) -> str:
+    return repr(float(value)) if isinstance(value, float) else spell(value)  # numpy's floats spell themselves otherwise
+
+
+def all_points(search: Search) -> Iterator[dict[str, Value]]:
+    """Every combination of choices, the last parameter fastest; of a range its two ends."""
+    for values in itertools.product(*(entry.corners for entry in search.values())):
+        yield dict(zip(search, values, strict=True))
+
+
+def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
+    """What stands in `job` or is searched and makes a job in no combination; each fault once.
+
+    A value is at fault when nothing it can be combined with makes a job; a single impossible combination is none, for
+    the study passes it by at no cost. Tried are all combinations of choices and ends of ranges, or 500 of them drawn
+    by a fixed seed where they are more than 2,000.
+    """
+    tried = [(point, _faults_at(job, point)) for point in _combinations(search)]
+    everywhere = set[str].intersection(*(set(faults) for _, faults in tried))
+    found: list[Fault] = [(_place(text, job, search), text) for text in tried[0][1] if text in everywhere]
+    left = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
+    while left:
+        alone = {
+            (name, value): texts
+            for name in search
+            for value in dict.fromkeys(point[name] for point, _ in left)
+            if (texts := _in_all(left, name, value))
+        }
+        if not alone:
+            return found + _together(left, search)
+        found += [
+            (("search", name), f"{name}={_typed(value)} makes no job: {text}")
+            for (name, value), texts in alone.items()
+            for text in texts
+        ]
+        left = [(point, faults) for point, faults in left if not alone.keys() & point.items()]
+    return found
+
+
+_Tried = list[tuple[dict[str, Value], list[str]]]
+
+
+def _in_all(tried: _Tried, name: str, value: Value) -> list[str]:
+    """Faults of every combination that holds the value."""
+    lists = [faults for point, faults in tried if point[name] == value]
+    return [text for text in lists[0] if all(text in faults for faults in lists)]
+
+
+def _together(tried: _Tried, search: Search) -> list[Fault]:
+    """Values that make no job with any other, each for another reason."""
+    if all(faults for _, faults in tried):
+        point, faults = min(tried, key=lambda item: len(item[1]))
+        return [(("search",), f"no combination of the search makes a job: {_spelled(point)}: {'; '.join(faults)}")]
+    found: list[Fault] = []
+    for name in search:
+        for value in dict.fromkeys(point[name] for point, _ in tried):
+            own = [(point, faults) for point, faults in tried if point[name] == value]
+            if all(faults for _, faults in own):
+                point, faults = min(own, key=lambda item: len(item[1]))
+                text = f"{name}={_typed(value)} makes a job with nothing else that is searched: {_spelled(point)}: "
+                found.append((("search", name), text + "; ".join(faults)))
+    return found
+
+
+def _combinations(search: Search) -> list[dict[str, Value]]:
+    corners = [entry.corners for entry in search.values()]
+    if math.prod(map(len, corners)) <= _MOST_COMBINATIONS:
+        return list(all_points(search))
+    draw = random.Random(0)
+    longest = max(map(len, corners))
+    shuffled = [draw.sample(values, len(values)) for values in corners]
+    # Every value at least once, then as chance will have it.
+    first = [[values[number % len(values)] for values in shuffled] for number in range(longest)]
+    more = [[draw.choice(values) for values in corners] for _ in range(_DRAWN)]
+    return [dict(zip(search, values, strict=True)) for values in [*first, *more]]
+
+
+def _faults_at(job: Mapping[str, Any], point: Mapping[str, Value]) -> list[str]:
+    try:
+        make_spec(job, point)
+    except BadInput as error:
+        return list(error.faults)
+    return []
+
+
+def _place(text: str, job: Mapping[str, Any], search: Search) -> Place:
+    """Where a fault belongs whose text begins with the parameter it is about."""
+    name = text.split()[0]
+    return ("job", name) if name in job else ("search", name) if name in search else ("job",)
+
+
+def _spelled(point: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name}={_typed(value)}" for name, value in point.items())

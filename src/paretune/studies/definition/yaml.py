@@ -1,0 +1,192 @@
+"""A YAML file as a tree that knows its lines.
+
+Values stay the text that was written: what `1e-4`, `no` or `010` means is for the parameter to say, not for YAML 1.1,
+which takes them for a text, a truth value and 8.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]  # comes with MLflow
+
+from paretune.core.errors import BadInput
+
+LARGEST_FILE = 100_000
+"""Bytes; the studies that are shipped have about 1,500."""
+_DEEPEST = 12  # values inside values; a study needs five
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value of the file.
+
+    Attributes:
+        line: where its key stands, from 1; that of the value where it has none.
+        value: the text of a scalar, or what a list or a mapping holds.
+        is_plain: a scalar without quotes.
+    """
+
+    line: int
+    value: "str | list[Node] | dict[str, Node]"
+    is_plain: bool = False
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether a key stands there without a value."""
+        return isinstance(self.value, str) and (
+            not self.value.strip() or (self.is_plain and self.value.lower() in ("~", "null"))
+        )
+
+    def described(self) -> str:
+        """What it is, for a message."""
+        if isinstance(self.value, str):
+            return repr(self.value if len(self.value) <= 60 else f"{self.value[:57]}...")
+        return "a list" if isinstance(self.value, list) else "a mapping"
+
+    def as_json(self) -> Any:
+        """The value as JSON would have it: numbers and truth values where they are written without quotes."""
+        if isinstance(self.value, dict):
+            return {name: node.as_json() for name, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.as_json() for node in self.value]
+        if not self.is_plain:
+            return self.value
+        if _NUMBER.fullmatch(self.value):
+            return int(self.value) if re.fullmatch(r"[-+]?\d+", self.value) else float(self.value)
+        words = {"true": True, "false": False, "null": None, "~": None, "": None}
+        return words.get(self.value.lower(), self.value)
+
+
+def read_yaml(path: str) -> tuple[dict[str, Node], list[tuple[int, str]]]:
+    """The mapping that a file holds, and its keys that are there twice, as line and fault.
+
+    Raises:
+        BadInput: there is no such file, or it is not one mapping in YAML; one sentence.
+    """
+    events = _Events(path, _text(path))
+    found = events.document()
+    return found, events.faults
+
+
+def write_yaml(values: Mapping[str, Any]) -> str:
+    """A file that says the same, a key a line."""
+    return "".join(f"{name}: {_flow(value)}\n" for name, value in values.items())
+
+
+def _flow(value: Any) -> str:
+    """A value in one line; after a scalar PyYAML writes three dots."""
+    text = str(yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=math.inf))
+    return text.removesuffix("...\n").strip()
+
+
+def _text(path: str) -> str:
+    """What the file holds.
+
+    Raises:
+        BadInput: it cannot be read, is too large, or no text.
+    """
+    file = Path(path).expanduser()
+    try:
+        if not file.is_file():
+            what = "is a folder" if file.is_dir() else f"does not exist (looked from {Path.cwd()})"
+            raise BadInput([f"study must name a YAML file, and {path} {what}: those that are shipped are in studies/"])
+        size = file.stat().st_size
+        if size > LARGEST_FILE:
+            raise BadInput([f"{path} has {size:,} bytes, a study file at most {LARGEST_FILE:,}: is it a study file?"])
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput([f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8"]) from error
+    except (OSError, ValueError) as error:  # not allowed; a name with a NUL in it
+        raise BadInput([f"{path} cannot be read ({error}): allow it, or name another file"]) from error
+    if not text.strip():
+        raise BadInput([f"{path} is empty: it needs name and search; begin with a copy of studies/smoke.yaml"])
+    return text
+
+
+class _Events:
+    """Makes the tree from what PyYAML's parser tells, one event after the other."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.faults: list[tuple[int, str]] = []
+        self._path = path
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.SafeLoader))
+
+    def document(self) -> dict[str, Node]:
+        """The one mapping of the file."""
+        try:
+            self._next()  # the stream begins
+            if isinstance(self._next(), yaml.StreamEndEvent):
+                raise self._refused(1, "there are only comments: it needs name and search; see studies/smoke.yaml")
+            root = self._node(self._next(), None, 0)
+            self._next()  # the document ends
+            event = self._next()
+        except yaml.MarkedYAMLError as error:
+            raise self._no_yaml(error) from error
+        except yaml.YAMLError as error:  # a character that no text may hold
+            raise BadInput([f"{self._path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise self._refused(_line(event), "a second document begins: a study file is one; take --- out")
+        if not isinstance(root.value, dict):
+            raise self._refused(
+                root.line, f"a study file is a mapping with keys such as name and search, got {root.described()}"
+            )
+        return root.value
+
+    def _next(self) -> Any:
+        return next(self._events)
+
+    def _node(self, event: Any, key_line: int | None, depth: int) -> Node:
+        """The value that begins with this event."""
+        here = _line(event)
+        line = here if key_line is None else key_line
+        if isinstance(event, yaml.AliasEvent):
+            raise self._refused(here, f"*{event.anchor} refers to another place: write the value itself")
+        if event.tag is not None:
+            raise self._refused(here, f"{event.tag} is a tag, and a study file has none: write the value alone")
+        if isinstance(event, yaml.ScalarEvent):
+            return Node(line, event.value, is_plain=event.style is None)
+        if depth == _DEEPEST:
+            raise self._refused(here, f"more than {_DEEPEST} values inside one another: a study file needs five")
+        if isinstance(event, yaml.SequenceStartEvent):
+            return Node(line, list(self._items(depth)))
+        return Node(line, self._entries(depth))
+
+    def _items(self, depth: int) -> Iterator[Node]:
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            yield self._node(event, None, depth + 1)
+
+    def _entries(self, depth: int) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key = self._node(event, None, depth + 1)
+            if not isinstance(key.value, str) or key.is_nothing:
+                raise self._refused(key.line, "a key must be a name, such as learning_rate")
+            value = self._node(self._next(), key.line, depth + 1)
+            if key.value in found:
+                text = f"{key.value} is given twice, first in line {found[key.value].line}: take one out"
+                self.faults.append((key.line, text))
+            else:
+                found[key.value] = value
+        return found
+
+    def _no_yaml(self, error: Any) -> BadInput:
+        marks = [error.problem_mark, error.context_mark]
+        if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
+            marks.reverse()  # where the quote or the bracket is that nobody closes
+        mark = marks[0] or marks[1]
+        line = mark.line + 1 if mark is not None else 1
+        if "'\\t'" in str(error.problem):
+            return self._refused(line, "a tab: YAML is indented with spaces; replace it")
+        return self._refused(line, f"this is no YAML: {error.problem}; look at colons, quotes and indentation there")
+
+    def _refused(self, line: int, text: str) -> BadInput:
+        return BadInput([f"{self._path}:{line}: {text}"])
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1

@@ -1,0 +1,145 @@
+"""The answer of a study, from its trials: in words, as a page, as a table, and as a rank for every run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from paretune.core.text_table import text_table
+from paretune.spec import metrics
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.page import page
+from paretune.studies.results.payoff import Payoff, weigh
+from paretune.studies.results.points import Constraints
+from paretune.studies.results.quantities import axis, usd, with_error
+from paretune.studies.results.recommendation import Pick, failures, headline, recommend, setting_of
+from paretune.studies.results.table import as_csv
+from paretune.studies.results.trials import Trial
+
+_MOST_LINES = 20  # of the front, in a terminal
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyAnswer:
+    """What a study has to say.
+
+    Attributes:
+        name: of the study.
+        front: its points, ranks and groups.
+        picks: recommended configurations, the most important first; empty where nothing is feasible.
+        payoff: whether the search has paid for itself.
+        budget_usd: all it may spend; None for no limit.
+        committed_usd: worst cases of the jobs that run.
+    """
+
+    name: str
+    front: StudyFront
+    picks: Sequence[Pick]
+    payoff: Payoff
+    budget_usd: float | None
+    committed_usd: float
+
+    @cached_property
+    def hypervolume(self) -> float:
+        """Of the front over all objectives, against the reference point of its feasible points; 0 without any."""
+        return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
+
+    def ranks(self) -> dict[str, int]:
+        """Run id to Pareto rank, 0 on the front; runs without a rank (failed, constraint not met) are not in it."""
+        ranked = {trial.run_id: self.front.rank(trial) for trial in self.front.trials}
+        return {run_id: rank for run_id, rank in ranked.items() if rank is not None}
+
+    def html(self) -> str:
+        """The page, pareto.html; complete in itself."""
+        return page(
+            self.front,
+            self.picks,
+            headline(self.front, self.picks),
+            self.payoff,
+            name=self.name,
+            budget_usd=self.budget_usd,
+            committed_usd=self.committed_usd,
+        )
+
+    def csv(self) -> str:
+        """The table, pareto.csv: a row per finished trial."""
+        return as_csv(self.front)
+
+    def text(self) -> str:
+        """The answer for a terminal: recommendation, front, bill."""
+        blocks = [" ".join(headline(self.front, self.picks))]
+        blocks += [_described(pick, self.front) for pick in self.picks]
+        if self.front.best:
+            blocks.append(_front_table(self.front))
+        blocks.append(" ".join(self.payoff.sentences()))
+        blocks.append(self._budget())
+        lost = failures(self.front.trials)
+        if lost and self.picks:
+            blocks.append("Without a result:\n" + "\n".join(f"  {line}" for line in lost))
+        return "\n\n".join(blocks) + "\n"
+
+    def _budget(self) -> str:
+        spent = self.front.spent_usd
+        said = f"spent {usd(spent)}, committed {usd(self.committed_usd)}"
+        if self.budget_usd is not None:
+            said += f", left {usd(self.budget_usd - spent - self.committed_usd)} of {usd(self.budget_usd)}"
+        return f"{'Simulated budget' if self.front.is_simulated else 'Budget'}: {said}."
+
+
+def answer(
+    trials: Sequence[Trial],
+    objectives: Mapping[str, str],
+    constraints: Constraints,
+    *,
+    name: str,
+    budget_usd: float | None = None,
+    committed_usd: float = 0.0,
+    later_runs: int | None = None,
+    default: Trial | None = None,
+) -> StudyAnswer:
+    """The answer that these trials give.
+
+    Args:
+        trials: of the study, in any order, running ones included.
+        objectives: name to "minimize" or "maximize", at least one.
+        constraints: objective to {"min": x}, {"max": y} or both.
+        name: of the study.
+        budget_usd: all it may spend; None for no limit.
+        committed_usd: worst cases of the jobs that run.
+        later_runs: how often the winner will be trained again.
+        default: a trial of the default configuration; or an estimate of one, whose `origin` is then "estimated".
+    """
+    front = StudyFront.of(trials, objectives, constraints)
+    picks = recommend(front)
+    payoff = weigh(front, picks[0].point if picks else None, default, later_runs)
+    return StudyAnswer(
+        name=name, front=front, picks=tuple(picks), payoff=payoff, budget_usd=budget_usd, committed_usd=committed_usd
+    )
+
+
+def _described(pick: Pick, front: StudyFront) -> str:
+    title = ", and ".join(pick.titles)
+    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
+    lines = [f"{title[:1].upper()}{title[1:]}: trial {pick.point.number}, {values}", f"  {pick.setting()}"]
+    if pick.alike:
+        lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
+    lines.append(f"  {pick.command}" if pick.command else "  its parameters are none of a job that can be launched")
+    if pick.real_command:
+        lines[-1] = f"  again in the simulation: {pick.command}"
+        lines.append(f"  for real, and for money: {pick.real_command}")
+    return "\n".join(lines)
+
+
+def _front_table(front: StudyFront) -> str:
+    names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if front.best[0].means.get(name)]
+    ordered = sorted(front.best, key=front.cost_of)
+    header = ["trial", "runs", *(axis(name) for name in names), "configuration"]
+    rows = [
+        [str(point.number), str(len(point.trials))]
+        + [with_error(point.means[name], point.errors[name]) if name in point.means else "" for name in names]
+        + [setting_of(point)]
+        for point in ordered[:_MOST_LINES]
+    ]
+    table = text_table(header, rows, header[:-1])
+    more = len(ordered) - _MOST_LINES
+    said = f"{'Simulated front' if front.is_simulated else 'Front'} over all objectives, cheapest first"
+    return f"{said}:\n{table}" + (f"\n... and {more} more" if more > 0 else "")

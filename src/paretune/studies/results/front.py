@@ -1,0 +1,181 @@
+"""What a study has found: its points with their errors, their ranks, and which of them cannot be told apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+from paretune.core.pareto import front
+from paretune.studies.results.hypervolume import growth, reference_point
+from paretune.studies.results.noise import Noise
+from paretune.studies.results.points import Constraints, Point, merge
+from paretune.studies.results.quantities import QUALITIES
+from paretune.studies.results.trials import Trial, TrialStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Points that cannot be told apart from the one that is recommended among them, the cheapest on the front."""
+
+    recommended: Point
+    others: tuple[Point, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFront:
+    """All points of a study and what follows from them.
+
+    Attributes:
+        objectives: name to "minimize" or "maximize".
+        constraints: that a point must meet.
+        trials: of the study, by number.
+        points: those with a completed run, by number.
+        noises: objective to the scatter of one run.
+    """
+
+    objectives: Mapping[str, str]
+    constraints: Constraints
+    trials: tuple[Trial, ...]
+    points: tuple[Point, ...]
+    noises: Mapping[str, Noise]
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints) -> "StudyFront":
+        """The front of these trials.
+
+        Ranks come from non-dominated sorting of the means of all feasible points, over all objectives. A point that
+        does not meet the constraints has no rank, so that rank 0 never names one that must not be used.
+        """
+        ordered = tuple(sorted(trials, key=lambda trial: trial.number))
+        points, noises = merge(ordered, objectives, constraints)
+        ranked = [point for point in points if not point.unmet and all(name in point.means for name in objectives)]
+        ranks = _ranks_of([_costs(point, objectives) for point in ranked])
+        place = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
+        return cls(
+            objectives=dict(objectives),
+            constraints=constraints,
+            trials=ordered,
+            points=tuple(replace(point, rank=place.get(point.number)) for point in points),
+            noises=noises,
+        )
+
+    @cached_property
+    def feasible(self) -> list[Point]:
+        """Points with a rank: completed, every objective measured, every constraint met."""
+        return [point for point in self.points if point.rank is not None]
+
+    @cached_property
+    def best(self) -> list[Point]:
+        """Points on the front over all objectives."""
+        return [point for point in self.points if point.rank == 0]
+
+    @property
+    def quality(self) -> str | None:
+        """The objective that says how good the model is; None where the study has none."""
+        return next((name for name in QUALITIES if name in self.objectives), None)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether any of it has not really run."""
+        return any(trial.origin == "simulated" for trial in self.trials)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """All pairs of objectives; what says how good the model is comes second in its pair."""
+        return list(combinations(sorted(self.objectives, key=lambda name: name in QUALITIES), 2))
+
+    @property
+    def spent_usd(self) -> float:
+        """Dollars that the study has booked: what its last trial to end has said, and never less than their sum."""
+        booked = max((trial.spent_usd for trial in self.trials), default=0.0)
+        # Rounding makes one or the other larger by a hair.
+        total = sum(trial.cost_usd or 0.0 for trial in self.trials if trial.status is not TrialStatus.RUNNING)
+        return total if total > booked * (1 + 1e-9) else booked
+
+    def rank(self, trial: Trial) -> int | None:
+        """Rank of a trial of the study: that of its point; None without one."""
+        return self._ranks.get(trial.number)
+
+    @cached_property
+    def _ranks(self) -> dict[int, int | None]:
+        ranks = {trial.number: point.rank for point in self.points for trial in point.trials}
+        by_run = {trial.run_id: point.rank for point in self.points for trial in point.trials}
+        by_point = {_key(point.trial): point.rank for point in reversed(self.points)}
+        for trial in self.trials:
+            if trial.status is TrialStatus.REPEATED:  # it has the rank of the trial that answered it
+                known = [by_run.get(trial.run_id), by_point.get(_key(trial))]
+                if trial.repeats is not None:
+                    known.insert(0, ranks.get(trial.repeats))
+                ranks[trial.number] = next((rank for rank in known if rank is not None), None)
+        return ranks
+
+    def pair_ranks(self, pair: Sequence[str]) -> dict[int, int]:
+        """Number of every feasible point to its rank over these objectives only."""
+        ranks = _ranks_of([_costs(point, {name: self.objectives[name] for name in pair}) for point in self.feasible])
+        return {point.number: rank for point, rank in zip(self.feasible, ranks, strict=True)}
+
+    def cost_of(self, point: Point) -> tuple[float, ...]:
+        """What "cheapest" means, the least first: dollars; without a price, the study's objectives in their order."""
+        if all(other.usd_per_run is not None for other in self.feasible):
+            return (point.usd_per_run or 0.0, *_costs(point, self.objectives))
+        minimised = [name for name, direction in self.objectives.items() if direction == "minimize"]
+        ordered = [*minimised, *(name for name in self.objectives if name not in minimised)]
+        return tuple(_costs(point, {name: self.objectives[name] for name in ordered}))
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """Points that cannot be told apart, greedily from the cheapest one of the front.
+
+        "Cannot be told apart" is not transitive, so a chain of neighbours could join a cheap point with a dear one.
+        Hence every member is compared with the recommended point of its group and with no other: the cheapest point of
+        the front that is in no group yet opens the next one, and takes all that differ from it by less than 2 standard
+        errors in every objective. A dominated point may be a member: a repeat could put it on the front.
+        """
+        free = {point.number: point for point in sorted(self.feasible, key=self.cost_of)}
+        groups = []
+        for leader in [point for point in free.values() if point.rank == 0]:
+            if free.pop(leader.number, None) is None:
+                continue
+            alike = [point for point in free.values() if point.is_like(leader, self.objectives)]
+            for point in alike:
+                del free[point.number]
+            groups.append(Group(recommended=leader, others=tuple(alike)))
+        return groups
+
+    @cached_property
+    def hypervolume_growth(self) -> list[tuple[float, float]]:
+        """Dollars spent and hypervolume then, at the end of the first run of every feasible point; means over repeats.
+
+        In the units of the objectives multiplied, against the reference point of all feasible points.
+        """
+        found = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
+        if not found:
+            return []
+        costs = [_costs(point, self.objectives) for point in found]
+        volumes = growth(costs, reference_point(costs))
+        return [(point.found_at_usd, volume) for point, volume in zip(found, volumes, strict=True)]
+
+
+def _costs(point: Point, objectives: Mapping[str, str]) -> tuple[float, ...]:
+    """The objectives as something to minimise."""
+    return tuple(
+        -point.means[name] if direction == "maximize" else point.means[name] for name, direction in objectives.items()
+    )
+
+
+def _ranks_of(costs: Sequence[tuple[float, ...]]) -> list[int]:
+    """Non-dominated sorting: take the front away, then the front of the rest, and so on."""
+    ranks = [0] * len(costs)
+    left = list(range(len(costs)))
+    rank = 0
+    while left:
+        is_best = front([costs[place] for place in left], [False] * len(costs[0]))
+        for place, best in zip(left, is_best, strict=True):
+            ranks[place] = rank if best else ranks[place]
+        left = [place for place, best in zip(left, is_best, strict=True) if not best]
+        rank += 1
+    return ranks
+
+
+def _key(trial: Trial) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, str(value)) for name, value in trial.point.items()))

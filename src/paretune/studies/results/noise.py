@@ -1,0 +1,113 @@
+"""How far two runs must differ to be told apart: the scatter of one run, from repeats and from what is known without.
+
+The standard deviation of one run is pooled over all groups of repeats. A pair of repeats alone says little (it may
+agree by chance), so what is assumed without any counts as one more degree of freedom beside those of the repeats.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paretune.spec import metrics
+
+TELLING_ERRORS = 2.0
+"""Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
+# Two equal runs differ by 2 ** 0.5 standard deviations times a standard normal number, whose median size is 0.6745.
+_MEDIAN_DIFFERENCE = 0.6745 * math.sqrt(2)
+SECONDS = 0.014 / _MEDIAN_DIFFERENCE
+"""Relative, of one run: eight pairs of repeated SageMaker jobs differ by 1.4 % (median), in the runs of
+aws-samples/amazon-sagemaker-huggingface-benchmark (data/processed/experiment_results.csv, 2021). Dollars go
+with seconds."""
+SCORE = 0.005
+"""Absolute, of F1 and of the evaluation loss where nothing is known: the largest difference of those pairs (0.0052)."""
+_RELATIVE = {metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS} | {
+    metrics.THROUGHPUT_SAMPLES,
+    metrics.PERPLEXITY,  # exp(loss): what is absolute in the loss is relative here
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Scatter of one objective between runs that differ in nothing but the seed.
+
+    Attributes:
+        objective: its name.
+        deviation: standard deviation of one run; a share of the value where `is_relative`.
+        is_relative: whether it grows with the value, as that of seconds and dollars does.
+        degrees: of freedom that repeats have given; 0 where it is an assumption.
+        basis: where it comes from, in a few words.
+    """
+
+    objective: str
+    deviation: float
+    is_relative: bool
+    degrees: int
+    basis: str
+
+    def of_one_run(self, value: float) -> float:
+        """Standard deviation of one run around `value`, in the objective's own unit."""
+        return self.deviation * (abs(value) if self.is_relative else 1.0)
+
+    def standard_error(self, value: float, runs: int) -> float:
+        """Standard error of the mean `value` of so many runs."""
+        return self.of_one_run(value) / math.sqrt(runs)
+
+
+def pooled(
+    objective: str,
+    groups: Sequence[Sequence[float]],
+    spreads: Sequence[tuple[float, float]] = (),
+    validation_rows: int | None = None,
+) -> Noise:
+    """The noise of one objective.
+
+    Args:
+        objective: one of those a study may have.
+        groups: the values of runs that differ only in their seed, a group per point; a group of one tells no scatter.
+        spreads: value and standard deviation of points of which only that is known; one degree of freedom each.
+        validation_rows: rows that F1 was measured on, where known.
+    """
+    is_relative = objective in _RELATIVE
+    prior, assumption = _assumed(objective, [value for group in groups for value in group], validation_rows)
+    squares, degrees = 0.0, 0
+    for group in groups:
+        if len(group) > 1 and (scale := _scale(statistics.fmean(group), is_relative)):
+            squares += statistics.variance(group) / scale**2 * (len(group) - 1)
+            degrees += len(group) - 1
+    for value, deviation in spreads:
+        if scale := _scale(value, is_relative):
+            squares += (deviation / scale) ** 2
+            degrees += 1
+    if not degrees:
+        return Noise(objective=objective, deviation=prior, is_relative=is_relative, degrees=0, basis=assumption)
+    repeats = "1 repeat" if degrees == 1 else f"{degrees} repeats"
+    return Noise(
+        objective=objective,
+        deviation=math.sqrt((prior**2 + squares) / (1 + degrees)),
+        is_relative=is_relative,
+        degrees=degrees,
+        basis=f"pooled from {repeats}, with one degree of freedom for what is assumed without: {assumption}",
+    )
+
+
+def are_alike(one: float, other: float, error: float, other_error: float) -> bool:
+    """Whether two means cannot be told apart: they differ by less than 2 standard errors of their difference."""
+    return abs(one - other) <= TELLING_ERRORS * math.hypot(error, other_error)
+
+
+def _assumed(objective: str, values: Sequence[float], validation_rows: int | None) -> tuple[float, str]:
+    """Standard deviation of one run without any repeats, and why."""
+    if objective in _RELATIVE - {metrics.PERPLEXITY}:
+        return SECONDS, "1.4 % between two runs, as repeated SageMaker jobs have shown"
+    if objective == metrics.F1 and validation_rows and values:
+        f1 = min(max(statistics.median(values), 0.0), 1.0)
+        said = f"binomial standard error of F1 on {validation_rows:,} validation rows"
+        # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
+        return max(math.sqrt(f1 * (1 - f1) / validation_rows), 1 / validation_rows), said
+    kind = "0.5 % of it" if objective == metrics.PERPLEXITY else str(SCORE)
+    return SCORE, f"{kind}, the most that repeated SageMaker jobs have differed in F1"
+
+
+def _scale(value: float, is_relative: bool) -> float:
+    return abs(value) if is_relative else 1.0

@@ -1,0 +1,138 @@
+"""The points of a study: trials that differ only in their seed, merged, each with its means and their errors."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from paretune.spec import metrics
+from paretune.studies.results.noise import Noise, are_alike, pooled
+from paretune.studies.results.quantities import label, with_error
+from paretune.studies.results.trials import Trial, TrialStatus
+
+Constraints = Mapping[str, Mapping[str, float]]
+"""Objective to {"min": x}, {"max": y} or both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A configuration of which at least one run has completed, its repeats with other seeds merged into it.
+
+    Attributes:
+        trial: the first of its trials, whose parameters stand for all.
+        trials: all of its trials that have completed.
+        means: objective to the mean over these runs; only what was measured.
+        errors: objective to the standard error of that mean.
+        unmet: the constraints that the means do not meet, a sentence each.
+        rank: 0 on the front, 1 on the front of what is left without it, ...; None where a constraint is not met or an
+            objective was not measured.
+    """
+
+    trial: Trial
+    trials: tuple[Trial, ...]
+    means: Mapping[str, float]
+    errors: Mapping[str, float]
+    unmet: tuple[str, ...] = ()
+    rank: int | None = None
+
+    @property
+    def number(self) -> int:
+        """Of its first trial; names the point."""
+        return self.trial.number
+
+    @property
+    def usd_per_run(self) -> float | None:
+        """What one run costs in the mean; None where the price is unknown."""
+        return self.means.get(metrics.COST_USD)
+
+    @property
+    def found_at_usd(self) -> float:
+        """Dollars that the study had spent when the first of its runs ended."""
+        return min(trial.spent_usd for trial in self.trials)
+
+    def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
+        """Whether the two cannot be told apart in any of these objectives."""
+        return all(
+            are_alike(self.means[name], other.means[name], self.errors[name], other.errors[name]) for name in objectives
+        )
+
+
+def merge(
+    trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints
+) -> tuple[list[Point], dict[str, Noise]]:
+    """Points without their ranks, in the order of `trials`, and the scatter of one run by objective.
+
+    Args:
+        trials: by number.
+        objectives: of the study; whatever else was measured is averaged too.
+        constraints: that the means are held against.
+    """
+    families = _families(trials)
+    measured = [name for _, runs in families for trial in runs for name in trial.values]
+    names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
+    noises = {name: _noise(name, families) for name in names}
+    return [_point(first, runs, noises, constraints) for first, runs in families], noises
+
+
+def value_of(trial: Trial, objective: str) -> float | None:
+    """What the trial has measured; its dollars are known even where they are no objective."""
+    value = trial.values.get(objective)
+    return trial.cost_usd if value is None and objective == metrics.COST_USD else value
+
+
+def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
+    """First trials with all completed runs of theirs and of their repeats, where there is one."""
+    by_number = {trial.number: trial for trial in trials}
+    families: dict[int, list[Trial]] = {}
+    for trial in trials:
+        first = trial.number
+        while (before := by_number[first].repeats if first in by_number else None) is not None and before < first:
+            first = before
+        families.setdefault(first, []).append(trial)
+    found = []
+    for family in families.values():
+        runs = tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED)
+        if runs:
+            started = [trial for trial in family if trial.status is not TrialStatus.REPEATED]
+            found.append((started[0], runs))
+    return found
+
+
+def _noise(objective: str, families: Sequence[tuple[Trial, tuple[Trial, ...]]]) -> Noise:
+    groups, spreads = [], []
+    for _, runs in families:
+        values = [value for trial in runs if (value := value_of(trial, objective)) is not None]
+        groups.append(values)
+        spread = next((trial.spreads[objective] for trial in runs if objective in trial.spreads), None)
+        if len(values) == 1 and spread is not None:
+            spreads.append((values[0], spread))
+    return pooled(objective, groups, spreads, _validation_rows([first for first, _ in families]))
+
+
+def _validation_rows(trials: Sequence[Trial]) -> int | None:
+    """Rows that all were judged on, where the parameters say it: max_eval_samples, or a ninth of max_train_samples."""
+    found = set()
+    for trial in trials:
+        texts = [trial.parameters.get(name, "").strip() for name in ("max_eval_samples", "max_train_samples")]
+        share = 1 if texts[0] else 9
+        text = texts[0] or texts[1]
+        found.add(int(text) // share if text.isdigit() else None)
+    return found.pop() or None if len(found) == 1 else None
+
+
+def _point(first: Trial, runs: tuple[Trial, ...], noises: Mapping[str, Noise], constraints: Constraints) -> Point:
+    means, errors = {}, {}
+    for name, noise in noises.items():
+        values = [value for trial in runs if (value := value_of(trial, name)) is not None]
+        if values:
+            means[name] = fmean(values)
+            errors[name] = noise.standard_error(means[name], len(values))
+    unmet = []
+    for name, limits in constraints.items():
+        if name not in means:
+            unmet.append(f"{label(name)} was not measured")
+            continue
+        if "min" in limits and means[name] < limits["min"]:
+            unmet.append(f"{label(name)} is {with_error(means[name])}, below {limits['min']:g}")
+        if "max" in limits and means[name] > limits["max"]:
+            unmet.append(f"{label(name)} is {with_error(means[name])}, above {limits['max']:g}")
+    return Point(trial=first, trials=runs, means=means, errors=errors, unmet=tuple(unmet))

@@ -1,0 +1,248 @@
+"""What a study recommends, in words: which configurations, what they cost per run, and the line that launches them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from paretune.core.errors import BadInput
+from paretune.spec import metrics
+from paretune.spec.cluster import ONLY_SIMULATED
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.noise import are_alike
+from paretune.studies.results.points import Point
+from paretune.studies.results.quantities import TIMES, label, said, with_error
+from paretune.studies.results.trials import Trial, TrialStatus
+
+_MOST_REASONS = 6
+_SIMULATED_ONLY = {"launcher", *ONLY_SIMULATED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick:
+    """One recommended configuration.
+
+    Attributes:
+        titles: what it is: the cheapest within noise of the best F1, the fastest, the knee.
+        point: the configuration.
+        why: how it was chosen, a sentence.
+        alike: points of its group that cannot be told apart from it.
+        command: the `mlflow run` line that repeats its job; empty where its parameters cannot be read.
+        real_command: of a simulated one, the line that launches it for money; else empty.
+    """
+
+    titles: tuple[str, ...]
+    point: Point
+    why: str
+    alike: tuple[Point, ...] = ()
+    command: str = ""
+    real_command: str = ""
+
+    def figures(self, objectives: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Name and value with its standard error: the study's objectives, and what a run costs."""
+        names = [name for name in dict.fromkeys([*objectives, metrics.COST_USD]) if name in self.point.means]
+        origin = "" if self.point.trial.origin == "measured" else f" ({self.point.trial.origin})"
+        return [
+            (label(name), f"{said(name, self.point.means[name], self.point.errors[name])}{origin}") for name in names
+        ]
+
+    def setting(self) -> str:
+        """The searched parameters, rounded to be read: instance_type=ml.g5.xlarge, learning_rate=5e-05."""
+        return setting_of(self.point)
+
+
+def setting_of(point: Point) -> str:
+    """The searched parameters of a point in one line, numbers to four digits."""
+    return ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={spell(value)}"
+        for name, value in point.trial.point.items()
+    )
+
+
+def recommend(front: StudyFront) -> list[Pick]:
+    """The recommended configurations, the most important first, each once; empty where nothing is feasible."""
+    if not front.feasible:
+        return []
+    picks: dict[int, Pick] = {}
+    for found in (_cheapest_good(front), _fastest(front), _knee(front)):
+        if found is None:
+            continue
+        known = picks.get(found.point.number)
+        if known is not None:
+            found = replace(found, titles=known.titles + found.titles, why=f"{known.why} {found.why}")
+        picks[found.point.number] = found
+    return [_completed(pick, front) for pick in picks.values()]
+
+
+def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
+    """The answer in a few sentences, what it was won from first; also where there is none, and then why."""
+    opening = []
+    origins = sorted({trial.origin for trial in front.trials})
+    if origins == ["simulated"]:
+        opening.append("Simulated: nothing of this has run, and no number below was measured.")
+    elif front.is_simulated:
+        opening.append(f"The study mixes {' and '.join(origins)} trials: compare within one origin only.")
+    if not picks:
+        return [*opening, *_nothing(front)]
+    pick = picks[0]
+    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
+    opening.append(f"Take trial {pick.point.number} ({pick.setting()}): {values}.")
+    opening.append(f"It is {', and '.join(pick.titles)}. {pick.why}")
+    if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
+        opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
+    return opening
+
+
+def failures(trials: Sequence[Trial]) -> list[str]:
+    """How many trials ended without a result, and why: a line per reason, the most frequent first."""
+    ended = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
+    reasons = Counter((ended[trial.status], trial.reason) for trial in trials if trial.status in ended)
+    lines = [f"{count} {how}" + (f": {why}" if why else "") for (how, why), count in reasons.most_common(_MOST_REASONS)]
+    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_MOST_REASONS))
+    return [*lines, f"{rest} for other reasons"] if rest else lines
+
+
+def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str] = frozenset()) -> str:
+    """The `mlflow run` line of a job with these parameters; empty where they are none of a job.
+
+    Args:
+        parameters: as text; names that no job has, such as those of a study, are left out.
+        without: further names to leave out.
+    """
+    try:
+        return job_of({name: text for name, text in parameters.items() if name not in without}).command()
+    except BadInput:
+        return ""
+
+
+def job_of(parameters: Mapping[str, str]) -> JobSpec:
+    """The job of these parameters; names that no job has are left out, and so is dry_run.
+
+    Raises:
+        BadInput: they are none of a job.
+    """
+    names = {item.name for item in fields(JobSpec)} - {"dry_run"}
+    return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
+
+
+def _cheapest_good(front: StudyFront) -> Pick:
+    """The cheapest of those that are as good as the best, as far as anyone can tell."""
+    name = front.quality
+    cheap = "the cheapest" if metrics.COST_USD in _known(front) else "the least demanding"
+    if name is None:
+        point = min(front.feasible, key=front.cost_of)
+        return Pick(titles=(cheap,), point=point, why="No objective of the study says how good a model is.")
+    best = _best(front, name)
+    equal = _alike(front, best, name)
+    point = min(equal, key=front.cost_of)
+    title = f"{cheap} within noise of the best {label(name)}"
+    if point.number == best.number:
+        return Pick(titles=(title,), point=point, why=f"It has the best {label(name)} itself.")
+    why = (
+        f"The best {label(name)}, {said(name, best.means[name], best.errors[name])} in trial {best.number}, "
+        f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
+    )
+    return Pick(titles=(title,), point=point, why=why)
+
+
+def _fastest(front: StudyFront) -> Pick | None:
+    name = next((name for name in TIMES if name in front.objectives), None)
+    name = name or next((name for name in TIMES if name in _known(front)), None)
+    if name is None:
+        return None
+    best = _best(front, name)
+    point = min(_alike(front, best, name), key=front.cost_of)
+    why = f"The fastest is judged by {label(name)}"
+    if point.number != best.number:
+        why += f"; trial {best.number} is within noise of it and costs more"
+    return Pick(titles=("the fastest",), point=point, why=f"{why}.")
+
+
+def _knee(front: StudyFront) -> Pick | None:
+    """Where the front of two objectives bends most: farthest from the line between its ends, both scaled to 0 to 1."""
+    names = [name for name in (metrics.COST_USD, front.quality) if name is not None and name in front.objectives]
+    pair = [*names, *(name for name in front.objectives if name not in names)][:2]
+    if len(pair) < 2:
+        return None
+    signs = [-1.0 if front.objectives[name] == "maximize" else 1.0 for name in pair]
+    ranks = front.pair_ranks(pair)
+    best = [point for point in front.feasible if ranks[point.number] == 0]
+    costs = [[sign * point.means[name] for sign, name in zip(signs, pair, strict=True)] for point in best]
+    low, high = ([end(column) for column in zip(*costs, strict=True)] for end in (min, max))
+    if len(best) < 3 or any(least == most for least, most in zip(low, high, strict=True)):
+        return None
+    depths = []
+    for cost in costs:
+        x, y = ((value - least) / (most - least) for value, least, most in zip(cost, low, high, strict=True))
+        depths.append((1 - x - y) / 2**0.5)  # below the chord from (0, 1) to (1, 0)
+    deepest = max(depths)
+    if deepest <= 1e-9:
+        return None  # the front bends the other way: no point gives much for little
+    why = (
+        f"On the front of {label(pair[0])} and {label(pair[1])} it lies farthest from the line between both ends: "
+        "past it a little more of one costs much of the other."
+    )
+    knee = best[depths.index(deepest)]
+    leader = next((group.recommended for group in front.groups if knee in group.others), knee)
+    if leader.number != knee.number:
+        why += f" Trial {knee.number}, which does, cannot be told from it and costs more."
+    return Pick(titles=("the knee",), point=leader, why=why)
+
+
+def _completed(pick: Pick, front: StudyFront) -> Pick:
+    """With its group and the lines that launch it."""
+    parameters = pick.point.trial.parameters
+    group = next((group for group in front.groups if group.recommended.number == pick.point.number), None)
+    simulated = pick.point.trial.origin == "simulated"
+    return replace(
+        pick,
+        alike=group.others if group is not None else (),
+        command=command_of(parameters),
+        real_command=command_of(parameters, _SIMULATED_ONLY) if simulated else "",
+    )
+
+
+def _nothing(front: StudyFront) -> list[str]:
+    """Why there is no answer."""
+    if not front.trials:
+        return ["No trial has been tried yet, so there is no front."]
+    running = sum(trial.status is TrialStatus.RUNNING for trial in front.trials)
+    still = [f"{running} still running."] if running else []
+    reasons = failures(front.trials)
+    if not front.points:
+        why = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
+        return [why, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons), *still]
+    count = len(front.points)
+    said_first = f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"
+    unmet = Counter(sentence.partition(" is ")[0] for point in front.points for sentence in point.unmet)
+    lines = []
+    for name, limits in front.constraints.items():
+        reached = [point.means[name] for point in front.points if name in point.means]
+        for bound, closest in (("min", max), ("max", min)):
+            if bound in limits and reached and unmet[label(name)]:
+                asked = f"{'at least' if bound == 'min' else 'at most'} {limits[bound]:g}"
+                lines.append(f"{label(name)} must be {asked}; the closest reached {with_error(closest(reached))}.")
+    absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
+    lines += [f"{label(name)} was not measured in any of them." for name in absent]
+    return [said_first, *lines, *still]
+
+
+def _known(front: StudyFront) -> list[str]:
+    """What every feasible point has measured."""
+    names = dict.fromkeys(name for point in front.feasible for name in point.means)
+    return [name for name in names if all(name in point.means for point in front.feasible)]
+
+
+def _best(front: StudyFront, name: str) -> Point:
+    higher = front.objectives.get(name) == "maximize" or name == metrics.THROUGHPUT_SAMPLES
+    sign = -1.0 if higher else 1.0
+    return min(front.feasible, key=lambda point: (sign * point.means[name], front.cost_of(point)))
+
+
+def _alike(front: StudyFront, best: Point, name: str) -> list[Point]:
+    return [
+        point
+        for point in front.feasible
+        if are_alike(point.means[name], best.means[name], point.errors[name], best.errors[name])
+    ]

@@ -1,0 +1,139 @@
+"""What a study is weighed against: its job with the searched parameters left at their defaults."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.spec import metrics
+from paretune.spec.container import JobDocument, JobInputs
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices, Range, Value, make_spec
+from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.search.driver import Driver
+
+_ESTIMATED = "estimated"
+
+
+def default_job(file: StudyFile) -> JobSpec | None:
+    """The job that somebody runs who does not search: defaults, on the first instance type; None where it is none."""
+    chosen = {"instance_type": file.search["instance_type"].corners[0]} if "instance_type" in file.search else {}
+    try:
+        return make_spec(file.job, chosen)
+    except BadInput:
+        return None
+
+
+def default_point(driver: Driver) -> dict[str, Value] | None:
+    """The point of the search nearest to the defaults, on its cheapest instance type; None where it makes no job.
+
+    What somebody runs who does not search is what a search has to beat, so it is worth knowing first.
+    """
+    file, spec = driver.file, default_job(driver.file)
+    if spec is None:
+        return None
+    plan = spec.plan()
+    point = {name: entry.corners[0] for name, entry in file.search.items()}
+    for name, entry in file.search.items():
+        wanted = getattr(plan, name) if hasattr(plan, name) else getattr(spec, name)
+        if name != "instance_type":
+            point[name] = _nearest(wanted, entry)
+    try:
+        if "instance_type" in point:
+            on_each = [{**point, "instance_type": name} for name in file.search["instance_type"].corners]
+            point = min(on_each, key=lambda one: _usd_per_hour(file.spec_at(one), driver))
+        file.spec_at(point)
+    except BadInput:
+        return None
+    return point
+
+
+def _nearest(wanted: Any, entry: Choices | Range) -> Value:
+    """The value of a search that is nearest to the default; the first where one of them is no number."""
+    values = entry.corners
+    if wanted in values or not all(isinstance(value, int | float) for value in (wanted, *values)):
+        return next((value for value in values if value == wanted), values[0])
+    if isinstance(entry, Range):
+        low, high = entry.low, entry.high
+        kept = min(max(float(wanted), low), high)
+        return round(kept) if isinstance(wanted, int) else kept
+    return min(values, key=lambda value: _distance(float(value), float(wanted)))
+
+
+def _distance(one: float, other: float) -> float:
+    """By ratio, where both have one."""
+    return abs(math.log(one / other)) if one > 0 and other > 0 else abs(one - other)
+
+
+def _usd_per_hour(spec: JobSpec, driver: Driver) -> float:
+    price = driver.place.launcher.price(spec)
+    return math.inf if price is None else price.usd_per_hour
+
+
+def default_trial(driver: Driver) -> Trial | None:
+    """A trial of the default job, the first that has completed; or its estimate; None where neither is known."""
+    spec = default_job(driver.file)
+    if spec is None:
+        return None
+    return _run(spec, list(driver.trials.values())) or _estimated(spec, driver)
+
+
+def _run(spec: JobSpec, trials: Sequence[Trial]) -> Trial | None:
+    wanted, rate = _computed(spec), spec.as_text()["learning_rate"]
+    for trial in trials:
+        # The specification of a trial is read again only where it may be the one: that takes a while.
+        is_like = trial.parameters.get("learning_rate") == rate and trial.status is TrialStatus.COMPLETED
+        if is_like and _computed(JobSpec.from_text(trial.parameters)) == wanted:
+            return trial
+    return None
+
+
+def _computed(spec: JobSpec) -> object:
+    """What two jobs have in common that train alike: a batch may be spelled in several ways."""
+    plan = spec.plan()
+    batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
+    named = {"global_batch_size", "gradient_accumulation_steps", "per_device_train_batch_size"}
+    rest = {name: text for name, text in spec.as_text().items() if name not in named}
+    limits = {"max_runtime_minutes", "max_wait_minutes", "max_cost_usd"}
+    return batch, tuple((name, text) for name, text in rest.items() if name not in limits)
+
+
+def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
+    place = driver.place
+    inputs, price = place.known_inputs(spec), place.launcher.price(spec)
+    found, origin = {}, _ESTIMATED
+    if place.launcher.origin == "simulated":
+        found, origin = _rehearsed(spec, driver), place.launcher.origin
+    elif (estimate := place.forecast.of(spec, spec.plan(), inputs, price)) is not None:
+        found = {metrics.JOB_SECONDS: estimate.time.seconds, metrics.BILLABLE_SECONDS: estimate.time.seconds}
+    if not found:
+        return None
+    if price is not None:
+        seconds = found[metrics.BILLABLE_SECONDS]
+        found[metrics.COST_USD] = metrics.cost_usd(seconds, spec.instance_count, price.usd_per_hour)
+    return Trial(
+        number=-1,
+        run_id="",
+        point={},
+        parameters=spec.as_text(),
+        status=TrialStatus.COMPLETED,
+        values={name: value for name, value in found.items() if name in driver.file.objectives},
+        cost_usd=found.get(metrics.COST_USD),
+        origin=origin,
+        seed=spec.seed,
+    )
+
+
+def _rehearsed(spec: JobSpec, driver: Driver) -> dict[str, float]:
+    """What the simulated launcher would say of the job; empty where it cannot."""
+    try:
+        calm = spec.but(simulation={})  # whatever trouble it would meet
+        document = JobDocument(job_name="paretune-default", spec=calm, plan=calm.plan())
+        said = driver.place.launcher.preview(document, JobInputs())
+    except BadInput:
+        return {}
+    if said.get("ends") != "Completed":
+        return {}
+    seconds = float(said["billable_seconds"])
+    return {**said["metrics"], metrics.BILLABLE_SECONDS: seconds, metrics.JOB_SECONDS: seconds}

@@ -1,0 +1,313 @@
+"""Drives a study: asks for trials, runs their jobs several at a time, keeps the books, stops in order.
+
+Order of writing makes a driver that is killed at any moment replaceable by another one:
+
+    asked in Optuna -> promised in the ledger -> run opened in MLflow -> job created -> run filled -> booked -> told
+
+Who starts again, or works on the same study meanwhile, takes over what the ledger says a dead driver was running,
+finishes it, and tells Optuna what is booked and untold. A local job has died with its driver: its trial ends as failed,
+what it has cost is booked, and its point is asked for again, going on from its checkpoint.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LostSight, ParetuneError
+from paretune.jobs.launch import WATCH_INTERVAL_S
+from paretune.jobs.recording import run_name
+from paretune.launchers.processes import is_alive, this_process
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.trials import Trial
+from paretune.studies.search.ledger import Ledger, Promise
+from paretune.studies.search.optuna_study import Asked, Study
+from paretune.studies.search.room import Room
+from paretune.studies.search.telling import Telling
+from paretune.studies.search.trial_history import Memory
+from paretune.studies.search.trial_job import PARENT, Ended, Place, TrialJob
+from paretune.studies.search.worst_case import WorstCase
+
+TRIAL = "trial"
+"""An ordinary trial: a point that the sampler has suggested."""
+MOST_REFUSALS = 12
+"""Suggestions in a row that do not fit the budget, or are known already, before points are looked for by hand."""
+ABANDONED_S = 300.0
+"""Real seconds without a sign of life after which another machine's driver counts as dead."""
+_HEARTBEAT_S = 30.0
+
+
+class Driver:
+    """One process at work on a study.
+
+    Args:
+        file: the study.
+        study: its trials in Optuna.
+        ledger: its books.
+        run_id: its MLflow run.
+        place: where its jobs run.
+        now: the machine's time, for signs of life; virtual clocks run ahead of it.
+        on_trial: told each trial that has ended, after it was booked.
+        say: told what a person wants to know.
+    """
+
+    def __init__(
+        self,
+        file: StudyFile,
+        study: Study,
+        ledger: Ledger,
+        *,
+        run_id: str,
+        place: Place,
+        now: Callable[[], float],
+        on_trial: Callable[[Trial], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.file = file
+        self.study = study
+        self.ledger = ledger
+        self.place = place
+        self.memory = Memory(file, ledger, place.launcher.origin)
+        self.worst_case = WorstCase(place, has_budget=file.budget_usd is not None)
+        self._telling = Telling(file, study, self.memory)
+        self.is_full = False
+        """Whether as many trials as the study may have are begun, as far as this driver knows."""
+        self._run_id = run_id
+        self._now = now
+        self._on_trial = on_trial
+        self._say = say
+        self._owner = this_process()
+        self._seen = -math.inf
+        self._under_way: dict[int, TrialJob] = {}
+        self._impossible: set[str] = set()
+        self._elsewhere: set[str] = set()
+        self._room = Room(place.clock, place.launcher)
+
+    @property
+    def trials(self) -> dict[int, Trial]:
+        """All trials of the study that have ended, whoever ran them, in the order of booking."""
+        return self.memory.trials
+
+    @property
+    def running(self) -> tuple[TrialJob, ...]:
+        """Jobs of this driver that have not ended."""
+        return tuple(self._under_way.values())
+
+    def adopt(self) -> None:
+        """Take over what drivers that are gone have left: finish their jobs, tell what they have not told."""
+        self._seen = self._now()
+        self.ledger.still_here(self._owner, self._seen)
+        self._take_news(now=0.0)
+        others = self.others()
+        running = self.ledger.running()
+        for entry in running:
+            if entry.trial in self._under_way or entry.owner in others:
+                continue
+            if self.ledger.take_over(entry.trial, entry.owner, self._owner):
+                self._say(f"trial {entry.trial}: taken over")
+                counts = entry.note["repeats"] is None
+                self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, adopt=True, counts=counts)
+        for owner in self.ledger.drivers().keys() - others - {self._owner}:
+            self.ledger.gone(owner)
+        known = {entry.trial for entry in running} | set(self.trials)
+        for number, asked in self.study.running().items():  # asked, and never promised: nothing was begun
+            if number not in known and (not others or self._now() - asked > ABANDONED_S):
+                self.study.tell_failed(number)
+
+    def others(self) -> set[str]:
+        """Other drivers that are at work on the study."""
+        drivers = self.ledger.drivers()
+        return {name for name, seen in drivers.items() if name != self._owner and self._lives(name, seen)}
+
+    def start(
+        self,
+        asked: Asked,
+        *,
+        repeats: int | None = None,
+        changes: Mapping[str, Any] | None = None,
+        kind: str = TRIAL,
+        predicted: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Begin the trial, or answer it from the record; False when no job was begun.
+
+        Args:
+            asked: its number and point.
+            repeats: the trial it repeats with another seed.
+            changes: parameters of its job that are not those of its point, such as another seed or accumulation.
+            kind: what it is made for, a word of the method's own; kept in the books.
+            predicted: what it will be held against; kept in the books.
+        """
+        spec = self._possible(asked, changes or {})
+        if spec is None or self._is_answered(asked, spec):
+            return False
+        told = {"seed": spec.seed, "repeats": repeats, "changes": dict(changes or {}), "kind": kind}
+        told["predicted"] = dict(predicted or {})
+        try:
+            made = self.ledger.promise(
+                asked.number,
+                self.worst_case.limited(spec).as_text(),
+                {"point": dict(asked.point), **told},
+                worst_usd=self.worst_case.usd(spec),
+                budget_usd=self.file.budget_usd,
+                owner=self._owner,
+                identity=spec.spec_hash(),
+                most_trials=self.file.n_trials,
+                counts=repeats is None,
+            )
+        except BudgetRefused as error:
+            self.study.tell_failed(asked.number)
+            self._say(f"trial {asked.number}: {error}")
+            return False
+        if made is not Promise.MADE:
+            self.is_full = made is Promise.FULL
+            self._elsewhere |= {spec.spec_hash()} if made is Promise.DOUBLE else set()
+            self.study.tell_failed(asked.number)
+            return False
+        self.memory.due.pop(spec.spec_hash(), None)
+        self._begin(asked.number, self.worst_case.limited(spec), "", counts=repeats is None)
+        return True
+
+    def start_due(self) -> bool:
+        """Begin a point again that met trouble before, if the time of one has come; whether there was one."""
+        now = self.place.clock.now()
+        for identity, due in list(self.memory.due.items()):
+            if due.not_before <= now:
+                del self.memory.due[identity]
+                note = due.note
+                asked = self.study.ask_for(due.point)
+                told = {name: note[name] for name in ("repeats", "changes", "kind", "predicted")}
+                self.start(asked, **told)
+                return True
+        return False
+
+    def is_due(self) -> bool:
+        """Whether the time has come of a point that is to be asked for again."""
+        return any(due.not_before <= self.place.clock.now() for due in self.memory.due.values())
+
+    def may_start(self) -> bool:
+        """Whether AWS may be asked for a further job: not at once after it has refused one."""
+        return self._room.may_start(len(self._under_way))
+
+    def is_closed(self, spec: JobSpec) -> bool:
+        """Whether the job need not, or must not, run any more: its outcome is known, it is impossible, or it failed."""
+        identity = spec.spec_hash()
+        return (
+            self.memory.settled(identity) is not None
+            or self.memory.has_failed(identity)
+            or identity in self._impossible
+            or self.memory.cannot_fit(spec)
+        )
+
+    def is_open(self, spec: JobSpec) -> bool:
+        """Whether the job could be begun now: not closed, not under way here or elsewhere, not waiting for its time."""
+        identity = spec.spec_hash()
+        under_way = {job.spec.spec_hash() for job in self.running} | self._elsewhere | set(self.memory.due)
+        return identity not in under_way and not self.is_closed(spec)
+
+    def look(self) -> None:
+        """Look at all jobs once, conclude those that have ended, and say that this driver is alive."""
+        for number, job in list(self._under_way.items()):
+            ended = job.look()
+            if ended is not None:
+                self._conclude(number, job, ended)
+        if self._now() - self._seen > _HEARTBEAT_S:
+            self.adopt()
+
+    def wait(self) -> None:
+        """Let time pass until the next look."""
+        self.place.interruption.check()
+        self.place.clock.sleep(WATCH_INTERVAL_S)
+
+    def stop(self, error: BaseException) -> None:
+        """End what runs: stopped and booked, or left running where the jobs are to be detached."""
+        jobs = dict(self._under_way)
+        left = {
+            number
+            for number, job in jobs.items()
+            if isinstance(error, LostSight)
+            or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
+        }
+        for number in jobs.keys() - left:
+            with suppress(ParetuneError):  # all at once, before one is waited for
+                jobs[number].ask_to_stop()
+        for number, job in jobs.items():
+            try:
+                if number not in left:
+                    self._conclude(number, job, job.abandon(error, WATCH_INTERVAL_S))
+                    continue
+            except ParetuneError as trouble:
+                self._say(f"trial {number}: {trouble}")
+            job.leave()
+        with suppress(LostSight):
+            self.finish()
+
+    def finish(self) -> None:
+        """Say that this driver is not at work any more."""
+        self.ledger.gone(self._owner)
+
+    def _possible(self, asked: Asked, changes: Mapping[str, Any]) -> JobSpec | None:
+        """The job of a trial; None where there can be none, which is told."""
+        spec = None
+        try:
+            spec = self.file.spec_at(asked.point)
+            spec = spec.but(**changes) if changes else spec
+            self.place.launcher.check(spec)
+        except BadInput as error:
+            if spec is not None:
+                self._impossible.add(spec.spec_hash())
+            self.study.tell_infeasible(asked.number, out_of_memory=False)
+            self._say(f"trial {asked.number}: cannot be: {error.faults[0]}")
+            return None
+        if self.memory.cannot_fit(spec) and self.memory.settled(spec.spec_hash()) is None:
+            self.study.tell_infeasible(asked.number, out_of_memory=True)
+            self._say(f"trial {asked.number}: not run: no more rows ran out of memory on as large a device")
+            return None
+        return spec
+
+    def _is_answered(self, asked: Asked, spec: JobSpec) -> bool:
+        """Whether the trial was answered from the record: Optuna learns it again, nobody pays."""
+        entry = self.memory.settled(spec.spec_hash())
+        if entry is not None:
+            self._telling.tell(entry, asked.number)
+        return entry is not None
+
+    def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
+        tracking = self.place.tracking
+        if not run_id and adopt:  # it may have been opened by a driver that died before it could say so
+            condition = f"tags.`{PARENT}` = '{self._run_id}' and tags.`paretune.trial` = '{number}'"
+            run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
+        tags = {PARENT: self._run_id, "paretune.trial": str(number)}
+        run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
+        self.ledger.opened(number, run.run_id)
+        job = self._under_way[number] = TrialJob(number, spec, run, self.place, counts=counts)
+        ended = job.begin(adopt=adopt)
+        if ended is None:
+            self._room.was_given()
+            return
+        self._conclude(number, job, ended)
+        if ended.is_trouble:
+            self._room.was_refused(len(self._under_way), ended.reason)
+
+    def _conclude(self, number: int, job: TrialJob, ended: Ended) -> None:
+        """Book, tell, remember: in this order, so that nothing is told that is not booked."""
+        found = ended.as_json()
+        settled = self.memory.is_settled(job.spec.spec_hash(), found)
+        self.ledger.book(number, ended.cost_usd, found, settled=settled, counts=False if ended.is_trouble else None)
+        self._under_way.pop(number, None)
+        self._take_news(self.place.clock.now())
+        self._on_trial(self.trials[number])
+
+    def _take_news(self, now: float) -> None:
+        """Remember and tell what was booked since the last time."""
+        for entry in self.memory.refresh(now):
+            self._telling.tell(entry)
+            self._elsewhere.clear()
+            self.is_full = False
+        self.worst_case.learn(len(self.trials))
+        for due in self.memory.due.values():
+            self.place.launcher.wake_at(due.not_before)
+
+    def _lives(self, owner: str, seen: float) -> bool:
+        alive = is_alive(owner)
+        return alive if alive is not None else self._now() - seen <= ABANDONED_S

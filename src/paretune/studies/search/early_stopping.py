@@ -1,0 +1,86 @@
+"""When a running job cannot end on the front any more, even if the rest of its curve goes as well as any has gone."""
+
+import bisect
+from collections.abc import Mapping, Sequence
+
+from paretune.spec.container import Event
+
+Curve = Sequence[tuple[float, float]]
+"""Share of the training done, 0 to 1, and F1 measured then; in order."""
+
+FEWEST_CURVES = 3
+"""Finished curves without which nothing is known of how a curve ends."""
+_MARGIN = 2.0  # standard deviations of F1
+
+
+class Progress:
+    """How fast a training goes, from what it tells."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+        self._share = 0.0
+        self.last = 0.0
+        """When it last said how far it is, seconds since the epoch."""
+
+    def add(self, event: Event) -> None:
+        """Take an event into account; the last one before the first step is the beginning."""
+        if event.total_steps and event.step > 0:
+            share = min(1.0, event.step / event.total_steps)
+            if share > self._share:
+                self._share, self.last = share, event.time
+        elif not self._share:
+            self._begun = event.time
+
+    def seconds_left(self) -> float | None:
+        """From the last step it has told of to the end of the training; None where nothing is known."""
+        if self._begun is None or not self._share:
+            return None
+        return (1.0 - self._share) * (self.last - self._begun) / self._share
+
+
+def optimistic_end(curve: Curve, finished: Sequence[Curve], f1_noise: float) -> float | None:
+    """F1 that a job may still reach: what it has, the largest gain from here that any job has made, and noise.
+
+    Args:
+        curve: of the running job, not empty.
+        finished: curves of jobs that have completed.
+        f1_noise: standard deviation of F1 between runs of one job.
+
+    Returns:
+        At most 1; None while too few jobs have shown how curves end.
+    """
+    if not curve:
+        return None
+    share, value = curve[-1]
+    gains = [
+        other[-1][1] - at
+        for other in finished
+        if other and other[-1][0] >= 1.0 and (at := _value_at(other, share)) is not None
+    ]
+    if len(gains) < FEWEST_CURVES:
+        return None
+    return min(1.0, value + max(0.0, *gains) + _MARGIN * f1_noise)
+
+
+def is_hopeless(
+    optimistic: Mapping[str, float], front: Sequence[Mapping[str, float]], objectives: Mapping[str, str]
+) -> bool:
+    """Whether a point of the front is at least as good in every objective as the job's optimistic end."""
+    signs = {name: 1.0 if direction == "minimize" else -1.0 for name, direction in objectives.items()}
+    if any(name not in optimistic for name in objectives):
+        return False
+    return any(
+        all(signs[name] * point[name] <= signs[name] * optimistic[name] for name in objectives) for point in front
+    )
+
+
+def _value_at(curve: Curve, share: float) -> float | None:
+    """F1 of a curve at a share of its training, between its points; None before its first one."""
+    shares = [point[0] for point in curve]
+    place = bisect.bisect_left(shares, share)
+    if place < len(curve) and curve[place][0] == share:
+        return curve[place][1]
+    if place == 0 or place == len(curve):
+        return None if place == 0 else curve[-1][1]
+    (low, before), (high, after) = curve[place - 1], curve[place]
+    return before + (after - before) * (share - low) / (high - low)

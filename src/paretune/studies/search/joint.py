@@ -1,0 +1,163 @@
+"""`method: joint`: all searched parameters at once, as Optuna's sampler suggests; then the front again, for noise.
+
+The first trial is the default job, or what is nearest to it: the search has to beat it, and it is rarely bad.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from paretune.core.pareto import front
+from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.search.default_job import default_point
+from paretune.studies.search.driver import MOST_REFUSALS, Driver
+from paretune.studies.search.early_stopping import Curve, is_hopeless, optimistic_end
+from paretune.studies.search.stopping import costs_too_much, has_stalled
+from paretune.studies.search.telling import violations
+from paretune.studies.search.trial_job import TrialJob
+from paretune.studies.search.untried import Untried
+
+F1_NOISE = 0.005
+"""Standard deviation of F1 between seeds where no repeats have shown it; SageMaker repeats differed by up to 0.0052."""
+_NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
+
+Constraints = Mapping[str, Mapping[str, float]]
+
+
+def search(driver: Driver) -> str:
+    """Run the study to its end; why it ended, in words."""
+    suggesting = _Suggesting(driver)
+    stopping = _EarlyStopping(driver)
+    reason, judged = "", -1
+    while True:
+        if judged != driver.memory.place:  # what has ended may have left money, or a point to be asked for again
+            reason, judged = "", driver.memory.place
+        while not reason and len(driver.running) < driver.file.n_parallel and driver.may_start():
+            reason = suggesting.begin_next()
+        stopping.look()
+        driver.look()
+        if reason and not driver.running and not driver.memory.due and judged == driver.memory.place:
+            return reason
+        driver.wait()
+        if driver.is_due():
+            reason = ""
+
+
+def repeat_front(driver: Driver, most: int) -> int:
+    """Train each point of the front once more with another seed, within the budget; how many were."""
+    done = 0
+    chosen = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+    repeated = {trial.repeats for trial in driver.trials.values()}
+    waiting = [trial for trial in chosen[:most] if trial.number not in repeated]
+    while waiting or driver.running:
+        while waiting and len(driver.running) < driver.file.n_parallel and driver.may_start():
+            trial = waiting.pop(0)
+            asked = driver.study.ask_for(trial.point)
+            done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
+        driver.look()
+        if driver.running or waiting:
+            driver.wait()
+    return done
+
+
+def front_of(
+    trials: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
+) -> list[Trial]:
+    """Completed first trials that meet the constraints and no other one beats, the cheapest first."""
+    found = [
+        trial
+        for trial in trials
+        if trial.status is TrialStatus.COMPLETED
+        and trial.repeats is None
+        and set(objectives) <= set(trial.values)
+        and all(amount <= 0 for amount in violations(trial.values, constraints or {}).values())
+    ]
+    marks = front(
+        [[trial.values[name] for name in objectives] for trial in found],
+        [direction == "maximize" for direction in objectives.values()],
+    )
+    best = [trial for trial, is_best in zip(found, marks, strict=True) if is_best]
+    return sorted(best, key=lambda trial: trial.cost_usd or 0.0)
+
+
+class _Suggesting:
+    """Begins trials: those that met trouble again, then the sampler's, then whatever is untried and fits."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._untried = Untried(driver)
+        self._refused = 0
+        self._judged, self._enough = -1, ""
+
+    def begin_next(self) -> str:
+        """Begin one; or why none is begun now."""
+        driver = self._driver
+        if driver.start_due():
+            return ""
+        reason = self._over()
+        if reason:
+            return reason
+        if driver.file.sampler != "grid" and not driver.memory.place and not driver.running:
+            point = default_point(driver)
+            if point is not None and driver.start(driver.study.ask_for(point)):
+                return ""
+        if driver.file.sampler != "grid" and self._refused < MOST_REFUSALS:
+            self._refused = 0 if driver.start(driver.study.ask()) else self._refused + 1
+            return ""
+        point = self._untried.next_point()
+        if point is None:
+            return self._untried.why_none()
+        if driver.start(driver.study.ask_for(point)):
+            self._refused = MOST_REFUSALS // 2
+        return ""
+
+    def _over(self) -> str:
+        driver = self._driver
+        most = driver.file.n_trials
+        under_way = sum(job.counts for job in driver.running)
+        if most is not None and (driver.is_full or driver.memory.begun + under_way >= most):
+            return f"{most} trials were made"
+        if driver.memory.place != self._judged:
+            self._judged, trials = driver.memory.place, list(driver.trials.values())
+            self._enough = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
+            self._enough = self._enough or costs_too_much(trials, driver.file)
+        return self._enough
+
+
+class _EarlyStopping:
+    """Stops jobs whose optimistic end the front already beats; they are paid for what they have used."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        names = set(driver.file.objectives)
+        self._is_possible = "f1" in names and names <= {"f1", "cost_usd", "billable_seconds", "job_seconds"}
+        self._judged: dict[int, int] = {}
+        self._known = -1
+        self._best: list[Mapping[str, float]] = []
+
+    def look(self) -> None:
+        """Judge each job whose curve has grown since the last look."""
+        if not self._is_possible:
+            return
+        for job in self._driver.running:
+            if self._judged.get(job.number) != len(job.curve):
+                self._judged[job.number] = len(job.curve)
+                self._judge(job)
+
+    def _judge(self, job: TrialJob) -> None:
+        driver = self._driver
+        end = _optimistic(job, list(driver.memory.curves.values()))
+        if end is None:
+            return
+        if self._known != driver.memory.place:
+            found = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+            self._known, self._best = driver.memory.place, [trial.values for trial in found]
+        if is_hopeless(end, self._best, driver.file.objectives):
+            reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"
+            job.stop_early(reason, {**end, "f1": job.curve[-1][1]})
+
+
+def _optimistic(job: TrialJob, finished: Sequence[Curve]) -> dict[str, float] | None:
+    if not job.curve or job.curve[-1][0] < _NEVER_BEFORE or job.curve[-1][0] >= 1.0:
+        return None
+    ahead = job.expected_end()
+    f1 = optimistic_end(job.curve, finished, F1_NOISE)
+    return None if f1 is None or ahead is None else {"f1": f1, **ahead}

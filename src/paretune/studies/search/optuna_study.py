@@ -1,0 +1,227 @@
+"""The only door to Optuna: a study's trials in its storage, asked for and told about.
+
+Numbers to choose from are told by their rank among the choices, so that samplers know which of them are neighbours;
+their values stand beside it, as the trial's attribute `point`.
+
+`optuna-dashboard` opens the same storage.
+"""
+
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from paretune.core.errors import BadInput
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices, Range, Value, kind_of
+
+_MEMORY = "memory"
+_POSSIBLE = "possible"
+_POINT = "point"
+_TRIES = 3
+_FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A point that Optuna has suggested, or that it was told to suggest."""
+
+    number: int
+    point: Mapping[str, Value]
+
+
+class Study:
+    """The trials of one study.
+
+    Args:
+        file: what is searched, and how.
+        storage: a SQLAlchemy address; studies of the same name in it are one.
+
+    Raises:
+        BadInput: the storage does not answer, or holds a study of this name with other objectives.
+    """
+
+    def __init__(self, file: StudyFile, storage: str) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        self._file = file
+        self._ranked = {name: sorted(entry.values) for name, entry in file.search.items() if _is_ordered(entry)}
+        self._space = {self._key(name): _distribution(name, entry) for name, entry in file.search.items()}
+        where = file.shown_storage or "the study's file"
+        try:
+            self._storage = _storage(storage)
+            self._study = _opened(file, self._storage)
+        except Exception as error:  # SQLAlchemy's and each driver's own
+            text = f"storage {where} cannot be used ({_first_line(error)}): check address, server and driver"
+            raise BadInput([text]) from None
+        # A driver that starts again would else suggest what the one before it has suggested.
+        begun = len(self._study.get_trials(deepcopy=False))
+        self._study.sampler = _sampler(file, (file.seed + 7919 * begun) % 2**32)
+        if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
+            raise BadInput([f"study {file.name} was begun with other objectives: give it another name (-P name=...)"])
+
+    def ask(self) -> Asked:
+        """The next point."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trial = self._study.ask(self._space)
+            point = {name: self._value(name, trial.params[self._key(name)]) for name in self._file.search}
+            if self._ranked:
+                trial.set_user_attr(_POINT, point)
+        return Asked(number=trial.number, point=point)
+
+    def ask_for(self, point: Mapping[str, Value]) -> Asked:
+        """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
+        told = {self._key(name): self._rank(name, value) for name, value in point.items()}
+        template = optuna.trial.create_trial(
+            state=TrialState.RUNNING,
+            params=told,
+            distributions={key: _with(self._space[key], value) for key, value in told.items()},
+            user_attrs={_POINT: dict(point)} if self._ranked else {},
+        )
+        identity = self._study._storage.create_new_trial(self._study._study_id, template_trial=template)
+        return Asked(number=self._study._storage.get_trial(identity).number, point=dict(point))
+
+    def _key(self, name: str) -> str:
+        """What Optuna calls a searched parameter."""
+        return f"rank of {name}" if name in self._ranked else name
+
+    def _value(self, name: str, told: Any) -> Value:
+        """A value, from what Optuna has of it."""
+        found: Value = self._ranked[name][told] if name in self._ranked else told
+        return found
+
+    def _rank(self, name: str, value: Value) -> Value:
+        """What Optuna has of a value."""
+        return self._ranked[name].index(value) if name in self._ranked else value
+
+    def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
+        """What a trial has reached.
+
+        Args:
+            number: of the trial.
+            values: all objectives.
+            violations: by how much each of the study's constraints is missed; 0 or less is met.
+        """
+        self._finish(number, [values[name] for name in self._file.objectives], violations or {})
+
+    def tell_infeasible(self, number: int, *, out_of_memory: bool) -> None:
+        """That a point cannot be: told as a constraint, for a plain failure would be suggested again and again.
+
+        Its values are the worst that were seen, which no sampler looks at beyond the constraint.
+        """
+        seen = [trial.values for trial in self._told() if trial.values is not None]
+        signs = [1.0 if direction == "minimize" else -1.0 for direction in self._file.objectives.values()]
+        columns = list(zip(*seen, strict=True)) if seen else [(0.0,)] * len(signs)
+        worst = [sign * max(sign * value for value in column) for sign, column in zip(signs, columns, strict=True)]
+        self._finish(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
+
+    def tell_failed(self, number: int) -> None:
+        """That a trial has shown nothing: capacity, quota, a broken instance, a budget."""
+        self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def running(self) -> dict[int, float]:
+        """Trials that were asked for and not told about, by any driver, and when: seconds since the epoch."""
+        found = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return {trial.number: trial.datetime_start.timestamp() if trial.datetime_start else 0.0 for trial in found}
+
+    def close(self) -> None:
+        """Close the connections to the storage; the next call opens new ones."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    def _finish(self, number: int, values: Sequence[float], violations: Mapping[str, float]) -> None:
+        trial = self._trial(number)
+        if trial.state.is_finished():
+            return
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+            live = optuna.trial.Trial(self._study, trial._trial_id)
+            for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **violations}.items():
+                if name not in trial.constraints:
+                    live.set_constraint(name, amount)
+            self._study.tell(number, values=list(values), skip_if_finished=True)
+
+    def _trial(self, number: int) -> FrozenTrial:
+        identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+        return self._study._storage.get_trial(identity)
+
+    def _told(self) -> list[FrozenTrial]:
+        found = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [trial for trial in found if all(amount <= 0 for amount in trial.constraints.values())]
+
+
+def _storage(address: str) -> RDBStorage:
+    options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
+    for left in reversed(range(_TRIES)):
+        try:
+            return RDBStorage(address, engine_kwargs=options)
+        except Exception:  # another driver may be making the tables at this moment
+            if not left:
+                raise
+    raise AssertionError  # the last try returns or raises
+
+
+def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        study = optuna.create_study(
+            study_name=file.name,
+            storage=storage,
+            sampler=_sampler(file, file.seed),
+            directions=[StudyDirection[word.upper()] for word in file.objectives.values()],
+            load_if_exists=True,
+        )
+        if len(study.directions) == len(file.objectives) and not study.metric_names:
+            study.set_metric_names(list(file.objectives))  # as the dashboard shows them
+        return study
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
+    """The distribution, wide enough for a number outside of it."""
+    if isinstance(distribution, IntDistribution):
+        low, high = min(distribution.low, int(value)), max(distribution.high, int(value))
+        return IntDistribution(low, high, log=distribution.log)
+    if isinstance(distribution, FloatDistribution):
+        low_, high_ = min(distribution.low, float(value)), max(distribution.high, float(value))
+        return FloatDistribution(low_, high_, log=distribution.log)
+    return distribution
+
+
+def _is_ordered(entry: Choices | Range) -> TypeGuard[Choices]:
+    """Whether choices are two numbers or more."""
+    if isinstance(entry, Range) or len(entry.values) < 2:
+        return False
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in entry.values)
+
+
+def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:
+    if _is_ordered(entry):
+        return IntDistribution(0, len(entry.values) - 1)
+    if isinstance(entry, Choices):
+        return CategoricalDistribution(list(entry.values))
+    if kind_of(name) is int:
+        return IntDistribution(int(entry.low), int(entry.high), log=entry.log)
+    return FloatDistribution(entry.low, entry.high, log=entry.log)
+
+
+def _sampler(file: StudyFile, seed: int) -> BaseSampler:
+    if file.sampler == "gp":
+        return GPSampler(seed=seed)
+    if file.sampler == "nsga2":
+        return NSGAIISampler(seed=seed)
+    if file.sampler in {"random", "grid"}:  # the points of a grid are asked for one by one
+        return RandomSampler(seed=seed)
+    return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)

@@ -1,0 +1,156 @@
+"""Jobs that a split search may begin next, and which of them is worth most."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from paretune.jobs.probing import PROBE_STEPS
+from paretune.studies.definition.space import Value
+from paretune.studies.search.split.knowledge import OF_THE_CLUSTER, SECONDS_KNOWN, Knowledge
+
+PROBE, LEARN, VERIFY = "probe", "learn", "verify"
+_ENOUGH = 0.003  # of the hypervolume: an expected gain below it is not worth a job
+_LOOKED_AT = 200  # candidates with the largest gains
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A job that finds something out.
+
+    Attributes:
+        kind: a short probe of its seconds, a training for its F1, or the verification of a prediction.
+        point: searched parameter to value.
+        changes: parameters of its job that are not those of its point.
+        cost_usd: what finding out costs, with whatever else it takes to know its candidate.
+        gain: share of the hypervolume that it may add.
+        predicted: what a verification is held against.
+    """
+
+    kind: str
+    point: Mapping[str, Value]
+    changes: Mapping[str, object]
+    cost_usd: float
+    gain: float = 0.0
+    predicted: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """Hypervolume per dollar."""
+        return self.gain / max(self.cost_usd, 1e-6)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for jobs that find out the same: a probe says nothing about F1."""
+        names = set(self.point) & OF_THE_CLUSTER if self.kind == PROBE else set(self.point)
+        point = tuple((name, value) for name, value in self.point.items() if name in names)
+        return self.kind == PROBE, point, tuple(sorted(self.changes.items()))
+
+
+class Actions:
+    """What could be done next.
+
+    Args:
+        know: what is known; its latest state counts.
+        is_closed: whether an action was refused, or is under way.
+    """
+
+    def __init__(self, know: Knowledge, is_closed: Callable[[Action], bool]) -> None:
+        self._know = know
+        self._is_closed = is_closed
+
+    def best(self) -> Action | None:
+        """The job that promises most hypervolume per dollar; None when none promises enough."""
+        return max(self._candidates(), key=lambda action: action.value, default=None)
+
+    def first(self, waiting: set[Value | None], *, is_learning: bool) -> Action | None:
+        """Before any F1 is known: a probe on each instance type, then a training in the middle of the space.
+
+        Args:
+            waiting: instance types of jobs under way.
+            is_learning: whether one of them is a training.
+        """
+        know = self._know
+        types = dict.fromkeys(item.spec.instance_type for item in know.pool)
+        seen = know.known_types()
+        for name in types:
+            if name not in seen and name not in waiting:
+                places = [place for place, item in enumerate(know.pool) if item.spec.instance_type == name]
+                action = self._probe(min(places, key=self._size))
+                if action is not None:  # one that was refused, for its price or its worst case, hides no other type
+                    return action
+        if is_learning:
+            return None
+        target = np.median(np.array([key[1] for key in know.quality_keys]), axis=0)
+        nearest = min(range(len(know.pool)), key=lambda place: math.dist(know.quality_keys[place][1], target))
+        return self._training(nearest)
+
+    def _candidates(self) -> Iterator[Action]:
+        """For each promising candidate the job itself, and the cheaper way of only knowing what it would reach."""
+        know = self._know
+        knowing, running = know.gains_of_knowing(), know.gains_of_running()
+        both = knowing + running
+        for place in map(int, np.argsort(-both)[:_LOOKED_AT]):
+            if both[place] < _ENOUGH:
+                return
+            here = self._here(place)
+            if not self._is_closed(here):
+                yield replace(here, gain=float(both[place]))
+            elsewhere = self._elsewhere(place) if knowing[place] >= _ENOUGH else None
+            if elsewhere is not None:
+                yield replace(elsewhere, gain=float(knowing[place]))
+
+    def _here(self, place: int) -> Action:
+        """The candidate's own job; where its F1 is as good as known, that is held against what comes out."""
+        know = self._know
+        f1_known = bool(know.f1_open[place] <= know.f1_known)
+        return Action(
+            kind=VERIFY if f1_known else LEARN,
+            point=know.pool[place].point,
+            changes={},
+            cost_usd=float(know.costs[place]),
+            predicted=know.predicted(place) if f1_known else {},
+        )
+
+    def _elsewhere(self, place: int) -> Action | None:
+        """A probe where its seconds are open, or a training on the cheapest cluster; priced as all that is needed."""
+        know = self._know
+        time_open = know.time_open[place] > SECONDS_KNOWN or not know.fits[place]
+        options = [
+            self._probe(place) if time_open else None,
+            self._training(place) if know.f1_open[place] > know.f1_known else None,
+        ]
+        found = [option for option in options if option is not None]
+        return replace(found[0], cost_usd=sum(option.cost_usd for option in found)) if found else None
+
+    def _probe(self, place: int) -> Action | None:
+        know = self._know
+        item = know.pool[place]
+        row = float((know.seconds[place] - know.overhead[place]) / know.rows[place])
+        step = row * item.plan.global_batch_size
+        cost = float(know.overhead[place] + PROBE_STEPS * step) * float(know.usd_per_second[place])
+        action = Action(kind=PROBE, point=item.point, changes={"probe_steps": PROBE_STEPS}, cost_usd=cost)
+        return None if self._is_closed(action) else action
+
+    def _training(self, place: int) -> Action | None:
+        """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch."""
+        know = self._know
+        wanted = know.pool[place]
+        size = wanted.plan.global_batch_size
+        able = (know.rest == know.rest[place]) & ~know.impossible & (size % know.share == 0)
+        others = np.flatnonzero(able)
+        for other in map(int, others[np.argsort(know.costs[others], kind="stable")]):
+            item = know.pool[other]
+            changes: dict[str, object] = {}
+            if item.plan.global_batch_size != size:
+                by_size = "global_batch_size" in item.point
+                changes = {"gradient_accumulation_steps": None if by_size else size // int(know.share[other])}
+            action = Action(kind=LEARN, point=item.point, changes=changes, cost_usd=float(know.costs[other]))
+            if not self._is_closed(action):
+                return action
+        return None
+
+    def _size(self, place: int) -> tuple[int, int]:
+        item = self._know.pool[place]
+        return item.spec.instance_count, item.plan.per_device_train_batch_size

@@ -1,0 +1,119 @@
+"""The points that `method: split` chooses among, each taken apart: what F1 depends on, and what seconds depend on."""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from paretune.core.errors import BadInput
+from paretune.estimating.workload import EMBEDDED_ROWS
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices, Range, Value, kind_of
+
+LEVELS = 9
+"""Values that a range is cut into."""
+MOST_CANDIDATES = 3000
+
+# Searched parameters that F1 depends on, beside global batch size and learning rate; all others concern the cluster.
+_OF_THE_QUALITY = (
+    *("num_train_epochs", "fine_tuning", "max_seq_length", "max_train_samples", "model", "precision"),
+    "training_arguments",
+)
+_OF_THE_STEP = ("fine_tuning", "max_seq_length", "model", "precision", "compiler", "strategy", "processes_per_instance")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One point.
+
+    Attributes:
+        point: searched parameter to value.
+        spec: its job.
+        plan: its batch sizes.
+    """
+
+    point: Mapping[str, Value]
+    spec: JobSpec
+    plan: BatchPlan
+
+    @cached_property
+    def quality(self) -> tuple[tuple[str, ...], tuple[float, ...]]:
+        """What F1 depends on: kinds that are equal or not, and numbers: log2 batch, log rate, log epochs."""
+        return quality_of(self.spec, self.plan)
+
+    @cached_property
+    def step(self) -> tuple[tuple[str, ...], tuple[float, ...]]:
+        """What the seconds of a row depend on: kinds, and numbers: log2 instances, log2 per-device batch."""
+        return step_of(self.spec, self.plan)
+
+    @cached_property
+    def rows(self) -> float:
+        """Rows that are trained on in all epochs."""
+        return rows_of(self.spec)
+
+
+def quality_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """What the F1 of a job depends on."""
+    texts = spec.as_text()
+    kinds = tuple(texts[name] for name in _OF_THE_QUALITY if name != "num_train_epochs")
+    numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
+    return kinds, numbers
+
+
+def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """What the seconds of one row depend on; accumulation is left out, the work of a row is the same."""
+    texts = spec.as_text()
+    kinds = (spec.instance_type, *(texts[name] for name in _OF_THE_STEP))
+    return kinds, (math.log2(spec.instance_count), math.log2(plan.per_device_train_batch_size))
+
+
+def rows_of(spec: JobSpec) -> float:
+    """Rows that a job trains on in all its epochs; in units of its data set where nobody knows its rows."""
+    rows = spec.max_train_samples or EMBEDDED_ROWS.get(spec.dataset, (1,))[0]
+    return float(rows) * spec.num_train_epochs
+
+
+def candidates(file: StudyFile) -> list[Candidate]:
+    """All points of the space that make a job; ranges are cut into LEVELS values; a seeded share of a huge space."""
+    values = {name: _values(name, entry) for name, entry in file.search.items()}
+    count = math.prod(len(column) for column in values.values())
+    places = (
+        range(count)
+        if count <= MOST_CANDIDATES
+        else sorted(random.Random(file.seed).sample(range(count), MOST_CANDIDATES))
+    )
+    found = []
+    for place in places:
+        point = _point(values, place)
+        try:
+            spec = file.spec_at(point)
+        except BadInput:
+            continue
+        found.append(Candidate(point=point, spec=spec, plan=spec.plan()))
+    return found
+
+
+def _point(values: Mapping[str, list[Value]], place: int) -> dict[str, Value]:
+    """The point number `place`, the last parameter fastest."""
+    point: dict[str, Value] = {}
+    for name, column in reversed(list(values.items())):
+        place, digit = divmod(place, len(column))
+        point[name] = column[digit]
+    return {name: point[name] for name in values}
+
+
+def _values(name: str, entry: Choices | Range) -> list[Value]:
+    if isinstance(entry, Choices):
+        return list(entry.values)
+    shares = [place / (LEVELS - 1) for place in range(LEVELS)]
+    if entry.log:
+        numbers = [entry.low * (entry.high / entry.low) ** share for share in shares]
+    else:
+        numbers = [entry.low + (entry.high - entry.low) * share for share in shares]
+    numbers[0], numbers[-1] = entry.low, entry.high  # without the rounding of powers
+    if kind_of(name) is int:
+        return list(dict.fromkeys(round(number) for number in numbers))
+    return list(numbers)

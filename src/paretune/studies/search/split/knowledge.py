@@ -1,0 +1,284 @@
+"""What a split search knows after each job: means and hopes of every candidate, and which are as good as known."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from paretune.core.pareto import front
+from paretune.estimating.memory_limits import Fitting, Held
+from paretune.spec import metrics
+from paretune.spec.job import JobSpec
+from paretune.studies.results.hypervolume import hypervolume, reference_point
+from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.split.candidates import Candidate, candidates, quality_of, rows_of, step_of
+from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, Guess, Key, improvements
+from paretune.studies.search.split.seconds_model import SecondsModel
+
+SECONDS_KNOWN = 0.08
+"""Relative deviation at which seconds are as good as measured."""
+_F1_KNOWN = 1.6
+"""Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
+_NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
+"""Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
+_HOPE = 0.4  # standard deviations above what is expected of F1
+_LEAST_MARGIN = 0.05  # of the least dollars or seconds
+_UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
+_OVERHEAD_S = 120.0  # start-up, before any job has shown it
+_COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
+_SPEEDS = {metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES}
+F1_DEVIATION = "f1_deviation"
+"""Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
+OF_THE_CLUSTER = {
+    "instance_type",
+    "instance_count",
+    "per_device_train_batch_size",
+    "processes_per_instance",
+    "strategy",
+}
+"""Searched parameters that a training for F1 may choose freely."""
+Place = tuple[Key, Key]
+"""What seconds and F1 of a job depend on."""
+Reached = tuple[float, float, float]
+"""Billed seconds, dollars and F1 of a job."""
+
+
+class Knowledge:
+    """All candidates, and what is known of each. Arrays have one entry per candidate.
+
+    Args:
+        driver: whose trials are learnt from.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.pool = candidates(driver.file)
+        self._step_keys = [item.step for item in self.pool]
+        self._held = [Held.by(item.spec, item.plan) for item in self.pool]
+        self.quality_keys = [item.quality for item in self.pool]
+        self.rows = np.array([item.rows for item in self.pool])
+        rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
+        numbers = {rest: number for number, rest in enumerate(dict.fromkeys(rests))}
+        self.rest = np.array([numbers[rest] for rest in rests])
+        self.share = np.array([item.plan.per_device_train_batch_size * item.plan.devices for item in self.pool])
+        self._limits = np.array([item.spec.max_runtime_minutes * 60 for item in self.pool])
+        self._hourly: dict[str, float] = {}
+        self.usd_per_second = np.array([self._usd_per_second_of(item.spec) for item in self.pool])
+        names = set(driver.file.objectives)
+        self._columns = [column for column, wanted in ((1, {metrics.COST_USD}), (0, _SPEEDS)) if names & wanted] or [1]
+
+    def learn(self, expected: Iterable[JobSpec] = ()) -> None:
+        """Fit both models to all that has ended; jobs under way count as if they had shown what is expected."""
+        steps: list[Key] = []
+        log_seconds: list[float] = []
+        overheads: dict[int, list[float]] = {}
+        qualities: list[Key] = []
+        ran: list[Reached] = []
+        was_run: set[Place] = set()
+        fitting = self._fitting = Fitting()
+        for number, trial in self._driver.trials.items():
+            spec = JobSpec.from_text(trial.parameters)
+            plan = spec.plan()
+            step = step_of(spec, plan)
+            if trial.status is TrialStatus.OUT_OF_MEMORY:
+                fitting.ran_out(Held.by(spec, plan))
+            measured = self._driver.memory.measured.get(number)
+            if trial.status is not TrialStatus.COMPLETED or measured is None:
+                continue
+            fitting.fitted(Held.by(spec, plan))
+            seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
+            steps.append(step)
+            log_seconds.append(math.log(seconds))
+            overheads.setdefault(spec.instance_count, []).append(overhead)
+            if metrics.F1 in measured:
+                qualities.append(quality_of(spec, plan))
+                billed = measured[metrics.BILLABLE_SECONDS]
+                ran.append((billed, billed * self._usd_per_second_of(spec), measured[metrics.F1]))
+                was_run.add((step_of(spec, plan), quality_of(spec, plan)))
+        waiting = [(spec, spec.plan()) for spec in expected]
+        self._times = SecondsModel(steps, log_seconds)
+        soon = [step_of(spec, plan) for spec, plan in waiting]
+        fitting.ask(Held.by(spec, plan) for spec, plan in waiting)
+        self._times = self._times.expecting(soon)
+        self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
+        self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
+        self.has_f1 = bool(ran)
+        f1 = [run[2] for run in ran]
+        self._f1 = F1Model(qualities, f1)
+        if ran:
+            trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
+            keys = [quality_of(spec, plan) for spec, plan in trained]
+            guesses = self._f1.guess(keys).mean
+            self._f1 = self._f1.expecting(keys)
+            ran += [self._expected(spec, guess) for (spec, _), guess in zip(trained, guesses, strict=True)]
+            was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
+        self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
+        self.was_run = np.array([(item.step, item.quality) in was_run for item in self.pool])
+        self._predict()
+
+    def _expected(self, spec: JobSpec, f1: float) -> Reached:
+        """What a job under way is expected to reach."""
+        row = math.exp(float(self._times.guess([step_of(spec, spec.plan())]).mean[0]))
+        seconds = self._overhead_of(spec) + rows_of(spec) * row
+        return seconds, seconds * self._usd_per_second_of(spec), float(f1)
+
+    def _predict(self) -> None:
+        """Means and hopes of all candidates, and which of them are as good as known."""
+        times, quality = self._times.guess(self._step_keys), self._f1.guess(self.quality_keys)
+        self.seconds = self._seconds_at(times, 0.0)
+        self.time_open, self.f1_open = times.deviation, quality.deviation
+        self.f1_known = _F1_KNOWN * max(self._f1.noise, F1_NOISE)
+        self._mean = self._table(self.seconds, quality.mean)
+        self._hopeful = self._table(self.seconds, quality.at(_HOPE))
+        self._cases = [
+            (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
+            for (z, one), (y, other) in itertools.product(_NODES, _NODES)
+        ]
+        self.chance = np.array([self._fitting.chance(held) for held in self._held])
+        self.impossible = (self.chance == 0) | (self.seconds > self._limits)
+        self.fits = self.chance == 1
+        self._waits = np.array([self._fitting.is_asked(held) for held in self._held])
+        self.costs = self._expected_costs()
+        self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
+
+    def gains_of_knowing(self) -> np.ndarray:
+        """Share of the hypervolume that each candidate is expected to add to the front of what is known."""
+        gains = self._gains(self._mean[self.known & self._meets(self._mean)])
+        gains[self.known] = 0.0
+        return gains
+
+    def gains_of_running(self) -> np.ndarray:
+        """Share of the hypervolume that each candidate is expected to add to the front of what was run."""
+        gains = self._gains(self._ran[self._meets(self._ran)])
+        gains[self.was_run] = 0.0
+        return gains
+
+    def predicted(self, place: int) -> dict[str, float]:
+        """What a verification of the candidate at `place` is held against, and how sure it is."""
+        return {
+            metrics.BILLABLE_SECONDS: float(self.seconds[place]),
+            metrics.F1: float(self._mean[place, 2]),
+            F1_DEVIATION: math.hypot(float(self.f1_open[place]), max(self._f1.noise, F1_NOISE)),
+        }
+
+    def _gains(self, base: np.ndarray) -> np.ndarray:
+        """Expected share of the hypervolume that each candidate would add to `base`, in its best pair of objectives.
+
+        Relative to the predicted front, with a reference point a tenth of its range beyond its worst values.
+        """
+        gains = np.zeros(len(self.pool))
+        possible = ~self.impossible & self._meets(self._mean)
+        if not possible.any():
+            return gains
+        for column in self._columns:
+            predicted = _front(self._mean[possible], column)
+            reference = self._reference(predicted, _front(self._hopeful[possible], column), column)
+            whole = hypervolume(predicted.tolist(), reference.tolist())
+            best = _front(base, column)
+            added = np.zeros(len(self.pool))
+            for weight, table in self._cases:
+                points = np.stack([table[:, column], -table[:, 2]], axis=1)
+                added += weight * np.where(self._meets(table), improvements(points, best, reference), 0.0)
+            gains = np.maximum(gains, added / max(whole, 1e-12))
+        gains[self.impossible | self._waits] = 0.0
+        return np.asarray(gains * self.chance)
+
+    def _expected_costs(self) -> np.ndarray:
+        """Dollars of a job at each candidate: one that runs out of memory does so soon."""
+        full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
+        return np.asarray(self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full))
+
+    def _reference(self, predicted: np.ndarray, hopeful: np.ndarray, column: int) -> np.ndarray:
+        """A tenth of its range beyond the predicted front; and where a dearer point may be a better one, beyond that.
+
+        A predicted front may be a single point, so there is a least distance.
+        """
+        least = np.array([_LEAST_MARGIN * float(self._mean[~self.impossible, column].min()), F1_NOISE])
+        found = np.maximum(reference_point(predicted.tolist()), predicted.max(axis=0) + least)
+        found[0] = max(found[0], hopeful[:, 0].max() + least[0])
+        return np.asarray(found)
+
+    def _seconds_at(self, times: Guess, deviations: float) -> np.ndarray:
+        """Billed seconds of all candidates, so many standard deviations above what is expected."""
+        return np.asarray(self.overhead + self.rows * np.exp(times.mean + deviations * times.deviation))
+
+    def _table(self, seconds: np.ndarray, f1: np.ndarray) -> np.ndarray:
+        """Seconds, dollars and F1 of all candidates, as columns."""
+        return np.stack([seconds, seconds * self.usd_per_second, f1], axis=1)
+
+    def _meets(self, table: np.ndarray) -> np.ndarray:
+        """Which lines meet the constraints of the study, as far as they are about these columns."""
+        meets = np.ones(len(table), dtype=bool)
+        for name, bounds in self._driver.file.constraints.items():
+            column = _COLUMNS.get(name)
+            if column is not None:
+                meets &= table[:, column] >= bounds.get("min", -math.inf)
+                meets &= table[:, column] <= bounds.get("max", math.inf)
+        return meets
+
+    def _usd_per_second_of(self, spec: JobSpec) -> float:
+        """Dollars of a second on a cluster; one without a price counts as a dollar an hour."""
+        if spec.instance_type not in self._hourly:
+            price = self._driver.place.launcher.price(spec)
+            self._hourly[spec.instance_type] = 1.0 if price is None else price.usd_per_hour
+        return spec.instance_count * self._hourly[spec.instance_type] / 3600
+
+    def expected_minutes(self, spec: JobSpec) -> float:
+        """Minutes that a job takes if it goes rather badly: two deviations, at most half as long again each."""
+        found = self._times.guess([step_of(spec, spec.plan())])
+        slow = float(found.mean[0]) + 2 * min(float(found.deviation[0]), 0.5)
+        return (self._overhead_of(spec) + rows_of(spec) * math.exp(slow)) / 60
+
+    def _overhead_of(self, spec: JobSpec) -> float:
+        """Billed seconds around a training: of the jobs with the nearest number of instances."""
+        if not self._overheads:
+            return _OVERHEAD_S
+        return self._overheads[min(self._overheads, key=lambda count: abs(math.log(count / spec.instance_count)))]
+
+    def known_types(self) -> set[str]:
+        """Instance types of which some job has shown something."""
+        return {JobSpec.from_text(trial.parameters).instance_type for trial in self._driver.trials.values()}
+
+    def as_trial(self, place: int, number: int) -> Trial:
+        """The candidate at `place` as a trial that was only predicted."""
+        item: Candidate = self.pool[place]
+        seconds = float(self.seconds[place])
+        usd = seconds * float(self.usd_per_second[place])
+        values = {
+            metrics.COST_USD: usd,
+            metrics.BILLABLE_SECONDS: seconds,
+            metrics.JOB_SECONDS: seconds,
+            metrics.TRAIN_SECONDS: seconds - self.overhead[place],
+            metrics.THROUGHPUT_SAMPLES: float(self.rows[place]) / (seconds - self.overhead[place]),
+            metrics.F1: float(self._mean[place, 2]),
+        }
+        wanted = dict.fromkeys([*self._driver.file.objectives, *self._driver.file.constraints])
+        return Trial(
+            number=number,
+            run_id="",
+            point=item.point,
+            parameters=item.spec.as_text(),
+            status=TrialStatus.COMPLETED,
+            values={name: values[name] for name in wanted if name in values},
+            cost_usd=0.0,
+            origin="predicted",
+        )
+
+
+def _front(table: np.ndarray, column: int) -> np.ndarray:
+    """The non-dominated lines of a table: seconds or dollars, and negative F1."""
+    points = np.stack([table[:, column], -table[:, 2]], axis=1)
+    return points[np.array(front(points.tolist(), (False, False)), dtype=bool)] if len(points) else points
+
+
+def _seconds_of_a_row(measured: Mapping[str, float], rows: float) -> tuple[float, float]:
+    """Seconds of one row in steady state, and seconds around the training."""
+    billed = measured[metrics.BILLABLE_SECONDS]
+    speed = measured.get(metrics.THROUGHPUT_SAMPLES)
+    training = measured.get(metrics.TRAIN_SECONDS)
+    if speed and training is not None:
+        return 1 / speed, max(0.0, billed - training)
+    overhead = min(_OVERHEAD_S, billed / 2)
+    return (billed - overhead) / rows, overhead

@@ -1,0 +1,175 @@
+"""`method: split`: seconds from short probes, F1 from the cheapest cluster that fits, joined into a predicted front.
+
+F1 follows from global batch size, learning rate and epochs; seconds of a row from cluster and per-device batch; dollars
+from seconds. So no cluster needs to be trained on to know its F1, and no learning rate to know its seconds. Each step
+takes the job that is expected to add most hypervolume per dollar: to what is known, by a probe where seconds are open
+and by a training where F1 is; or to what has really been run, by verifying a point that is only predicted. Where
+verifications contradict their predictions, the study goes on jointly.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.stats import chi2
+
+from paretune.spec import metrics
+from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.search import joint
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.split.actions import LEARN, PROBE, Action, Actions
+from paretune.studies.search.split.knowledge import F1_DEVIATION, Knowledge
+from paretune.studies.search.stopping import costs_too_much
+
+_PROBE_MINUTES = 15.0
+_RUNTIME_MARGIN = 2.0  # times what a job takes if it goes rather badly: one that is cut off shows nothing
+_CHANCE = 0.001  # that predictions are taken for wrong by noise alone
+_ENOUGH = "no job would add more to the front than it costs to find out"
+_NO_F1 = "no training has told an F1, and a rehearsal knows none without recorded runs of this model and these data"
+_WRONG = "F1 was off by more than noise, so the study went on jointly"
+
+
+class Split:
+    """The state of one search.
+
+    Args:
+        driver: runs the jobs.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.know = Knowledge(driver)
+        self._actions = Actions(self.know, self._is_closed)
+        self._pending: dict[int, Action] = {}
+        self._impossible: set[tuple[object, ...]] = set()
+        self._refused: set[tuple[object, ...]] = set()  # until a job ends, and what was promised to it is free
+        self._judged = -1
+
+    def search(self) -> str:
+        """Find out and verify until nothing is worth it; why it ended, in words."""
+        driver = self.driver
+        if not self.know.pool:  # a range of which none of the few values looked at makes a job
+            return joint.search(driver)
+        reason = ""
+        while True:
+            if self._judged != driver.memory.place:
+                self._judged = driver.memory.place
+                self._refused.clear()
+            while not reason and len(driver.running) < driver.file.n_parallel and driver.may_start():
+                if driver.start_due():  # a point that had met no capacity, or no quota
+                    continue
+                reason = self._over()
+                action = None if reason else self._next()
+                if action is not None:
+                    self._begin(action)
+                elif driver.running:
+                    break
+                else:
+                    reason = reason or self._why_none()
+            driver.look()
+            self._forget_ended()
+            if reason and not driver.running and not driver.memory.due:
+                break
+            driver.wait()
+        if reason == _WRONG:
+            return f"{self._verified()}: {reason}: {joint.search(driver)}"
+        return f"{reason}; {self._verified()}"
+
+    def recommended(self) -> list[Trial]:
+        """The front that is recommended: measured points, and predicted ones that are as good as known."""
+        self._learn()
+        predicted = [
+            self.know.as_trial(int(place), number)
+            for number, place in enumerate(np.flatnonzero(self.know.known), start=1_000_000)
+        ]
+        file = self.driver.file
+        return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
+
+    def _why_none(self) -> str:
+        """Why no action was left, with nothing under way."""
+        if self._refused and self.driver.file.budget_usd is not None:
+            left = self.driver.file.budget_usd - self.driver.ledger.balance().spent_usd
+            return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
+        return _ENOUGH if self.know.has_f1 else _NO_F1
+
+    def _over(self) -> str:
+        """Why no further job is begun, as far as that does not depend on the job."""
+        limit = self.driver.file.n_trials
+        begun = len(self.driver.trials) + len(self.driver.running)
+        if limit is not None and (self.driver.is_full or begun >= limit):
+            return f"{limit} trials were made"
+        if _is_contradicted(self._checked()):
+            return _WRONG
+        return costs_too_much(list(self.driver.trials.values()), self.driver.file)
+
+    def _next(self) -> Action | None:
+        self._learn()
+        if self.know.has_f1:
+            return self._actions.best()
+        waiting = {action.point.get("instance_type") for action in self._pending.values()}
+        is_learning = any(action.kind == LEARN for action in self._pending.values())
+        return self._actions.first(waiting, is_learning=is_learning)
+
+    def _learn(self) -> None:
+        file = self.driver.file
+        self.know.learn(file.spec_at(action.point).but(**action.changes) for action in self._pending.values())
+
+    def _begin(self, action: Action) -> None:
+        asked = self.driver.study.ask_for(action.point)
+        limit = {} if self.driver.file.budget_usd is None else {"max_runtime_minutes": self._limit_minutes(action)}
+        changes = {**action.changes, **limit}
+        if self.driver.start(asked, changes=changes, kind=action.kind, predicted=action.predicted):
+            self._pending[asked.number] = action
+        else:
+            is_closed = self.driver.is_closed(self.driver.file.spec_at(action.point).but(**changes))
+            (self._impossible if is_closed else self._refused).add(action.identity)
+
+    def _limit_minutes(self, action: Action) -> float:
+        """A limit not far above what is expected, so that the worst case binds little of the budget."""
+        spec = self.driver.file.spec_at(action.point)
+        if action.kind == PROBE:
+            return min(spec.max_runtime_minutes, _PROBE_MINUTES)
+        expected = round(_RUNTIME_MARGIN * self.know.expected_minutes(spec), 1)
+        return min(spec.max_runtime_minutes, max(_PROBE_MINUTES, expected))
+
+    def _checked(self) -> list[tuple[Trial, Mapping[str, float]]]:
+        """Verifications that have measured F1, by whichever driver, and what was predicted of them."""
+        trials, books = self.driver.trials, self.driver.memory.predicted
+        found = [(trials.get(number), predicted) for number, predicted in books.items() if predicted]
+        return [(trial, predicted) for trial, predicted in found if trial is not None and metrics.F1 in trial.values]
+
+    def _verified(self) -> str:
+        """What came of the predictions, in words."""
+        sentences = [
+            f"trial {trial.number}: F1 {trial.values[metrics.F1]:.4f}, "
+            f"{trial.values[metrics.F1] - predicted[metrics.F1]:+.4f} from its prediction"
+            for trial, predicted in self._checked()
+        ]
+        return "verified " + "; ".join(sentences) if sentences else "no point was only predicted"
+
+    def _is_closed(self, action: Action) -> bool:
+        pending = {one.identity for one in self._pending.values()}
+        return action.identity in self._impossible | self._refused | pending
+
+    def _forget_ended(self) -> None:
+        """Take what has ended out of what is under way; what failed is not tried again."""
+        running = {job.number for job in self.driver.running}
+        for number in set(self._pending) - running:
+            action, trial = self._pending.pop(number), self.driver.trials.get(number)
+            if trial is not None and trial.status is TrialStatus.FAILED:
+                self._impossible.add(action.identity)
+
+
+def search(driver: Driver) -> str:
+    """Run the study to its end; why it ended, in words."""
+    return Split(driver).search()
+
+
+def recommended(driver: Driver) -> list[Trial]:
+    """The front that is recommended after a search; predicted points are marked by their origin."""
+    return Split(driver).recommended()
+
+
+def _is_contradicted(checked: Sequence[tuple[Trial, Mapping[str, float]]]) -> bool:
+    """Whether predictions were off by more than their own deviations explain, all of them taken together."""
+    off = [(trial.values[metrics.F1] - predicted[metrics.F1]) / predicted[F1_DEVIATION] for trial, predicted in checked]
+    return bool(off) and float(chi2.sf(sum(each**2 for each in off), len(off))) < _CHANCE

@@ -1,0 +1,119 @@
+"""Seconds of a row, as `method: split` learns them from probes and trainings: a step's latency, its rows, its exchange.
+
+    seconds of a step = latency + per-device batch x seconds of a row on one device + exchange x 2 (n - 1) / n
+
+for n instances (an all-reduce over a ring moves that share of the gradients). Each kind of cluster has its own three
+numbers, fitted in their logarithms; what they leave unexplained is a small Gaussian process. Two probes, with a small
+and a large batch, thus tell all batches of a type.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from paretune.studies.search.split.f1_model import Guess, Key, Regression
+
+SECONDS_NOISE = 0.015
+"""Relative; repeats of a SageMaker job differ by 1.4 % (median)."""
+_USUAL = np.log([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange; over all devices of an instance
+_SPREAD = np.array([1.5, 2.0, 1.5])  # of these logarithms between clusters
+_UNEXPLAINED = 0.05  # relative
+_ROUNDS = 30
+
+
+class SecondsModel:
+    """Logarithms of the seconds a row takes.
+
+    Args:
+        keys: N clusters: kinds, and log2 of instances and of the per-device batch.
+        log_seconds_per_row: N values.
+    """
+
+    def __init__(self, keys: Sequence[Key], log_seconds_per_row: Sequence[float]) -> None:
+        self._keys, self._values = list(keys), list(log_seconds_per_row)
+        values = np.array(log_seconds_per_row, dtype=float)
+        self._fitted = _by_kind(keys, values)
+        usual = np.mean([parts for parts, _ in self._fitted.values()], axis=0) if keys else _USUAL
+        self._unseen = usual, np.diag(_SPREAD**2)
+        explained = self._explained(keys)
+        self._rest = Regression(
+            keys,
+            list(values - explained.mean),
+            noise=SECONDS_NOISE,
+            slopes=(0.0, 0.0),
+            scale=_UNEXPLAINED,
+            lengths=(2.0, 2.0),
+            kinds_alike=0.2,
+        )
+
+    def expecting(self, keys: Sequence[Key]) -> "SecondsModel":
+        """The same, as if N further clusters had taken what is expected of them: what it would then know."""
+        other = copy.copy(self)
+        values = np.append(self._values, self.guess(keys).mean)
+        other._fitted = _by_kind([*self._keys, *keys], values)
+        other._rest = self._rest.expecting(keys)
+        return other
+
+    def guess(self, keys: Sequence[Key]) -> Guess:
+        """What N clusters are expected to take, a single new value's noise not included."""
+        explained, rest = self._explained(keys), self._rest.guess(keys)
+        return Guess(explained.mean + rest.mean, np.hypot(explained.deviation, rest.deviation))
+
+    def _explained(self, keys: Sequence[Key]) -> Guess:
+        """What the three numbers of each kind say."""
+        mean, deviation = np.zeros(len(keys)), np.zeros(len(keys))
+        for kinds in dict.fromkeys(kinds for kinds, _ in keys):
+            at = [place for place, key in enumerate(keys) if key[0] == kinds]
+            parts, covariance = self._fitted.get(kinds, self._unseen)
+            mean[at], slopes = _seconds(np.array([keys[place][1] for place in at]), parts)
+            deviation[at] = np.sqrt(np.einsum("ij,jk,ik->i", slopes, covariance, slopes))
+        return Guess(mean, deviation)
+
+
+def _by_kind(keys: Sequence[Key], values: np.ndarray) -> dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]]:
+    """The three numbers of each kind of cluster, and their covariance."""
+    numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
+    places = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
+    return {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in places.items()}
+
+
+def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of the seconds of a row on N clusters, and their derivatives by the three logarithms, N by 3."""
+    instances, batch = 2.0 ** numbers[:, 0], 2.0 ** numbers[:, 1]
+    terms = np.exp(parts) * np.stack([np.ones(len(numbers)), batch, 2 * (instances - 1) / instances], axis=1)
+    step = terms.sum(axis=1)
+    return np.log(step / (batch * instances)), terms / step[:, None]
+
+
+def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The three logarithms of one kind, and their covariance: maximum of the posterior by Levenberg and Marquardt."""
+    noise = math.hypot(SECONDS_NOISE, _UNEXPLAINED / 2)
+    prior = np.diag(1 / _SPREAD**2)
+    # Where to begin: as fast as the values say, split between latency and rows as is usual.
+    parts = usual + np.median(values - _seconds(numbers, usual)[0])
+
+    def loss(at: np.ndarray) -> float:
+        off = values - _seconds(numbers, at)[0]
+        return float(off @ off / noise**2 + (at - usual) @ prior @ (at - usual))
+
+    damping, lowest = 1e-3, loss(parts)
+    for _ in range(_ROUNDS):
+        said, slopes = _seconds(numbers, parts)
+        gradient = slopes.T @ (values - said) / noise**2 - prior @ (parts - usual)
+        curvature = slopes.T @ slopes / noise**2 + prior
+        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), gradient)
+        reached = loss(parts + step)
+        if reached < lowest:
+            settled = lowest - reached < 1e-6
+            parts, lowest, damping = parts + step, reached, damping / 5
+            if settled:
+                break
+        else:
+            damping *= 5
+    slopes = _seconds(numbers, parts)[1]
+    return parts, np.linalg.inv(slopes.T @ slopes / noise**2 + prior)
+
+
+__all__ = ["SECONDS_NOISE", "SecondsModel"]

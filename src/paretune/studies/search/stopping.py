@@ -1,0 +1,91 @@
+"""When a study has found enough: its front stopped growing beyond noise, or going on costs more than it can save."""
+
+from collections.abc import Mapping, Sequence
+
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.noise import are_alike
+from paretune.studies.results.points import Point
+from paretune.studies.results.recommendation import recommend
+from paretune.studies.results.trials import Trial, TrialStatus
+
+PATIENCE = 25
+"""Trials in a row that add nothing to the front beyond noise, before a study ends."""
+FEWEST_HALVES = 8
+"""Completed trials in each half of a study without which nothing is said about what it saves."""
+_TEACHING = {TrialStatus.COMPLETED, TrialStatus.OUT_OF_MEMORY, TrialStatus.STOPPED}
+
+
+def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
+    """Why the front will hardly grow any more, in words; empty while it still may.
+
+    A trial adds to the front unless a trial before it is as good in every objective, or cannot be told apart from it
+    there. Failed trials count for nothing, repeats neither.
+
+    Args:
+        trials: that have ended, in the order of their ends.
+        file: the study.
+    """
+    first = [trial for trial in trials if trial.repeats is None and trial.status in _TEACHING]
+    if len(first) <= PATIENCE:
+        return ""
+    front = StudyFront.of(trials, file.objectives, file.constraints)
+    order = {trial.number: place for place, trial in enumerate(first)}
+    points = sorted((point for point in front.feasible if point.number in order), key=lambda one: order[one.number])
+    late = len(first) - PATIENCE
+    for place, point in enumerate(points):
+        earlier = points[:place]
+        if order[point.number] >= late and not any(_is_matched(point, by, file.objectives) for by in earlier):
+            return ""
+    return f"the last {PATIENCE} trials added nothing to the front that is more than noise"
+
+
+def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
+    """Why another job would cost more than it can save over `later_runs`, in words; empty while it may pay.
+
+    The second half of the trials is held against what it has changed: once it has found no better model, and has
+    lowered the dollars of the recommended run, over all later runs, by less than it has cost, further trials would
+    pay even less, for improvements become rarer.
+
+    Args:
+        trials: that have ended, in the order of their ends.
+        file: the study.
+    """
+    wanted = set(file.objectives)
+    done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and wanted <= set(trial.values)]
+    middle = len(done) // 2
+    if not file.later_runs or middle < FEWEST_HALVES:
+        return ""
+    at = trials.index(done[middle])
+    before = StudyFront.of(trials[:at], file.objectives, file.constraints)
+    now = StudyFront.of(trials, file.objectives, file.constraints)
+    old, new = recommend(before), recommend(now)
+    if not old or not new or _is_better(new[0].point, old[0].point, now.quality):
+        return ""
+    usd, former = new[0].point.usd_per_run, old[0].point.usd_per_run
+    if usd is None or former is None:
+        return ""
+    saved = file.later_runs * max(0.0, former - usd)
+    spent = sum(trial.cost_usd or 0.0 for trial in trials[at:])
+    if saved >= spent:
+        return ""
+    return (
+        f"the last {len(trials) - at} trials have cost {spent:.4g} USD and saved {saved:.4g} USD over "
+        f"{file.later_runs:,} later runs, and the next ones can be expected to save less"
+    )
+
+
+def _is_matched(point: Point, by: Point, objectives: Mapping[str, str]) -> bool:
+    """Whether another point is as good in every objective, or cannot be told apart there."""
+    return all(
+        (by.means[name] <= point.means[name] if direction == "minimize" else by.means[name] >= point.means[name])
+        or are_alike(by.means[name], point.means[name], by.errors[name], point.errors[name])
+        for name, direction in objectives.items()
+    )
+
+
+def _is_better(new: Point, old: Point, quality: str | None) -> bool:
+    """Whether the model of the one is better than that of the other beyond noise."""
+    if quality is None or quality not in new.means or quality not in old.means:
+        return False
+    return not are_alike(new.means[quality], old.means[quality], new.errors[quality], old.errors[quality])

@@ -1,0 +1,274 @@
+"""The job of one trial: its run nested under the study's, begun or adopted, looked at, and what came out of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostSight, OutOfMemory
+from paretune.core.interruption import Interruption
+from paretune.estimating.forecast import Forecast
+from paretune.jobs.attempts import Attempts
+from paretune.jobs.launch import inputs_of
+from paretune.jobs.prepared import recall
+from paretune.jobs.recording import Recording, job_name
+from paretune.launchers.base import JobState, Launcher
+from paretune.spec import metrics
+from paretune.spec.container import Event, FailureKind, JobInputs
+from paretune.spec.job import JobSpec
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.early_stopping import Progress
+from paretune.tracking import Run, Tracking
+
+PARENT = "mlflow.parentRunId"
+"""MLflow's tag that nests a run under another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What all jobs of a study share."""
+
+    launcher: Launcher
+    tracking: Tracking
+    forecast: Forecast
+    home: Path
+    clock: Clock
+    environment: Mapping[str, str]
+    interruption: Interruption
+
+    def known_inputs(self, spec: JobSpec) -> JobInputs:
+        """What is known of a job's inputs without preparing them."""
+        known = recall(spec, self.home) if self.launcher.reads_inputs else None
+        return known or JobInputs()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a trial's job ended.
+
+    Attributes:
+        status: in the study's words.
+        metrics: of its run; empty unless it completed.
+        cost_usd: booked, whatever the end; None where the price is unknown.
+        reason: why it did not complete.
+        curve: share of the training and F1.
+        is_trouble: nothing was learnt about the point: no capacity, a quota, an interruption, a driver that died.
+        may_pass: it is trouble that may pass with time, such as no capacity; the others are over already.
+        expected: of a job that was stopped early, what it would have reached and cost at its end.
+    """
+
+    status: TrialStatus
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    cost_usd: float | None = None
+    reason: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
+    is_trouble: bool = False
+    may_pass: bool = False
+    expected: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for the books."""
+        return {
+            "status": self.status.value,
+            "metrics": dict(self.metrics),
+            "reason": self.reason,
+            "curve": [list(point) for point in self.curve],
+            "again": self.is_trouble,
+            "later": self.may_pass,
+            "expected": dict(self.expected),
+        }
+
+
+class TrialJob:
+    """A trial under way.
+
+    Args:
+        number: of the trial.
+        spec: its job.
+        run: its MLflow run.
+        place: what it shares with the others.
+        counts: whether it counts towards the trials of the study; repeats do not.
+    """
+
+    def __init__(self, number: int, spec: JobSpec, run: Run, place: Place, *, counts: bool = True) -> None:
+        self.number = number
+        self.counts = counts
+        self.spec = spec
+        self.curve: list[tuple[float, float]] = []
+        self.stopped_because = ""
+        self._expected: Mapping[str, float] = {}
+        self._progress = Progress()
+        self._place = place
+        self._is_adopted = False
+        self._inputs = partial(
+            inputs_of,
+            spec,
+            place.launcher,
+            home=place.home,
+            clock=place.clock,
+            environment=place.environment,
+            interruption=place.interruption,
+        )
+        self.recording = Recording(spec, place.launcher, place.tracking, run=run)
+        self._attempts = Attempts(
+            spec,
+            launcher=place.launcher,
+            recording=self.recording,
+            inputs=self._inputs,
+            clock=place.clock,
+            on_events=self._follow,
+            halves=False,
+        )
+
+    def begin(self, *, adopt: bool = False) -> Ended | None:
+        """Open its record and start its job; how it has ended at once where it could not be started.
+
+        Args:
+            adopt: an earlier driver may have started the job already.
+
+        Raises:
+            LostSight: whether it was started cannot be seen; nothing else is lost.
+            Interrupted: before it was started.
+        """
+        try:
+            self._is_adopted = adopt and self._is_there()
+            if self._is_adopted:
+                self.recording.begin(None)
+            else:
+                inputs = self._inputs()
+                price = self._place.launcher.price(self.spec)
+                estimate = self._place.forecast.of(self.spec, self.spec.plan(), inputs, price)
+                self.recording.begin(inputs, estimate=estimate)
+            self._attempts.begin()
+        except (BadInput, LaunchRefused) as error:
+            return self._refused(error)
+        return None
+
+    def look(self) -> Ended | None:
+        """How it ended; None while it runs."""
+        try:
+            if not self._attempts.look():
+                return None
+        except OutOfMemory as error:
+            return self._ended(TrialStatus.OUT_OF_MEMORY, error.reason)
+        except JobFailed as error:
+            return self._failed(error)
+        except (BadInput, LaunchRefused) as error:  # of the next attempt
+            return self._refused(error)
+        return self._completed(self._attempts.outcome.metrics)
+
+    def stop_early(self, reason: str, expected: Mapping[str, float] | None = None) -> None:
+        """Ask the job to stop; `look` says when it has.
+
+        Args:
+            reason: in words.
+            expected: what it would have reached and cost at its end.
+        """
+        if not self.stopped_because and self._attempts.job is not None:
+            self.stopped_because = reason
+            self._expected = expected or {}
+            self._attempts.job.stop()
+
+    def ask_to_stop(self) -> None:
+        """Begin to stop it, before others are waited for."""
+        if self._attempts.job is not None:
+            self._attempts.job.stop()
+
+    def abandon(self, error: BaseException, pause_s: float) -> Ended:
+        """Stop the job now, wait until it has stopped, book it and close its run.
+
+        Raises:
+            LostSight: it cannot be seen to stop.
+        """
+        self._attempts.stop(pause_s)
+        job = self._attempts.job
+        if job is not None and job.state() is JobState.COMPLETED:  # it was faster
+            report = job.report()
+            self.recording.give_up(error, job)
+            found = self.recording.totals() | (dict(report.metrics) if report is not None else {})
+            return self._completed(found)
+        self.recording.give_up(error, job)
+        return self._ended(TrialStatus.STOPPED, str(error), is_trouble=True)
+
+    def leave(self) -> None:
+        """Watch it no longer; it goes on."""
+        self.recording.leave()
+
+    def billable_seconds(self) -> float:
+        """Seconds billed so far."""
+        running = self._attempts.job.billable_seconds() if self._attempts.job is not None else 0.0
+        return self.recording.billable_seconds + running
+
+    def expected_end(self) -> dict[str, float] | None:
+        """Billable seconds, seconds and dollars at the end of its training, if it goes on as fast as it went.
+
+        None while nothing tells how fast that is.
+        """
+        left = self._progress.seconds_left()
+        job = self._attempts.job
+        if left is None or job is None:
+            return None
+        ahead = left - max(0.0, self._place.clock.now() - self._progress.last)
+        seconds = {
+            metrics.BILLABLE_SECONDS: self.billable_seconds() + ahead,
+            metrics.JOB_SECONDS: self.recording.job_seconds + job.seconds() + ahead,
+        }
+        dollars = self.usd(seconds[metrics.BILLABLE_SECONDS])
+        return seconds | ({} if dollars is None else {metrics.COST_USD: dollars})
+
+    def usd(self, seconds: float) -> float | None:
+        """Dollars of so many billable seconds on its cluster; None where the price is unknown."""
+        price = self._place.launcher.price(self.spec)
+        return None if price is None else metrics.cost_usd(seconds, self.spec.instance_count, price.usd_per_hour)
+
+    def _is_there(self) -> bool:
+        name = job_name(self.recording.run.run_id, 1)
+        try:
+            return self._place.launcher.attach(name) is not None
+        except LaunchRefused as error:
+            raise LostSight(f"{error}: the same command finds {name}, if it was started before") from error
+
+    def _refused(self, error: BadInput | LaunchRefused) -> Ended:
+        """AWS would not create the job, or its next attempt: quota, permission; or its data cannot be read."""
+        self.recording.give_up(error, None)
+        refused = isinstance(error, LaunchRefused)
+        return self._ended(TrialStatus.FAILED, str(error), is_trouble=refused, may_pass=refused)
+
+    def _failed(self, error: JobFailed) -> Ended:
+        job = self._attempts.job
+        assert job is not None  # it has failed
+        failure = job.failure()
+        if job.state() is JobState.STOPPED and failure is None:
+            return self._ended(TrialStatus.STOPPED, self.stopped_because or error.reason)
+        trouble = failure is not None and failure[0] is FailureKind.CAPACITY
+        # A job that was taken over from a dead driver, and cannot outlive its driver, has shown nothing by its end.
+        fell = self._is_adopted and not self._place.launcher.outlives
+        return self._ended(TrialStatus.FAILED, error.reason, is_trouble=trouble or fell, may_pass=trouble)
+
+    def _completed(self, found: Mapping[str, float]) -> Ended:
+        if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):
+            self.curve.append((1.0, found[metrics.F1]))
+        ended = self._ended(TrialStatus.COMPLETED, "")
+        return replace(ended, metrics=dict(found))
+
+    def _ended(self, status: TrialStatus, reason: str, *, is_trouble: bool = False, may_pass: bool = False) -> Ended:
+        return Ended(
+            status=status,
+            cost_usd=self.recording.cost_usd,
+            reason=reason,
+            curve=tuple(self.curve),
+            is_trouble=is_trouble,
+            may_pass=may_pass,
+            expected=self._expected if status is TrialStatus.STOPPED else {},
+        )
+
+    def _follow(self, events: list[Event]) -> None:
+        for event in events:
+            self._progress.add(event)
+            value = event.metrics.get("eval/f1")
+            if value is not None and event.total_steps:
+                share = min(1.0, event.step / event.total_steps)
+                if not self.curve or share > self.curve[-1][0]:
+                    self.curve.append((share, value))

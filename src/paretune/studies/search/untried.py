@@ -1,0 +1,101 @@
+"""Points of a study that were not tried yet and fit what is left of its budget, for when suggestions run dry."""
+
+import random
+
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices, Range, Value, kind_of
+from paretune.studies.search.driver import Driver
+
+_MOST_POINTS = 5_000
+"""Points that are all looked at; of more, or where a range is searched, as many as `_DRAWN` are drawn."""
+_DRAWN = 300
+
+
+class Untried:
+    """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices.
+
+    Args:
+        driver: runs its jobs.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        size = driver.file.size()
+        self.is_exact = size is not None and size <= _MOST_POINTS
+        self._left = self._all_points() if self.is_exact else []
+        self._draw = random.Random(driver.file.seed + len(driver.trials))
+        self._too_dear = 0
+
+    def next_point(self) -> dict[str, Value] | None:
+        """A point whose job could run now; None where there is none."""
+        balance = self._driver.ledger.balance()
+        budget = self._driver.file.budget_usd
+        ahead = None if budget is None else budget - balance.spent_usd - balance.committed_usd
+        self._too_dear = 0
+        for point, spec in self._candidates():
+            if self._fits(spec, ahead):
+                return point
+            self._too_dear += 1
+        return None
+
+    def why_none(self) -> str:
+        """Why there was none, in words."""
+        if not self._too_dear:
+            return "every point was tried" if self.is_exact else "no point was found that was not tried"
+        balance = self._driver.ledger.balance()
+        left = (self._driver.file.budget_usd or 0.0) - balance.spent_usd
+        found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
+        return f"{found} what is left of the budget ({left:.4g} USD) with its worst case"
+
+    def _candidates(self) -> list[tuple[dict[str, Value], JobSpec]]:
+        """Points that could be tried now, with their jobs."""
+        driver = self._driver
+        if not self.is_exact:
+            drawn = [_drawn(driver.file, self._draw) for _ in range(_DRAWN)]
+            found = [(point, spec) for point in drawn if (spec := _job_at(driver.file, point)) is not None]
+        else:
+            found = self._left = [pair for pair in self._left if not driver.is_closed(pair[1])]
+        return [pair for pair in found if driver.is_open(pair[1])]
+
+    def _fits(self, spec: JobSpec, ahead: float | None) -> bool:
+        try:
+            worst = self._driver.worst_case.usd(spec)
+        except BudgetRefused:
+            return False
+        return ahead is None or (worst is not None and worst <= ahead)
+
+    def _all_points(self) -> list[tuple[dict[str, Value], JobSpec]]:
+        file = self._driver.file
+        found = [(point, spec) for point in file.points() if (spec := _job_at(file, point)) is not None]
+        random.Random(file.seed).shuffle(found)
+        return found
+
+
+def _job_at(file: StudyFile, point: dict[str, Value]) -> JobSpec | None:
+    try:
+        return file.spec_at(point)
+    except BadInput:
+        return None
+
+
+def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
+    """Jobs of the study, the first value of everything first if that makes one; none that contradicts itself."""
+    draw = random.Random(0)
+    first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
+    points = [first, *(_drawn(file, draw) for _ in range(most - 1))]
+    return [spec for point in points if (spec := _job_at(file, point)) is not None]
+
+
+def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
+    return {name: _value(name, entry, draw) for name, entry in file.search.items()}
+
+
+def _value(name: str, entry: Choices | Range, draw: random.Random) -> Value:
+    if isinstance(entry, Choices):
+        return draw.choice(entry.values)
+    share = draw.random()
+    value = entry.low * (entry.high / entry.low) ** share if entry.log else entry.low + (entry.high - entry.low) * share
+    value = min(entry.high, max(entry.low, value))
+    return round(value) if kind_of(name) is int else value

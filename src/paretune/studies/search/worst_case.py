@@ -1,0 +1,73 @@
+"""The most that a trial's job can cost: what a study promises before it begins one."""
+
+import math
+from dataclasses import replace
+
+from paretune.jobs.launch import admit
+from paretune.spec import metrics
+from paretune.spec.job import JobSpec
+from paretune.studies.search.trial_job import Place
+
+_RUNTIME_MARGIN = 4.0
+"""Times the upper end of the estimate's interval: a job that is cut off was paid for and shows nothing."""
+
+
+class WorstCase:
+    """Limits jobs, and says what they cost at their limit.
+
+    Args:
+        place: where they run.
+        has_budget: whether anything is gained by limiting them.
+    """
+
+    def __init__(self, place: Place, *, has_budget: bool) -> None:
+        self._place = place
+        self._has_budget = has_budget
+        self._known: dict[tuple[str, float], tuple[JobSpec, float | None]] = {}
+        self._doublings = 0
+
+    def learn(self, trials: int) -> None:
+        """Let the estimates know what trials have shown, at each doubling of them: reading their runs takes a while."""
+        if trials.bit_length() != self._doublings:
+            self._doublings = trials.bit_length()
+            self._place.forecast.renew()
+            self._known.clear()
+
+    def limited(self, spec: JobSpec) -> JobSpec:
+        """The job with a maximum runtime not far above its estimate, so that it binds less of the budget."""
+        return self._found(spec)[0]
+
+    def usd(self, spec: JobSpec) -> float | None:
+        """Dollars at the limit, on the dearest of its instance types; None where a price is not known.
+
+        Raises:
+            BudgetRefused: more than its max_cost_usd.
+        """
+        return self._found(spec)[1]
+
+    def _found(self, spec: JobSpec) -> tuple[JobSpec, float | None]:
+        key = spec.spec_hash(), spec.max_runtime_minutes
+        if key not in self._known:
+            limited = self._limited(spec)
+            places = [limited, *(limited.on(name) for name in limited.instance_types()[1:])]
+            found = [self._on(place) for place in places]
+            self._known[key] = limited, None if None in found else max(usd for usd in found if usd is not None)
+        return self._known[key]
+
+    def _on(self, spec: JobSpec) -> float | None:
+        price = self._place.launcher.price(spec)
+        usd = admit(spec, price)
+        if usd is None or price is None:
+            return None
+        return usd + metrics.cost_usd(self._place.launcher.grace_s, spec.instance_count, price.usd_per_hour)
+
+    def _limited(self, spec: JobSpec) -> JobSpec:
+        if not self._has_budget:
+            return spec
+        price = self._place.launcher.price(spec)
+        inputs = self._place.known_inputs(spec)
+        estimate = self._place.forecast.of(spec, spec.plan(), inputs, price)
+        if estimate is None or not estimate.measured_here:
+            return spec
+        minutes = max(1.0, _RUNTIME_MARGIN * estimate.time.seconds_high / 60)
+        return replace(spec, max_runtime_minutes=min(spec.max_runtime_minutes, math.ceil(10 * minutes) / 10))

@@ -1,0 +1,55 @@
+"""What a run shows in the MLflow UI beside its numbers: confusion matrix and classification report."""
+
+from typing import Any
+
+import numpy as np
+
+from paretune.spec.container import JobReport
+
+_MOST_CLASSES_WITH_NUMBERS = 12
+_MOST_CLASSES_WITH_NAMES = 60
+_LONGEST_NAME = 30  # characters; longer ones would leave no room for the matrix
+
+
+def classification_report(report: JobReport) -> str:
+    """Precision, recall, F1 and support per class, as text."""
+    from sklearn.metrics import classification_report as table
+
+    counts = np.asarray(report.confusion_matrix)
+    truth, answers = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
+    return str(
+        table(
+            truth,
+            answers,
+            labels=np.arange(len(report.labels)),
+            target_names=list(report.labels),
+            digits=4,
+            zero_division=0,
+        )
+    )
+
+
+def confusion_figure(report: JobReport) -> Any:
+    """A matplotlib figure: colour is the share of a true class (row), numbers are rows of the validation split."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    counts = np.asarray(report.confusion_matrix)
+    classes = len(report.labels)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = float(np.clip(2.5 + 0.45 * classes, 4.5, 16))
+    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
+    axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
+    if classes <= _MOST_CLASSES_WITH_NAMES:
+        names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in report.labels]
+        axes.set_xticks(range(classes), names, rotation=45, ha="right", parse_math=False)  # "$" is a letter here
+        axes.set_yticks(range(classes), names, parse_math=False)
+    if classes <= _MOST_CLASSES_WITH_NUMBERS:
+        for (row, column), count in np.ndenumerate(counts):
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour)
+    return figure

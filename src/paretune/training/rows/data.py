@@ -1,0 +1,229 @@
+"""Prepared data: tokenised once into a content-addressed Arrow folder, read without a copy by every job that shares it.
+
+<key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>), label (int64; absent for causal-lm)
+<key>/vocabulary.arrow                             token ids that occur in any split
+<key>/dataset.json                                 written last: PreparedDataset
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import torch
+
+from paretune.spec.container import PreparedDataset
+from paretune.spec.job import JobSpec
+from paretune.spec.metrics import TRUNCATED_SHARE
+
+_FORMAT = 1
+_BATCH = 1000  # texts given to the tokenizer at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of one split: `N` texts and, for classification, `N` class ids (int64)."""
+
+    texts: Sequence[str]
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """One split, ready for a DataLoader with a batch sampler; token ids stay in the memory-mapped file.
+
+    Args:
+        path: Arrow file of the split.
+        pad_id: token that fills the rows of a batch up to its longest.
+        pad_multiple: batches are as long as their longest row, rounded up to a multiple of this.
+        longest_first: order rows by falling length, so that evaluation batches waste little padding and the largest
+            comes first.
+    """
+
+    def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
+        column = table.column("input_ids").chunk(0)
+        self._tokens: np.ndarray = column.values.to_numpy(zero_copy_only=True)
+        offsets: np.ndarray = column.offsets.to_numpy(zero_copy_only=True)
+        self._start = offsets[:-1]
+        self.lengths: np.ndarray = np.diff(offsets)
+        self._labels = table.column("label").to_numpy() if "label" in table.column_names else None
+        self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
+        self._pad_id = pad_id
+        self._pad_multiple = pad_multiple
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitems__(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
+        """The batch of rows `index`: input_ids and attention_mask (B, T) and labels, all int64.
+
+        B is len(index), T the longest row rounded up. Labels are (B,) classes, or (B, T) next tokens for causal-lm.
+        """
+        rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
+        lengths = self.lengths[rows]
+        longest = max(1, int(lengths.max()))  # a text may be empty, a batch may not
+        width = -(-longest // self._pad_multiple) * self._pad_multiple
+        inside = np.arange(width) < lengths[:, None]
+        place = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
+        tokens = np.where(inside, self._tokens[place], self._pad_id).astype(np.int64)
+        labels = np.where(inside, tokens, -100) if self._labels is None else self._labels[rows]
+        return {
+            "input_ids": torch.from_numpy(tokens),
+            "attention_mask": torch.from_numpy(inside.astype(np.int64)),
+            "labels": torch.from_numpy(labels),
+        }
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """A batch of one row."""
+        return self.__getitems__([index])
+
+
+def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Collate function for `TokenRows`, which makes whole batches itself."""
+    return batch
+
+
+def read_vocabulary(folder: Path) -> np.ndarray:
+    """Token ids (int64, rising) that occur in any split of a prepared data set."""
+    table = pa.ipc.open_file(pa.memory_map(str(folder / "vocabulary.arrow"))).read_all()
+    return np.asarray(table.column("token").to_numpy(), dtype=np.int64)
+
+
+def prepare(
+    spec: JobSpec,
+    rows: Mapping[str, Rows],
+    labels: tuple[str, ...],
+    tokenizer: Any,
+    cache: Path,
+    measure: Callable[[Mapping[str, Rows], int], Mapping[str, float]],
+) -> PreparedDataset:
+    """The prepared form of `rows`, taken from `cache` if an equal one is there, else made.
+
+    Args:
+        spec: gives task and max_seq_length.
+        rows: splits, from `sources.read_rows`.
+        labels: class names.
+        tokenizer: a Hugging Face tokenizer.
+        cache: folder of prepared data sets.
+        measure: computes the baselines from the rows and the number of classes; not called when cached.
+    """
+    key = _key(spec, rows, labels, tokenizer)
+    folder = cache / key
+    if (folder / "dataset.json").exists():
+        return PreparedDataset.read(folder)
+    _remove_abandoned_drafts(cache)
+    draft = cache / f".{key}.{os.getpid()}"
+    draft.mkdir(parents=True)
+    try:
+        facts = _write_splits(spec, rows, tokenizer, draft) | dict(measure(rows, len(labels)))
+        PreparedDataset(key=key, folder=draft, labels=labels, facts=facts).write()
+        try:
+            draft.rename(folder)
+        except OSError:  # it is there: whole, from another process, or half of it, from a copy that was cut short
+            if not (folder / "dataset.json").exists():
+                shutil.rmtree(folder)
+                draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return PreparedDataset.read(folder)
+
+
+def _remove_abandoned_drafts(cache: Path) -> None:
+    """Remove what processes that have been killed left half-made."""
+    for draft in cache.glob(".*.*"):
+        owner = int(draft.suffix.removeprefix("."))
+        if owner == os.getpid() or not psutil.pid_exists(owner):
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
+    digest = hashlib.sha256()
+    header = [_FORMAT, spec.task, spec.max_seq_length, labels, _tokenizer_text(tokenizer)]
+    digest.update(json.dumps(header).encode())
+    for split, part in sorted(rows.items()):
+        digest.update(f"\0{split}\0{len(part)}".encode())
+        for text in part.texts:
+            digest.update(len(text).to_bytes(8, "little"))
+            digest.update(text.encode(errors="surrogatepass"))
+        if part.labels is not None:
+            digest.update(part.labels.astype(np.int64).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _tokenizer_text(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
+    else:
+        # Without the limits of the last call, which the tokenizer keeps.
+        rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    return json.dumps([rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)])
+
+
+def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path) -> dict[str, float]:
+    facts: dict[str, float] = {}
+    used: set[int] = set(tokenizer.all_special_ids)
+    for split, part in rows.items():
+        if spec.task == "causal-lm":
+            tokens, truncated = _blocks(part.texts, tokenizer, spec.max_seq_length), 0
+        else:
+            tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
+        _write_split(folder / f"{split}.arrow", tokens, part.labels)
+        for row in tokens:
+            used.update(row)
+        facts[f"{split}_rows"] = len(tokens)
+        facts[f"{split}_tokens"] = sum(len(row) for row in tokens)
+        if split == "train" and spec.task != "causal-lm":
+            facts[TRUNCATED_SHARE] = truncated / len(tokens)
+    _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
+    return facts
+
+
+def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
+    """Token ids of each text, at most `limit`, and how many texts were longer than that."""
+    tokens: list[list[int]] = []
+    truncated = 0
+    for start in range(0, len(texts), _BATCH):
+        batch = list(texts[start : start + _BATCH])
+        short = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+        full = [text for text, ids in zip(batch, short, strict=True) if len(ids) == limit]
+        if full:
+            truncated += sum(len(ids) > limit for ids in tokenizer(full, return_attention_mask=False)["input_ids"])
+        tokens += short
+    return tokens, truncated
+
+
+def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
+    """All texts joined, each closed by the end-of-text token, cut into blocks of `length`; the rest is dropped."""
+    stream: list[int] = []
+    for start in range(0, len(texts), _BATCH):
+        for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:
+            stream += ids
+            if tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
+                stream.append(tokenizer.eos_token_id)
+    length = min(length, len(stream))
+    return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
+
+
+def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: np.ndarray | None) -> None:
+    offsets = np.cumsum([0, *(len(row) for row in tokens)], dtype=np.int64)
+    flat = np.fromiter((token for row in tokens for token in row), dtype=np.int32, count=int(offsets[-1]))
+    columns = {"input_ids": pa.LargeListArray.from_arrays(offsets, flat)}
+    if labels is not None:
+        columns["label"] = pa.array(labels, pa.int64())
+    _write_table(path, pa.table(columns))
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)

@@ -1,0 +1,274 @@
+"""`paretune estimate` as a user meets it."""
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow.artifacts
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, Run, RunTag
+
+from paretune.cli.main import main
+from paretune.jobs.prepared import remember
+from paretune.spec.container import JobInputs, PreparedDataset
+from paretune.spec.job import JobSpec
+
+Command = Callable[..., tuple[int, str, str]]
+DESIGN = [
+    *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
+    *("cost_usd", "memory_gib_per_device", "on_front", "basis"),
+]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+@pytest.fixture
+def client(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    """A client of a store whose earlier runs are deleted."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    made = MlflowClient()
+    for item in made.search_experiments():
+        for run in made.search_runs([item.experiment_id]):
+            made.delete_run(run.info.run_id)
+    return made
+
+
+@pytest.fixture
+def run(client: MlflowClient, workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> Command:
+    """Runs `paretune estimate ...` in an empty place; (exit code, standard output, its error)."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PARETUNE_HOME", str(workplace / ".paretune"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+
+    def command(**texts: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["estimate", *(word for name, text in texts.items() for word in (f"--{name}", text))])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def runs_of(client: MlflowClient) -> list[Run]:
+    """All runs that are there, newest first."""
+    experiments = [item.experiment_id for item in client.search_experiments()]
+    return list(client.search_runs(experiments, order_by=["attributes.start_time DESC"]))
+
+
+def table_of(recorded: Run, folder: Path) -> list[dict[str, str]]:
+    path = mlflow.artifacts.download_artifacts(
+        run_id=recorded.info.run_id, artifact_path="estimate.csv", dst_path=str(folder)
+    )
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def put_job(client: MlflowClient, origin: str, seconds: float, **changes: Any) -> None:
+    """Record a finished job."""
+    client.log_batch(
+        client.create_run("0").info.run_id,
+        params=[Param(name, text) for name, text in JobSpec(**changes).as_text().items()],
+        tags=[RunTag("paretune.origin", origin), RunTag("paretune.state", "Completed")],
+        metrics=[Metric("billable_seconds", seconds, 0, 0)],
+    )
+
+
+CLUSTERS = {"instance_type": "ml.g5.12xlarge,ml.p4d.24xlarge", "instance_count": "1,2,4"}
+
+
+def test_clusters_make_a_table_that_is_printed_and_recorded(run: Command, client: MlflowClient, tmp_path: Path) -> None:
+    code, out, err = run(**CLUSTERS, max_train_samples="100000", max_seq_length="256")
+
+    assert (code, err) == (0, "")
+    (recorded,) = runs_of(client)
+    rows = table_of(recorded, tmp_path)
+    assert list(rows[0])[: len(DESIGN)] == DESIGN
+    assert [(row["instance_type"], row["instance_count"]) for row in rows] == [
+        (name, count) for name in ("ml.g5.12xlarge", "ml.p4d.24xlarge") for count in ("1", "2", "4")
+    ]
+    for row in rows:
+        assert 0 < float(row["seconds_low"]) < float(row["seconds"]) < float(row["seconds_high"])
+        assert float(row["cost_usd"]) == pytest.approx(
+            float(row["seconds"]) * int(row["instance_count"]) * float(row["price_usd_per_hour"]) / 3600, rel=1e-3
+        )
+        assert row["basis"] == "data sheets: nothing like it was measured"
+        assert row["basis"] in out
+    marked = [line for line in out.splitlines() if line.startswith("*")]
+    assert len(marked) == sum(row["on_front"] == "true" for row in rows) > 0
+    assert "none of these has run" in out
+    assert "prices of us-east-1" in out
+    assert recorded.info.run_id in out
+
+
+def test_the_run_says_that_it_is_an_estimate_and_holds_a_picture(run: Command, client: MlflowClient) -> None:
+    run(instance_type="ml.g5.xlarge", max_train_samples="1000")
+
+    (recorded,) = runs_of(client)
+    assert recorded.info.status == "FINISHED"
+    assert {name: recorded.data.tags[f"paretune.{name}"] for name in ("kind", "origin")} == {
+        "kind": "estimate",
+        "origin": "estimated",
+    }
+    assert {item.path for item in client.list_artifacts(recorded.info.run_id)} == {"estimate.csv", "estimate.png"}
+
+
+def test_the_run_that_mlflow_run_has_opened_is_filled(
+    run: Command, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = client.create_run("0").info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", opened)
+    run()
+
+    (recorded,) = runs_of(client)
+    assert recorded.info.run_id == opened
+
+
+def test_an_estimate_is_no_evidence_for_the_next_one(run: Command) -> None:
+    first, second = run(instance_type="ml.g5.xlarge"), run(instance_type="ml.g5.xlarge")
+
+    assert first[1].splitlines()[1] == second[1].splitlines()[1]
+    assert "nothing like it was measured" in second[1]
+
+
+def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simulated_jobs(
+    run: Command, client: MlflowClient
+) -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "max_train_samples": 50_000}
+    put_job(client, "measured", 1000.0, **job)
+    put_job(client, "published", 1000.0, **job)
+    put_job(client, "simulated", 9000.0, **job)
+    texts = {name: str(value) for name, value in job.items()}
+
+    _, out, _ = run(**texts)
+    assert "2 runs (1 published) of this model on this cluster" in out
+    assert " 17 min (" in out  # 1000 s
+    _, out, _ = run(**texts, launcher="simulated")
+    assert "1 simulated run of this model on this cluster" in out
+    assert " 2.5 h (" in out
+
+
+def test_rows_that_were_prepared_on_this_machine_are_known_for_every_cluster(
+    run: Command, workplace: Path, reviews: Path, client: MlflowClient, tmp_path: Path
+) -> None:
+    assert run(dataset=str(reviews), instance_type="ml.g5.xlarge")[0] == 2
+    (workplace / "rows").mkdir()
+    facts = {"train_rows": 108.0, "train_tokens": 1080.0, "validation_rows": 12.0}
+    dataset = PreparedDataset(key="k", folder=workplace / "rows", labels=("a", "b"), facts=facts)
+    dataset.write()
+    remember(JobSpec(dataset=str(reviews)), workplace / ".paretune", JobInputs(dataset=dataset, model=workplace))
+
+    assert run(dataset=str(reviews), instance_type="ml.g5.xlarge,local", instance_count="1,2")[0] == 0
+    (recorded,) = runs_of(client)
+    assert [row["steps"] for row in table_of(recorded, tmp_path)] == ["7", "4", "7", "4"]  # 108 / 16, 108 / 32
+
+
+def test_this_machine_is_estimated_without_anything(run: Command) -> None:
+    code, out, _ = run()
+
+    assert code == 0
+    assert "1 x local" in out
+    assert "prices of" not in out
+
+
+def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
+    code, out, _ = run(instance_type="ml.p5en.48xlarge", region="us-east-1")
+
+    assert code == 0
+    assert "no price" in out
+    assert "price of ml.p5en.48xlarge in us-east-1 is not known, so cost will be absent" in out
+
+
+def test_spot_says_that_its_figures_are_those_on_demand(run: Command) -> None:
+    _, out, _ = run(instance_type="ml.g5.xlarge", spot="true")
+
+    assert "spot: dollars and seconds are those of a job on demand" in out
+
+
+def test_a_table_of_which_nothing_fits_is_no_trouble(run: Command) -> None:
+    code, out, _ = run(model="Qwen2.5-7B", instance_type="ml.g4dn.xlarge")
+
+    assert code == 0
+    assert "does NOT fit" in out
+    assert not [line for line in out.splitlines() if line.startswith("*")]
+
+
+def test_the_region_is_that_of_the_profile_when_any_type_is_sagemaker_s(run: Command, workplace: Path) -> None:
+    (workplace / "paretune.toml").write_text('region = "eu-west-1"')
+
+    assert "prices of eu-west-1" in run(instance_type="local,ml.g5.xlarge")[1]
+
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "type in a list": ({"instance_type": "ml.g5.xlarge,ml.p4d.24xlage"}, "got 'ml.p4d.24xlage': did you mean"),
+    "strategy": ({"instance_type": "ml.g5.xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
+    "region": ({"instance_type": "ml.g5.xlarge", "region": "us-est-1"}, "got 'us-est-1': did you mean"),
+    "local region": ({"region": "mars"}, "region must be an AWS region"),
+    "script": ({"entry_script": "train.py"}, "entry_script cannot be estimated"),
+    "gap": ({"instance_count": "1,,2"}, "instance_count must have a value between all commas, got '1,,2'"),
+    "too large": (
+        dict.fromkeys(("instance_count", "max_train_samples"), ",".join(map(str, range(1, 50)))),
+        "the table would have 2401 rows, at most 1000 are made",
+    ),
+    "unknown data": ({"dataset": "some/reviews"}, "dataset some/reviews: nobody knows its rows yet"),
+    "embedded data": (
+        {"dataset": "embedded:imbd"},
+        "dataset must be embedded:rotten_tomatoes or embedded:imdb",
+    ),
+    "negative number": ({"max_train_samples": "-5"}, "max_train_samples must be at least 1, got -5"),
+    "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got -1"),
+    "probe": ({"probe": "ture"}, "probe must be true or false, got 'ture'"),
+    "steps": ({"training_arguments": json.dumps({"max_steps": "abc"})}, "max_steps must be a whole number"),
+    "model": ({"model": "nobody/knows"}, "model nobody/knows is not well known, and HF_HUB_OFFLINE forbids"),
+    "name": ({"instance_typ": "ml.g5.xlarge"}, "unknown parameter instance_typ: did you mean instance_type"),
+}
+
+
+@pytest.mark.parametrize(("texts", "said"), WRONG.values(), ids=WRONG)
+def test_a_wrong_input_ends_with_2_and_one_message(
+    run: Command, client: MlflowClient, texts: dict[str, str], said: str
+) -> None:
+    code, out, err = run(**texts)
+
+    assert (code, out) == (2, "")
+    assert err.count("paretune: ") == 1
+    assert said in err
+    assert "Traceback" not in err
+    assert runs_of(client) == []
+
+
+def test_a_probe_that_would_be_billed_needs_a_limit_and_launches_nothing_without(
+    run: Command, client: MlflowClient
+) -> None:
+    code, _, err = run(instance_type="ml.g5.xlarge", probe="true")
+
+    assert code == 4
+    assert "set max_cost_usd" in err
+    assert runs_of(client) == []
+
+
+def test_a_simulated_cluster_is_probed_on_the_virtual_clock_and_then_known(
+    run: Command, client: MlflowClient, workplace: Path
+) -> None:
+    (workplace / "runs.csv").write_text(
+        "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1\n"
+        "ml.g5.xlarge,1,16,5e-05,1120,0.9\n"
+    )
+    code, out, _ = run(
+        launcher="simulated", instance_type="ml.g5.xlarge", recorded_runs="runs.csv", probe="true", max_cost_usd="5"
+    )
+
+    assert code == 0
+    assert "probe of 1 x ml.g5.xlarge: 40 steps" in out
+    assert "1 simulated run of this model on this cluster" in out
+    table, job = runs_of(client)
+    assert table.data.tags["paretune.kind"] == "estimate"
+    assert job.data.tags["paretune.origin"] == "simulated"
+    assert job.data.params["probe_steps"] == "40"

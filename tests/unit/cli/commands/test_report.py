@@ -1,0 +1,251 @@
+"""`paretune report` against a real store."""
+
+import csv
+import io
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow.artifacts
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def store(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    client = MlflowClient(f"sqlite:///{database}")
+    experiment = client.create_experiment(workplace.parent.name, artifact_location=str(workplace / "artifacts"))
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+    for name in [name for name in os.environ if name.startswith("PARETUNE_PR")]:
+        monkeypatch.delenv(name)
+    for found in client.search_runs([item.experiment_id for item in client.search_experiments()]):
+        client.delete_run(found.info.run_id)  # of the other tests
+    return client
+
+
+@pytest.fixture
+def record(store: MlflowClient) -> Callable[..., str]:
+    """Records a job of an hour on one instance for 1 USD; its run id."""
+
+    def make(**others: Any) -> str:
+        run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], run_name="a job").info.run_id
+        params = {"instance_type": "ml.g5.xlarge", "instance_count": "1", "learning_rate": "5e-5", "dataset": "d"}
+        metrics = {"f1": 0.9, "billable_seconds": 3600.0, "cost_usd": 1.0}
+        tags = {"origin": "measured", "state": "Completed", "price_usd_per_hour": "1", "price_region": "us-east-1"}
+        for name, value in others.items():
+            (params if name in params else tags if name in tags else metrics)[name] = value
+        for name, text in params.items():
+            store.log_param(run_id, name, text)
+        for name, number in metrics.items():
+            store.log_metric(run_id, name, number)
+        for name, text in tags.items():
+            store.set_tag(run_id, f"paretune.{name}", text)
+        return str(run_id)
+
+    return make
+
+
+@pytest.fixture
+def run(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `paretune report ...`; (exit code, standard output, standard error)."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["report", *arguments])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def own_run(store: MlflowClient, out: str) -> tuple[Any, list[dict[str, str]]]:
+    """The run of the command itself, and the rows of its report.csv."""
+    run_id = out.rpartition("report.csv is in run ")[2][:32]
+    found = store.get_run(run_id)
+    text = mlflow.artifacts.load_text(f"{found.info.artifact_uri}/report.csv")
+    return found, list(csv.DictReader(io.StringIO(text)))
+
+
+def test_runs_are_tabled_newest_first_with_what_they_cost(run: Run, record: Callable[..., str]) -> None:
+    first, second = record(), record(f1=0.95, cost_usd=2.5, instance_type="ml.p4d.24xlarge")
+    code, out, _ = run()
+
+    assert code == 0
+    header, *lines = out.splitlines()
+    assert header.split()[:3] == ["run", "origin", "instances"]
+    assert [line.split()[0] for line in lines[:2]] == [second[:8], first[:8]]
+    assert lines[0].split()[1:7] == ["measured", "1", "ml.p4d.24xlarge", "5e-05", "0.9500", "3,600"]
+    assert "new cost" not in out
+    assert "mixes" not in out
+
+
+def test_pricing_again_shows_old_and_new_cost_and_leaves_the_runs_as_they_are(
+    run: Run, record: Callable[..., str], store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = record()
+    (tmp_path / "own.csv").write_text(OWN)
+    monkeypatch.setenv("PARETUNE_PRICES", str(tmp_path / "own.csv"))
+    before = store.get_run(run_id).to_dictionary()
+
+    code, out, _ = run("--region", "eu-west-1", "--spot_share", "0.25")
+
+    assert code == 0
+    found, (row,) = own_run(store, out)
+    assert row["run_id"] == run_id
+    assert row["cost_usd"] == "1.0"
+    assert float(row["new_cost_usd"]) == 0.5  # 3600 s x 0.25 x 2 USD / 3600
+    assert (row["new_price_usd_per_hour"], row["new_price_region"]) == ("2.0", "eu-west-1")
+    assert (row["new_price_as_of"], row["new_price_source"]) == ("2026-10-01", "mine")
+    assert "eu-west-1 2026-10-01" in out
+    assert "-0.5" in out
+    assert found.data.tags["paretune.kind"] == "report"
+    assert "paretune.origin" not in found.data.tags
+    assert found.data.params == {"region": "eu-west-1", "spot_share": "0.25"}
+    assert found.info.status == "FINISHED"
+    assert store.get_run(run_id).to_dictionary() == before
+
+
+def test_a_run_that_joins_and_one_that_leaves_the_front_are_named(
+    run: Run, record: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cheap_now = record(f1=0.9, cost_usd=8.0)
+    dear_now = record(f1=0.89, cost_usd=5.0, instance_type="ml.p4d.24xlarge")
+    (tmp_path / "own.csv").write_text(OWN + "ml.p4d.24xlarge,eu-west-1,30,2026-10-01,mine\n")
+    monkeypatch.setenv("PARETUNE_PRICES", str(tmp_path / "own.csv"))
+    record(f1=0.9, cost_usd=7.0, instance_type="ml.g5.12xlarge")
+
+    out = run("--region", "eu-west-1")[1]
+
+    assert f"on the front only by the new costs: {cheap_now[:8]}" in out
+    assert f"no longer on the front: {dear_now[:8]}" in out
+    assert "on the front before, and without a new cost: " in out
+    assert out.count("price of ml.g5.12xlarge in eu-west-1 is not known") == 1
+
+
+def test_origins_in_one_table_are_said(run: Run, record: Callable[..., str]) -> None:
+    record()
+    record(origin="simulated")
+
+    out = run()[1]
+
+    assert "the table mixes measured and simulated runs: compare within one origin only" in out
+
+
+def test_estimates_stand_beside_what_was_measured(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
+    record(estimated_seconds=3960.0, estimated_seconds_low=3500.0, estimated_seconds_high=4500.0)
+    record(estimated_seconds=3240.0, estimated_seconds_low=3000.0, estimated_seconds_high=3500.0)
+
+    out = run()[1]
+
+    assert "+10.0%" in out
+    assert "-10.0%" in out
+    assert out.splitlines()[-3].split() == ["measured", "billable", "seconds", "2", "10.0%", "50%"]
+    _, rows = own_run(store, out)
+    assert [row["estimated_seconds_high"] for row in rows] == ["3500.0", "4500.0"]
+    assert float(rows[1]["estimated_seconds_error"]) == pytest.approx(0.1)
+
+
+def test_runs_are_named_by_the_beginning_of_their_ids(
+    run: Run, record: Callable[..., str], store: MlflowClient
+) -> None:
+    wanted, _ = record(), record()
+    code, out, _ = run("--runs", f"{wanted[:12]}, {wanted}")
+
+    assert code == 0
+    assert [row["run_id"] for row in own_run(store, out)[1]] == [wanted]
+
+
+def test_a_filter_in_mlflows_language_chooses_the_runs(
+    run: Run, record: Callable[..., str], store: MlflowClient
+) -> None:
+    good, _ = record(f1=0.99), record()
+
+    out = run("--filter", "metrics.f1 > 0.95 and params.dataset = 'd'")[1]
+
+    assert [row["run_id"] for row in own_run(store, out)[1]] == [good]
+    assert run("--filter", "metrics.f1 > 2")[:2] == (0, "no job is recorded that fits the filter\n")
+
+
+def test_runs_that_are_no_jobs_are_left_out(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
+    job = record()
+    record(origin="estimated")
+    run()  # a report is no job
+
+    assert [row["run_id"] for row in own_run(store, run()[1])[1]] == [job]
+
+
+def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowClient) -> None:
+    assert run()[:2] == (0, "no job is recorded\n")
+    assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
+
+
+WRONG = {
+    "region": (["--region", "eu-wset-1"], ["got 'eu-wset-1'", "eu-west-1"]),
+    "day": (["--price_date", "2026-02-30"], ["price_date must be a day such as 2026-11-20, got '2026-02-30'"]),
+    "date": (["--price_date", "yesterday"], ["price_date must be a day", "'yesterday'"]),
+    "share of nothing": (["--spot_share", "0"], ["spot_share must be greater than 0 and at most 1, got 0.0"]),
+    "share above all": (["--spot_share", "2"], ["spot_share must be greater than 0 and at most 1, got 2.0"]),
+    "no id": (["--runs", "my run"], ["runs must be run ids of MLflow", "'my run'"]),
+    "unknown id": (["--runs", "deadbeef"], ["'deadbeef' is no job", "`paretune report` lists the newest"]),
+    "filter": (["--filter", "f1 is high"], ["MLflow cannot search for", "f1 is high"]),
+    "all at once": (["--runs", "x", "--spot_share", "-1", "--region", "mars"], ["3 faults"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "expected"), WRONG.values(), ids=WRONG)
+def test_a_wrong_input_ends_with_2_and_one_message(
+    run: Run, store: MlflowClient, arguments: list[str], expected: list[str]
+) -> None:
+    code, out, err = run(*arguments)
+
+    assert (code, out) == (2, "")
+    assert err.count("paretune: ") == 1
+    assert "Traceback" not in err
+    assert not [text for text in expected if text not in err], err
+    assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
+
+
+def test_a_price_file_that_is_missing_or_wrong_ends_with_2(
+    run: Run, record: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record()
+    path = tmp_path / "own.csv"
+    monkeypatch.setenv("PARETUNE_PRICES", str(path))
+    assert run()[0] == 2
+    path.write_text(OWN.replace(",2,", ",-2,"))
+
+    code, _, err = run("--region", "eu-west-1")
+
+    assert code == 2
+    assert f"{path}:2: price_usd_per_hour must be a number of at least 0, got '-2'" in err
+
+
+def test_a_beginning_that_several_runs_share_is_refused(
+    run: Run, record: Callable[..., str], store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = iter([uuid.UUID(int=0xABCD << 112 | number) for number in range(1, 50)])
+    with monkeypatch.context() as same_beginning:
+        same_beginning.setattr(uuid, "uuid4", lambda: next(ids))
+        record()
+        record()
+
+    code, _, err = run("--runs", "abcd0")
+
+    assert code == 2
+    assert "several begin with 'abcd0': give more of its id" in err

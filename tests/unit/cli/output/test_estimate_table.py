@@ -1,0 +1,118 @@
+"""A table of estimates, as it is read and as it is drawn."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from paretune.cli.output import estimate_table
+from paretune.cli.output.estimate_table import MOST_LABELS, as_csv, as_text, figure
+from paretune.estimating.architecture import well_known
+from paretune.estimating.estimates import Estimate, Estimator
+from paretune.estimating.evidence import Evidence
+from paretune.pricing.prices import Price
+from paretune.spec.job import JobSpec
+
+PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
+DESIGN = [
+    *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
+    *("cost_usd", "memory_gib_per_device", "on_front", "basis"),
+]
+
+
+def estimate(price: Price | None = PRICE, **changes: Any) -> Estimate:
+    spec = JobSpec(**{"model": "bert-base-uncased", "instance_type": "ml.g5.xlarge", **changes})
+    built = well_known(spec.model)
+    assert built is not None
+    found = Estimator(Evidence()).estimate(spec, built, price)
+    assert found is not None
+    return found
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+FULL = {"per_device_train_batch_size": 4096, "max_seq_length": 512, "dataset": "a/b", "max_train_samples": 9000}
+
+
+def test_the_first_columns_are_those_that_were_promised() -> None:
+    assert as_csv([estimate()]).splitlines()[0].split(",")[: len(DESIGN)] == DESIGN
+
+
+def test_a_row_says_what_the_estimate_says() -> None:
+    item = estimate(instance_count=2, gradient_accumulation_steps=3)
+    (row,) = read(as_csv([item]))
+
+    assert (row["instance_type"], row["instance_count"], row["on_front"]) == ("ml.g5.xlarge", "2", "true")
+    assert (row["per_device_train_batch_size"], row["global_batch_size"]) == ("16", "96")
+    assert float(row["seconds"]) == pytest.approx(item.time.seconds, abs=0.1)
+    assert float(row["cost_usd"]) == pytest.approx(item.time.seconds * 2 * 0.001)
+    assert float(row["cost_usd_high"]) == pytest.approx(item.time.seconds_high * 2 * 0.001)
+    assert float(row["seconds_per_step"]) * int(row["steps"]) < float(row["seconds"])
+    assert row["basis"] == item.basis
+
+
+def test_what_is_not_known_is_an_empty_field() -> None:
+    (row,) = read(as_csv([estimate(price=None)]))
+
+    assert [row[name] for name in ("cost_usd", "cost_usd_low", "cost_usd_high", "price_usd_per_hour")] == [""] * 4
+    assert row["on_front"] == "false"
+
+
+def test_the_text_marks_the_front_and_names_what_differs() -> None:
+    head, best, worse = as_text([estimate(fine_tuning="head"), estimate(fine_tuning="full")]).splitlines()
+
+    assert head.split()[:3] == ["cluster", "batch", "fine_tuning"]
+    assert best.split()[:6] == ["*", "1", "x", "ml.g5.xlarge", "16", "head"]
+    assert worse.split()[:5] == ["1", "x", "ml.g5.xlarge", "16", "full"]
+    assert "model" not in head  # the same in all rows
+
+
+def test_the_text_says_what_does_not_fit_and_what_has_no_price() -> None:
+    _, line = as_text([estimate(price=None, **FULL)]).splitlines()
+
+    assert "does NOT fit" in line
+    assert "no price" in line
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(7.4, "7 s"), (119.4, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h"), (90_000, "25.0 h")],
+)
+def test_seconds_are_said_in_the_unit_that_one_would_use(seconds: float, said: str) -> None:
+    assert estimate_table._time(seconds) == said
+
+
+@pytest.mark.parametrize(("usd", "said"), [(12.345, "12.35"), (0.1, "0.10"), (0.0123, "0.012"), (0.0, "0")])
+def test_small_sums_keep_their_digits(usd: float, said: str) -> None:
+    assert estimate_table._usd(usd) == said
+
+
+def test_the_picture_has_a_point_and_a_label_for_each_priced_row() -> None:
+    drawing = figure([estimate(), estimate(instance_count=2), estimate(price=None, instance_type="ml.p4d.24xlarge")])
+    (axes,) = drawing.axes
+
+    assert [text.get_text() for text in axes.texts] == ["1 x, batch 16", "2 x, batch 16"]
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"ml.g5.xlarge", "predicted front"}
+    assert "minutes" in axes.get_xlabel()
+    assert axes.get_ylabel() == "USD"
+
+
+def test_a_table_without_prices_has_no_picture() -> None:
+    assert figure([estimate(price=None)]) is None
+
+
+def test_a_table_of_which_nothing_fits_is_drawn_without_a_front() -> None:
+    drawing = figure([estimate(**FULL)])
+    (axes,) = drawing.axes
+
+    assert [text.get_text() for text in axes.texts] == ["1 x, batch 4096, fits: no"]
+    assert {text.get_text() for text in axes.get_legend().get_texts()} == {"ml.g5.xlarge"}
+
+
+def test_labels_that_nobody_could_read_are_left_out() -> None:
+    drawing = figure([estimate(instance_count=count) for count in range(1, MOST_LABELS + 2)])
+
+    assert list(drawing.axes[0].texts) == []

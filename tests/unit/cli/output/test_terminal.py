@@ -1,0 +1,167 @@
+"""What a person reads in the terminal."""
+
+import io
+from typing import Any
+
+import pytest
+
+from paretune.cli.output.terminal import ProgressPrinter, summary
+from paretune.jobs.recording import Outcome
+from paretune.pricing.prices import local_price
+from paretune.spec.container import Event
+
+MEASURED = {
+    "f1": 0.87654,
+    "baseline_f1_tfidf": 0.7412,
+    "baseline_f1_majority": 0.3333,
+    "test_f1": 0.8512,
+    "throughput_samples_per_second": 1234.56,
+    "train_seconds": 98.76,
+    "job_seconds": 3600.0,
+    "cost_usd": 0.115,
+    "truncated_share": 0.125,
+}
+
+
+def outcome(**changes: Any) -> Outcome:
+    values: dict[str, Any] = {
+        "run_id": "abc",
+        "job_name": "paretune-abc-1",
+        "metrics": MEASURED,
+        "price": local_price(0.115),
+        "open_command": "mlflow ui",
+        "model": "jobs/paretune-abc-1/model",
+        "has_gap": False,
+    }
+    return Outcome(**(values | changes))
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """Name to value of the table's lines, which are parted by two spaces or more."""
+    parts = [line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip()]
+    return {name: value.strip() for name, value in parts}
+
+
+def test_the_summary_has_every_number_with_its_unit() -> None:
+    text = summary(outcome())
+
+    assert text.splitlines()[1] == "job paretune-abc-1"
+    assert rows_of(text) == {
+        "F1 (macro, validation)": "0.8765",
+        "TF-IDF + logistic regression": "0.7412",
+        "most frequent class": "0.3333",
+        "F1 (macro, test)": "0.8512",
+        "throughput": "1,234.6 samples/s",
+        "training": "98.8 s",
+        "whole job": "3,600.0 s",
+        "cost": "0.11500 USD (notional: AWS price list, SageMaker Training, ml.m5.large, 0.115 USD per hour)",
+        "truncated texts": "12.5%",
+        "model": "jobs/paretune-abc-1/model",
+    }
+    assert "mlflow ui" in text
+
+
+@pytest.mark.parametrize("absent", sorted(set(MEASURED) - {"cost_usd"}))
+def test_a_metric_that_is_absent_is_an_absent_line(absent: str) -> None:
+    whole = rows_of(summary(outcome()))
+    fewer = rows_of(summary(outcome(metrics={name: value for name, value in MEASURED.items() if name != absent})))
+
+    assert len(fewer) == len(whole) - 1
+    assert fewer.items() <= whole.items()
+
+
+def test_a_measured_zero_is_shown() -> None:
+    rows = rows_of(summary(outcome(metrics=MEASURED | {"f1": 0.0, "truncated_share": 0.0})))
+
+    assert rows["F1 (macro, validation)"] == "0.0000"
+    assert rows["truncated texts"] == "0.0%"
+
+
+def test_a_language_model_shows_perplexity_and_no_f1() -> None:
+    rows = rows_of(summary(outcome(metrics={"perplexity": 23.456})))
+
+    assert rows["perplexity"] == "23.46"
+    assert not any("F1" in name for name in rows)
+
+
+def test_an_unknown_price_is_said_and_never_zero_dollars() -> None:
+    known = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
+
+    assert rows_of(summary(outcome(metrics=known, price=None)))["cost"] == "unknown: no price"
+
+
+def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
+    assert "gaps" in summary(outcome(has_gap=True))
+    assert "gaps" not in summary(outcome())
+
+
+EVENTS = [
+    Event(time=1.0, step=1, metrics={"train/loss": 0.7}, total_steps=4),
+    Event(time=2.0, step=2, metrics={"train/loss": 0.5}, total_steps=4),
+    Event(time=3.0, step=2, metrics={"eval/f1": 0.81239, "eval/loss": 0.4, "eval/epoch": 0.5}, total_steps=4),
+    Event(time=4.0, step=2, message="continuing from checkpoint-2"),
+    Event(time=5.0, step=4, metrics={"train/loss": 0.25}, total_steps=4),
+]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_file_gets_evaluations_and_messages_and_no_bar() -> None:
+    stream = io.StringIO()
+    progress = ProgressPrinter(stream)
+    progress(EVENTS)
+    progress.close()
+
+    assert stream.getvalue() == "step 2: f1 0.8124, loss 0.4000\ncontinuing from checkpoint-2\n"
+
+
+def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress(EVENTS)
+
+    shown = stream.getvalue()
+    assert "training" in shown
+    assert "4/4" in shown.rsplit("\r", maxsplit=1)[-1]
+    assert "loss=0.250" in shown
+    assert "step 2: f1 0.8124, loss 0.4000\n" in shown
+    assert "continuing from checkpoint-2\n" in shown
+    progress.close()
+
+
+def test_the_bar_is_taken_away_at_the_end() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress(EVENTS)
+    progress.close()
+    progress.close()  # a second time does nothing
+
+    assert stream.getvalue().endswith("\r")
+    assert stream.getvalue().split("\r")[-2].strip() == ""
+
+
+def test_the_bar_follows_a_job_that_begins_again() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress([Event(time=1.0, step=3, metrics={"train/loss": 1.0}, total_steps=4)])
+    progress([Event(time=2.0, step=0, message="out of memory: again with per-device batch 8")])
+    progress([Event(time=3.0, step=1, metrics={"train/loss": 0.125}, total_steps=4)])
+
+    last = stream.getvalue().rsplit("\r", maxsplit=1)[-1]
+    assert "1/4" in last
+    assert "loss=0.125" in last
+    progress.close()
+
+
+def test_a_terminal_without_steps_gets_no_bar() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress([Event(time=1.0, step=0, message="preparing")])
+    progress.close()
+
+    assert stream.getvalue() == "preparing\n"

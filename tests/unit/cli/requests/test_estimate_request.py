@@ -1,0 +1,117 @@
+"""From what was typed to the jobs of a table."""
+
+from pathlib import Path
+
+import pytest
+
+from paretune.cli.requests.estimate_request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+
+
+def clusters(request: EstimateRequest) -> list[tuple[str, int]]:
+    return [(spec.instance_type, spec.instance_count) for spec in request.specs]
+
+
+def faults_of(**texts: str) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as refused:
+        EstimateRequest.from_text(texts)
+    return refused.value.faults
+
+
+def test_nothing_typed_is_one_row_with_the_defaults() -> None:
+    assert EstimateRequest.from_text({}) == EstimateRequest(specs=(JobSpec(),), probe=False)
+
+
+def test_lists_are_combined_in_the_order_they_were_typed() -> None:
+    made = EstimateRequest.from_text({"instance_type": "ml.p4d.24xlarge, ml.g5.xlarge", "instance_count": "2,1"})
+
+    assert clusters(made) == [
+        ("ml.g5.xlarge" if second else "ml.p4d.24xlarge", count) for second in (False, True) for count in (2, 1)
+    ]
+
+
+def test_a_value_that_is_typed_twice_makes_one_row() -> None:
+    assert len(EstimateRequest.from_text({"instance_count": "1, 2,1"}).specs) == 2
+
+
+@pytest.mark.parametrize("name", MAY_BE_LISTS)
+def test_everything_that_may_be_a_list_is_a_parameter(name: str) -> None:
+    assert name in JobSpec().as_text()
+
+
+def test_elsewhere_a_comma_belongs_to_the_value() -> None:
+    (spec,) = EstimateRequest.from_text({"text_column": "a,b"}).specs
+
+    assert spec.text_column == "a,b"
+
+
+@pytest.mark.parametrize(("text", "probe"), [("true", True), ("False", False), ("", False), ("1", True), (" ", False)])
+def test_probe_is_true_or_false(text: str, probe: bool) -> None:
+    assert EstimateRequest.from_text({"probe": text}).probe is probe
+
+
+def test_a_misspelt_probe_is_refused() -> None:
+    assert faults_of(probe="ture") == ("probe must be true or false, got 'ture'",)
+
+
+def test_a_probe_in_a_dry_run_is_refused() -> None:
+    (fault,) = faults_of(probe="true", dry_run="true")
+
+    assert "leave one out" in fault
+
+
+@pytest.mark.parametrize("text", ["1,,2", ",1", "1,", ",", " , "])
+def test_a_gap_in_a_list_is_refused(text: str) -> None:
+    assert f"instance_count must have a value between all commas, got {text!r}" in faults_of(instance_count=text)
+
+
+def test_a_table_that_nobody_reads_is_refused_at_once() -> None:
+    long = ",".join(map(str, range(1, 100)))
+    lists = ("instance_count", "per_device_train_batch_size", "max_train_samples", "max_seq_length", "num_train_epochs")
+    (fault,) = faults_of(**{name: ",".join(map(str, range(4, 104))) for name in lists})
+
+    assert fault == f"the table would have {100**5} rows, at most {MOST_ROWS} are made: shorten the lists"
+    assert len(EstimateRequest.from_text({"max_train_samples": long}).specs) == 99
+
+
+def test_all_faults_of_all_rows_are_reported_once() -> None:
+    faults = faults_of(
+        instance_type="ml.g5.xlage,ml.g5.xlarge",
+        instance_count="1,0",
+        strategy="ddp,smddp",
+        learning_rate="-1",
+        region="us-est-1",
+        probe="maybe",
+    )
+
+    assert len(set(faults)) == len(faults)
+    for said in (
+        "probe must be true or false",
+        "got 'ml.g5.xlage': did you mean ml.g5.xlarge",
+        "instance_count must be at least 1",
+        "learning_rate must be greater than 0",
+    ):
+        assert [fault for fault in faults if said in fault], said
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ({"strategy": "ddp,smddp", "instance_type": "ml.g5.xlarge"}, "strategy smddp needs ml.p4d.24xlarge"),
+        ({"instance_type": "ml.g5.xlarge", "region": "us-est-1"}, "region must be an AWS region"),
+        ({"max_train_samples": "100,-5"}, "max_train_samples must be at least 1, got -5"),
+        ({"instance_type": "local,lokal"}, "instance_type must be local or one of SageMaker's"),
+        ({"instance_typ": "ml.g5.xlarge"}, "unknown parameter instance_typ: did you mean instance_type"),
+    ],
+)
+def test_what_is_wrong_is_said(texts: dict[str, str], said: str) -> None:
+    (fault,) = faults_of(**texts)
+
+    assert said in fault
+
+
+def test_a_script_of_one_s_own_cannot_be_estimated(tmp_path: Path) -> None:
+    (fault,) = faults_of(entry_script=str(tmp_path / "train.py"))
+
+    assert fault.startswith("entry_script cannot be estimated")

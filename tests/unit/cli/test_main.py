@@ -1,0 +1,253 @@
+"""The command line as a user meets it: exit codes, messages, and nothing launched by mistake."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli.main import main
+from paretune.spec.job import JobSpec, parameter_help
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `paretune main ...` in an empty place; (exit code, standard output, standard error)."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["main", *arguments])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def new_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow store without runs: making one takes seconds, copying it does not."""
+    path = tmp_path_factory.mktemp("new") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def store(workplace: Path, new_store: Path) -> Path:
+    """The workplace's store, ready."""
+    return Path(shutil.copy(new_store, workplace / "mlflow.db"))
+
+
+def nothing_was_started(place: Path) -> bool:
+    """No MLflow run, no job and no data; the store itself may be there."""
+    database = place / "mlflow.db"
+    runs = 0
+    if database.exists():
+        with sqlite3.connect(database) as connection:
+            ((runs,),) = connection.execute("SELECT count(*) FROM runs")
+    return runs == 0 and not (place / ".paretune" / "jobs").exists()
+
+
+WRONG = {
+    "unknown parameter": (["--learning_rat", "1e-4"], ["unknown parameter learning_rat", "learning_rate"]),
+    "hyphens": (["--learning-rate", "1e-4"], ["unknown parameter learning-rate", "learning_rate"]),
+    "wrong type": (["--seed", "abc"], ["seed must be a whole number, got 'abc'"]),
+    "not whole": (["--max_train_samples", "1.5"], ["max_train_samples must be a whole number, got '1.5'"]),
+    "out of range": (["--num_train_epochs", "0"], ["num_train_epochs must be greater than 0"]),
+    "negative": (["--learning_rate", "-1e-4"], ["learning_rate must be greater than 0", "-0.0001"]),
+    "not a number": (["--learning_rate", "nan"], ["learning_rate must be a finite number"]),
+    "infinite": (["--max_runtime_minutes", "inf"], ["max_runtime_minutes must be a finite number"]),
+    "contradictory batch": (
+        ["--global_batch_size", "64", "--per_device_train_batch_size", "3"],
+        ["global_batch_size 64", "per_device_train_batch_size 3", "possible", "16 x 4"],
+    ),
+    "indivisible batch": (
+        ["--global_batch_size", "7", "--instance_count", "2"],
+        ["multiple of the 2 devices", "6 or 8"],
+    ),
+    "broken JSON": (["--training_arguments", "{weight_decay: 0.1}"], ["training_arguments must be a JSON object"]),
+    "JSON list": (["--training_arguments", "[1, 2]"], ["training_arguments must be a JSON object", "[1, 2]"]),
+    "reserved argument": (["--training_arguments", '{"seed": 1}'], ["must not set seed: use the parameter seed"]),
+    "cloud instance": (
+        ["--instance_type", "ml.g5.xlage"],
+        ["must be one of the 68 known types", "did you mean ml.g5.xlarge"],
+    ),
+    "unknown task": (["--task", "clasification"], ["task must be one of", "did you mean classification?"]),
+    "unknown launcher": (
+        ["--launcher", "slurm"],
+        ["launcher must be one of auto, local, sagemaker, simulated, got 'slurm'"],
+    ),
+    "validation of others": (["--validation_file", "v.csv"], ["validation_file goes with a data set of your own"]),
+    "missing value": (["--seed"], ["seed needs a value"]),
+    "value forgotten": (["--seed", "--task", "causal-lm"], ["seed needs a value"]),
+    "given twice": (["--seed", "1", "--seed", "2"], ["seed is given twice: '1' and '2'"]),
+    "no dashes": (["seed=1"], ["unexpected 'seed=1': parameters are given as --name value"]),
+    "one dash": (["-seed", "1"], ["unexpected '-seed'"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "expected"), WRONG.values(), ids=WRONG)
+def test_a_wrong_input_ends_with_2_and_one_message(
+    arguments: list[str], expected: list[str], run: Run, workplace: Path
+) -> None:
+    code, out, err = run(*arguments)
+
+    assert code == 2
+    assert out == ""
+    assert err.startswith("paretune: ")
+    assert err.count("paretune: ") == 1
+    assert "Traceback" not in err
+    assert not [text for text in expected if text not in err], err
+    assert list(workplace.iterdir()) == []  # not even an MLflow store
+
+
+def test_all_faults_stand_in_one_message(run: Run, workplace: Path) -> None:
+    code, _, err = run(
+        *("stray", "--sed", "1", "--learning_rate", "fast", "--num_train_epochs", "-1", "--precision", "fp8"),
+        *("--training_arguments", "{", "--instance_type", "p5.48xlarge", "--text_column"),
+    )
+
+    assert code == 2
+    first, *faults = err.splitlines()
+    assert first == "paretune: 8 faults:"
+    named = [fault.removeprefix("  - ").split()[0] for fault in faults]
+    assert sorted(named) == sorted(
+        [
+            "unexpected",
+            "unknown",
+            "learning_rate",
+            "num_train_epochs",
+            "precision",
+            "training_arguments",
+            "instance_type",
+            "text_column",
+        ]
+    )
+    assert list(workplace.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["mian"], ["--seed", "1"]])
+def test_a_command_that_is_missing_or_unknown_ends_with_2_and_the_commands(
+    arguments: list[str], workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+
+    assert end.value.code == 2
+    assert "{main," in capsys.readouterr().err
+    assert list(workplace.iterdir()) == []
+
+
+def test_an_entry_script_that_is_missing_ends_with_2(run: Run, workplace: Path, store: Path) -> None:
+    code, out, err = run("--entry_script", "no_such_script.py")
+
+    assert (code, out) == (2, "")
+    assert "entry_script no_such_script.py does not exist" in err
+    assert str(workplace) in err
+    assert nothing_was_started(workplace)
+
+
+def test_a_home_that_is_no_folder_ends_with_2(run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workplace / "file").write_text("")
+    monkeypatch.setenv("PARETUNE_HOME", str(workplace / "file" / "home"))
+
+    code, _, message = run()
+
+    assert code == 2
+    assert message.startswith("paretune: PARETUNE_HOME must be a folder")
+
+
+def test_a_model_and_rows_that_are_missing_stand_in_one_message(run: Run, workplace: Path, store: Path) -> None:
+    code, _, err = run("--model", "./no_model", "--dataset", "no_rows.csv")
+
+    assert code == 2
+    assert not [text for text in ("2 faults", "no_model", "no_rows.csv", str(workplace)) if text not in err], err
+    assert "Traceback" not in err
+    assert nothing_was_started(workplace)
+
+
+def test_a_tracking_server_that_is_down_ends_with_2(run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # the discard port: nobody listens
+    code, _, err = run()
+
+    assert code == 2
+    assert "http://127.0.0.1:9 does not answer" in err
+    assert nothing_was_started(workplace)
+
+
+def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path, store: Path) -> None:
+    # 90 minutes x 2 x 0.115 USD per hour = 0.345 USD
+    code, out, err = run("--max_cost_usd", "0.34", "--max_runtime_minutes", "90", "--instance_count", "2")
+
+    assert (code, out) == (4, "")
+    assert "worst case 0.345 USD" in err
+    assert "0.34:" in err
+    assert "Traceback" not in err
+    assert nothing_was_started(workplace)
+
+
+def test_a_dry_run_above_the_limit_ends_with_4_too(run: Run, workplace: Path) -> None:
+    assert run("--max_cost_usd", "0", "--dry_run", "true")[0] == 4
+
+
+def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing(
+    run: Run, workplace: Path, tiny_model: Path, reviews: Path
+) -> None:
+    arguments = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--dry_run", "true"]
+    code, out, err = run(*arguments, "--global_batch_size", "24", "--max_cost_usd", "0.115")
+
+    assert code == 0, err
+    assert nothing_was_started(workplace)
+    assert not (workplace / "mlflow.db").exists()
+    shown, rest = json.JSONDecoder().raw_decode(out)
+    assert set(shown["specification"]) == set(parameter_help())
+    assert shown["batch"]["per_device_train_batch_size"] == 12
+    assert shown["batch"]["gradient_accumulation_steps"] == 2
+    assert shown["worst_case_usd"] == pytest.approx(0.115)  # an hour, exactly the limit
+    assert (shown["data"]["train_rows"], shown["data"]["validation_rows"]) == (108, 12)
+    assert "nothing was launched" in out[rest:]
+
+
+def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: Path) -> None:
+    (workplace / "train.py").write_text("raise SystemExit('it ran')")
+    code, out, _ = run("--entry_script", "train.py", "--seed", "7", "--dry_run", "yes")
+
+    assert code == 0
+    assert nothing_was_started(workplace)
+    assert out.rstrip().endswith(f"to launch it: {JobSpec(entry_script='train.py', seed=7).command()}")
+
+
+def test_values_may_follow_an_equals_sign_be_empty_or_begin_with_a_dash(run: Run, workplace: Path) -> None:
+    (workplace / "train.py").touch()
+    code, out, err = run("--entry_script=train.py", "--seed", "", "--text_column", "-text", "--dry_run=1")
+
+    assert code == 0, err
+    shown, _ = json.JSONDecoder().raw_decode(out)
+    assert shown["specification"]["seed"] == "42"
+    assert shown["specification"]["text_column"] == "-text"
+
+
+@pytest.mark.parametrize("arguments", [["main", "--help"], ["main", "-h"], ["main", "--seed", "1", "--help"]])
+def test_help_lists_every_parameter(
+    arguments: list[str], workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+
+    assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert not [name for name, line in parameter_help().items() if f"--{name} VALUE" not in out or line not in out]
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+
+    assert end.value.code == 0
+    assert capsys.readouterr().out.strip() == version("paretune")

@@ -1,0 +1,292 @@
+"""What a table of runs says of a job: exactly, between its rows, outside of them, out of memory, in part."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
+from paretune.spec.job import JobSpec
+
+SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"  # one accelerator each
+HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
+
+
+def seconds_of(count: int, batch: int) -> float:
+    return 1600.0 / count * (16 / batch) ** 0.5
+
+
+def f1_of(rate: float, batch: int) -> float:
+    return 0.9 - 0.05 * abs(math.log2(rate / 4e-5)) - 0.01 * math.log2(batch / 16)
+
+
+GRID = [
+    f"{SMALL},{count},{batch},{rate},{seconds_of(count, batch)},{f1_of(rate, batch * count)}"
+    for count in (1, 2, 4)
+    for batch in (16, 32, 64)
+    for rate in (1e-5, 4e-5)
+]
+
+
+def runs(tmp_path: Path, *lines: str, more: str = "") -> RecordedRuns:
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join([HEADER + more, *lines]) + "\n")
+    return RecordedRuns.read(path)
+
+
+def ask(table: RecordedRuns, draw: int = 0, startup_seconds: float = 120.0, **changes: object) -> Answer:
+    spec = JobSpec(**{"launcher": "simulated", "instance_type": SMALL, "learning_rate": 4e-5, **changes})  # type: ignore[arg-type]
+    return table.answer(spec, spec.plan(), draw=draw, startup_seconds=startup_seconds)
+
+
+def faults(table: RecordedRuns, **changes: object) -> str:
+    with pytest.raises(BadInput) as caught:
+        ask(table, **changes)
+    return "\n".join(caught.value.faults)
+
+
+def test_a_recorded_job_is_answered_from_its_row(tmp_path: Path) -> None:
+    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=2)
+
+    assert found.billable_seconds == seconds_of(2, 32)
+    assert found.f1 == pytest.approx(f1_of(4e-5, 64))
+    assert found.basis == "the recorded run in line 11"
+
+
+def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(tmp_path: Path) -> None:
+    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=1, learning_rate=2e-5)
+    assert found.f1 == pytest.approx((f1_of(1e-5, 32) + f1_of(4e-5, 32)) / 2)
+    assert found.billable_seconds == pytest.approx(seconds_of(1, 32))
+
+    # log(24) lies between log(16) and log(32) by log2(1.5) = 0.585; log(3) between log(2) and log(4) by the same.
+    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=24, instance_count=3)
+    assert found.billable_seconds == pytest.approx(1600 / 3 * (16 / 24) ** 0.5)
+    assert found.f1 == pytest.approx(0.9 - 0.01 * math.log2(24 * 3 / 16))
+    assert found.basis.startswith("interpolated between the recorded runs in lines ")
+
+
+def test_a_hole_is_bridged_along_one_axis(tmp_path: Path) -> None:
+    holed = [line for line in GRID if not line.startswith(f"{SMALL},1,32,")]
+    found = ask(runs(tmp_path, *holed), per_device_train_batch_size=32, instance_count=1)
+
+    assert found.billable_seconds == pytest.approx(seconds_of(1, 32))
+
+
+def test_where_no_side_is_closed_the_nearest_rows_are_named(tmp_path: Path) -> None:
+    table = runs(tmp_path, f"{SMALL},1,16,4e-5,100,0.8", f"{SMALL},2,32,4e-5,100,0.8")
+
+    text = faults(table, per_device_train_batch_size=32)
+    assert "holds no completed runs on all sides" in text
+    assert "line 2: 1 x ml.g5.xlarge, per-device batch 16" in text
+
+
+def test_outside_the_table_is_an_error_with_the_range_of_every_axis(tmp_path: Path) -> None:
+    text = faults(runs(tmp_path, *GRID), per_device_train_batch_size=128, instance_count=8, learning_rate=8e-5)
+
+    assert "learning_rate must be within what recorded_runs runs.csv holds on ml.g5.xlarge (1e-05 to 4e-05)" in text
+    assert "per_device_train_batch_size must be within" in text
+    assert "(16 to 64), got 128" in text
+    assert "(1 to 4), got 8" in text
+
+
+def test_no_instance_type_answers_for_another(tmp_path: Path) -> None:
+    text = faults(runs(tmp_path, *GRID), instance_type=LARGE)
+
+    assert "instance_type must be one that recorded_runs runs.csv holds (ml.g5.xlarge), got ml.g5.2xlarge" in text
+
+
+def test_other_hyperparameters_must_be_in_the_table_and_are_never_mixed(tmp_path: Path) -> None:
+    lines = [f"{SMALL},1,{batch},4e-5,{100 * epochs},0.8,{epochs},bert" for batch in (16, 64) for epochs in (1, 3)]
+    table = runs(tmp_path, *lines, more=",num_train_epochs,model")
+
+    assert ask(table, model="bert", num_train_epochs=3.0, per_device_train_batch_size=32).f1 == 0.8
+    assert ask(table, model="bert", num_train_epochs=3.0).billable_seconds == 300
+    text = faults(table, model="t5", num_train_epochs=2.0)
+    assert "num_train_epochs on ml.g5.xlarge must be one that recorded_runs runs.csv holds (1, 3), got 2" in text
+    assert "model on ml.g5.xlarge must be one that recorded_runs runs.csv holds (bert), got t5" in text
+
+
+def test_values_that_are_there_but_not_together_are_said(tmp_path: Path) -> None:
+    table = runs(
+        tmp_path, f"{SMALL},1,16,4e-5,9,0.8,1,a", f"{SMALL},1,16,4e-5,9,0.8,3,b", more=",num_train_epochs,model"
+    )
+
+    assert "with num_train_epochs=3, model=a together; near it, line 2" in faults(
+        table, model="a", num_train_epochs=3.0
+    )
+
+
+def test_a_column_that_the_table_does_not_have_does_not_matter(tmp_path: Path) -> None:
+    assert ask(runs(tmp_path, *GRID), num_train_epochs=7.0, model="bert").f1 == pytest.approx(0.9)
+
+
+def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Path) -> None:
+    table = runs(tmp_path, *(f"{SMALL},1,16,4e-5,{100 + number},0.{number}" for number in range(1, 6)))
+    found = {ask(table, seed=seed).billable_seconds for seed in range(60)}
+    again = {ask(table, draw=draw).billable_seconds for draw in range(60)}
+
+    assert ask(table, seed=7) == ask(table, seed=7)
+    assert found == again == {101, 102, 103, 104, 105}
+    assert ask(table).basis.endswith(", one of 5 repeats")
+
+
+def test_a_column_of_seeds_selects_where_it_can(tmp_path: Path) -> None:
+    table = runs(tmp_path, *(f"{SMALL},1,16,4e-5,{100 + seed},0.8,{seed}" for seed in range(5)), more=",seed")
+
+    assert [ask(table, seed=seed).billable_seconds for seed in range(5)] == [100, 101, 102, 103, 104]
+    assert {ask(table, seed=seed).billable_seconds for seed in range(5, 60)} == {100, 101, 102, 103, 104}
+
+
+MEMORY = [
+    *(
+        f"{SMALL},{count},{batch},{rate},100,0.8,Completed"
+        for count in (1, 4)
+        for batch in (16, 32)
+        for rate in (1e-5, 4e-5)
+    ),
+    f"{SMALL},1,128,4e-5,140,,OutOfMemory",
+]
+
+
+@pytest.mark.parametrize(
+    ("batch", "count", "status"),
+    [
+        (16, 1, "Completed"),
+        (32, 4, "Completed"),
+        (24, 2, "Completed"),
+        (128, 1, "OutOfMemory"),
+        (128, 3, "OutOfMemory"),
+        (256, 1, "OutOfMemory"),  # larger than one that did not fit
+        (48, 1, "OutOfMemory"),  # larger than the largest that did, up to one that did not
+    ],
+)
+def test_what_did_not_fit_does_not_fit_with_a_larger_batch(tmp_path: Path, batch: int, count: int, status: str) -> None:
+    table = runs(tmp_path, *MEMORY, more=",status")
+    found = ask(table, per_device_train_batch_size=batch, instance_count=count)
+
+    assert found.status == status
+    assert (found.f1 is None) == (status == "OutOfMemory")
+    assert found.billable_seconds == pytest.approx(100 if status == "Completed" else 140)
+
+
+def test_more_instances_may_hold_what_few_cannot_where_the_model_is_sharded(tmp_path: Path) -> None:
+    lines = [f"{line},fsdp" for line in MEMORY]
+    table = runs(tmp_path, *lines, f"{SMALL},4,64,4e-5,90,0.8,Completed,fsdp", more=",status,strategy")
+    four = {"strategy": "fsdp", "instance_count": 4}
+
+    assert ask(table, per_device_train_batch_size=64, **four).status == "Completed"
+    assert ask(table, per_device_train_batch_size=48, **four).status == "Completed"
+    assert ask(table, per_device_train_batch_size=64, strategy="fsdp").status == "OutOfMemory"
+
+
+def test_a_failed_run_fails_where_it_failed_and_nowhere_else(tmp_path: Path) -> None:
+    failed = f"{SMALL},2,32,4e-5,77,,Failed"
+    others = [f"{line},Completed" for line in GRID if not line.startswith(f"{SMALL},2,32,4e-05")]
+    table = runs(tmp_path, *others, failed, more=",status")
+
+    exact = ask(table, per_device_train_batch_size=32, instance_count=2)
+    near = ask(table, per_device_train_batch_size=33, instance_count=2)
+    assert (exact.status, exact.billable_seconds, exact.f1) == ("Failed", 77, None)
+    assert near.status == "Completed"
+
+
+def test_accumulation_takes_seconds_of_the_cluster_and_f1_of_the_global_batch(tmp_path: Path) -> None:
+    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, gradient_accumulation_steps=4)
+
+    assert found.billable_seconds == pytest.approx(seconds_of(1, 32))
+    assert found.f1 == pytest.approx(f1_of(4e-5, 128))
+    assert (
+        "seconds from the recorded run in line 5 (same cluster and per-device batch, other accumulation)" in found.basis
+    )
+    assert "(same global batch size 128 and learning rate)" in found.basis
+
+
+def test_accumulation_that_the_table_holds_is_answered_from_its_own_row(tmp_path: Path) -> None:
+    lines = [f"{SMALL},1,16,4e-5,100,0.8,1", f"{SMALL},1,16,4e-5,111,0.7,2"]
+    found = ask(runs(tmp_path, *lines, more=",gradient_accumulation_steps"), gradient_accumulation_steps=2)
+
+    assert (found.billable_seconds, found.f1) == (111, 0.7)
+
+
+def test_f1_of_an_accumulated_batch_may_come_from_another_instance_type(tmp_path: Path) -> None:
+    lines = [f"{SMALL},1,16,4e-5,100,0.8,Completed", f"{LARGE},4,16,4e-5,30,0.75,Completed"]
+    found = ask(runs(tmp_path, *lines, more=",status"), gradient_accumulation_steps=4)
+
+    assert (found.billable_seconds, found.f1) == (100, 0.75)
+    assert f"on {LARGE}" in found.basis
+
+
+def test_an_accumulated_batch_that_nobody_has_trained_with_is_an_error(tmp_path: Path) -> None:
+    text = faults(runs(tmp_path, *GRID), per_device_train_batch_size=64, gradient_accumulation_steps=8)
+
+    assert "holds no F1 for global batch size 512 at learning rate 4e-05" in text
+    assert "global batch sizes 16 to 256" in text
+
+
+def test_a_curve_is_interpolated_epoch_by_epoch(tmp_path: Path) -> None:
+    lines = [f"{SMALL},1,16,4e-5,100,0.8,0.6,0.8", f"{SMALL},1,64,4e-5,100,0.6,0.4,0.6"]
+    table = runs(tmp_path, *lines, more=",f1_epoch_1,f1_epoch_2")
+
+    assert ask(table).curve == (0.6, 0.8)
+    assert ask(table, per_device_train_batch_size=32).curve == pytest.approx((0.5, 0.7))
+
+
+def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
+    table = runs(tmp_path, *GRID)
+    found = ask(table, probe_steps=24, num_train_epochs=2.0)  # 7677 rows in batches of 16: 480 steps an epoch
+
+    assert found.billable_seconds == pytest.approx(120 + (1600 - 120) * 24 / 960)
+    assert (found.f1, found.curve, found.steps) == (None, (), 24)
+    assert ask(table, probe_steps=24, startup_seconds=60).billable_seconds == pytest.approx(60 + 1540 * 24 / 480)
+
+
+def test_a_probe_of_other_data_needs_their_number_of_rows(tmp_path: Path) -> None:
+    table = runs(tmp_path, *GRID)
+
+    assert "set max_train_samples" in faults(table, dataset="imdb", probe_steps=20)
+    found = ask(table, dataset="imdb", probe_steps=20, max_train_samples=1600)
+    assert found.billable_seconds == pytest.approx(120 + 1480 * 20 / 100)
+
+
+def test_a_table_may_tell_the_number_of_rows_itself(tmp_path: Path) -> None:
+    table = runs(tmp_path, f"{SMALL},1,16,4e-5,220,0.8,1600", more=",train_rows")
+
+    assert ask(table, dataset="imdb", probe_steps=50).billable_seconds == pytest.approx(170)
+    assert ask(table, dataset="imdb").steps == 100
+
+
+def test_a_probe_longer_than_the_job_is_the_job(tmp_path: Path) -> None:
+    found = ask(runs(tmp_path, *GRID), probe_steps=100_000)
+
+    assert found.billable_seconds == pytest.approx(1600)
+
+
+def test_a_probe_of_a_batch_that_does_not_fit_does_not_fit(tmp_path: Path) -> None:
+    found = ask(runs(tmp_path, *MEMORY, more=",status"), per_device_train_batch_size=128, probe_steps=20)
+
+    assert found.status == "OutOfMemory"
+
+
+def test_a_probe_with_accumulation_needs_no_f1(tmp_path: Path) -> None:
+    changes = {"per_device_train_batch_size": 64, "gradient_accumulation_steps": 8, "probe_steps": 10}
+    found = ask(runs(tmp_path, *GRID), **changes)
+
+    assert found.billable_seconds == pytest.approx(120 + (800 - 120) * 10 / 15)
+
+
+def test_start_up_is_half_of_a_run_that_is_shorter_than_it(tmp_path: Path) -> None:
+    assert ask(runs(tmp_path, f"{SMALL},1,16,4e-5,30,0.8")).startup_seconds == 15
+
+
+def test_what_one_row_measured_is_passed_on(tmp_path: Path) -> None:
+    table = runs(tmp_path, f"{SMALL},1,16,4e-5,220,0.8,150,10.5", more=",train_seconds,peak_memory_gib")
+
+    assert ask(table).measured == {"train_seconds": 150, "peak_memory_gib": 10.5}
+
+
+def test_seconds_of_an_accumulated_batch_do_not_need_its_learning_rate(tmp_path: Path) -> None:
+    table = runs(tmp_path, f"{SMALL},1,16,1e-5,100,0.6", f"{SMALL},2,16,4e-5,60,0.75")
+    found = ask(table, per_device_train_batch_size=16, gradient_accumulation_steps=2)
+
+    assert (found.billable_seconds, found.f1) == (100, 0.75)

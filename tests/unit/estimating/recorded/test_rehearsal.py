@@ -1,0 +1,66 @@
+"""Simulated jobs without a table: seconds from the estimate, F1 from recorded runs."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.cli.main import main
+
+TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1
+ml.g5.xlarge,1,16,1e-5,400,0.80
+ml.g5.xlarge,1,16,1e-3,420,0.60
+ml.g5.xlarge,1,16,1e-3,440,0.64
+"""
+
+
+@pytest.fixture
+def place(workplace: Path) -> Path:
+    """A place whose store holds three published runs."""
+    (workplace / "published.csv").write_text(TABLE)
+    assert main(["import", "--recorded_runs", "published.csv"]) == 0
+    return workplace
+
+
+def simulate(*words: str) -> int:
+    return main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", *words])
+
+
+def newest(place: Path) -> Run:
+    return MlflowClient(f"sqlite:///{place / 'mlflow.db'}").search_runs(["0"], order_by=["attributes.start_time DESC"])[
+        0
+    ]
+
+
+def test_f1_is_the_mean_of_the_runs_there_and_lies_between_those_around_it(place: Path) -> None:
+    assert simulate("--learning_rate", "1e-3") == 0
+    assert newest(place).data.metrics["f1"] == pytest.approx(0.62)
+
+    assert simulate("--learning_rate", "1e-4") == 0
+    assert newest(place).data.metrics["f1"] == pytest.approx(0.71)  # halfway in the logarithm
+
+
+def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: Path) -> None:
+    assert simulate() == 0
+
+    found = newest(place).data
+    assert found.metrics["billable_seconds"] == pytest.approx(420, rel=0.1)
+    assert "3 published runs of this model on this cluster" in found.tags["paretune.basis"]
+
+
+@pytest.mark.parametrize("changes", [("--learning_rate", "1e-2"), ("--num_train_epochs", "2")])
+def test_an_f1_that_nobody_knows_is_absent(place: Path, changes: tuple[str, str]) -> None:
+    assert simulate(*changes) == 0
+
+    found = newest(place).data
+    assert "f1" not in found.metrics
+    assert found.tags["paretune.origin"] == "simulated"
+
+
+def test_a_simulated_run_teaches_no_other_one_its_f1(place: Path) -> None:
+    assert simulate("--learning_rate", "1e-4") == 0
+    assert simulate("--learning_rate", "1e-4", "--seed", "7") == 0
+
+    assert "2 recorded runs" not in newest(place).data.tags["paretune.basis"]
+    assert "3 recorded runs around it" in newest(place).data.tags["paretune.basis"]

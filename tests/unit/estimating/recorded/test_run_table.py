@@ -1,0 +1,168 @@
+"""Tables of recorded runs: what is read, and everything that is wrong at once."""
+
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.estimating.recorded.run_table import RunTable
+
+HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
+ROW = "ml.g5.xlarge,1,16,5e-5,900,0.8"
+
+
+def read(tmp_path: Path, *lines: str) -> RunTable:
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return RunTable.read(path)
+
+
+def faults(tmp_path: Path, *lines: str) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as caught:
+        read(tmp_path, *lines)
+    return caught.value.faults
+
+
+def test_the_needed_columns_are_enough(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, HEADER, ROW).rows
+
+    assert (row.line, row.instance_type, row.instance_count) == (2, "ml.g5.xlarge", 1)
+    assert (row.per_device_train_batch_size, row.global_batch_size, row.gradient_accumulation_steps) == (16, 16, 1)
+    assert (row.learning_rate, row.billable_seconds, row.f1, row.status) == (5e-5, 900.0, 0.8, "Completed")
+    assert (row.curve, row.seed) == ((), None)
+
+
+def test_a_global_batch_counts_all_accelerators_of_all_instances(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, HEADER, "ml.g5.12xlarge,2,16,5e-5,900,0.8").rows
+
+    assert row.global_batch_size == 16 * 4 * 2
+
+
+def test_accumulation_follows_from_the_global_batch_size_where_only_that_is_given(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, f"{HEADER},global_batch_size", f"{ROW},64").rows
+
+    assert row.gradient_accumulation_steps == 4
+
+
+def test_the_learning_rate_is_the_one_that_was_used(tmp_path: Path) -> None:
+    header = f"{HEADER},learning_rate_scaling,reference_batch_size"
+    (row,) = read(tmp_path, header, "ml.g5.xlarge,1,64,5e-5,900,0.8,linear,16").rows
+
+    assert row.learning_rate == pytest.approx(2e-4)
+
+
+def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_name(tmp_path: Path) -> None:
+    table = read(tmp_path, f"{HEADER},run_id,num_train_epochs,cost_usd,model,region", f"{ROW},7,3,0.35,bert,us-east-1")
+
+    assert table.others == ("num_train_epochs", "model")
+    assert table.rows[0].others == {"num_train_epochs": "3.0", "model": "bert"}
+    assert table.ignored == ("run_id", "cost_usd", "region")
+
+
+def test_a_strategy_of_none_is_plain_data_parallelism(tmp_path: Path) -> None:
+    table = read(tmp_path, f"{HEADER},strategy", f"{ROW},none", f"{ROW},smddp")
+
+    assert [row.others["strategy"] for row in table.rows] == ["ddp", "smddp"]
+
+
+def test_a_curve_may_be_shorter_in_one_row_than_in_another(tmp_path: Path) -> None:
+    table = read(tmp_path, f"{HEADER},f1_epoch_1,f1_epoch_2", f"{ROW},0.5,0.8", f"{ROW},0.8,")
+
+    assert [row.curve for row in table.rows] == [(0.5, 0.8), (0.8,)]
+
+
+def test_a_run_that_did_not_complete_needs_neither_seconds_nor_f1(tmp_path: Path) -> None:
+    table = read(
+        tmp_path, f"{HEADER},status", "ml.g5.xlarge,1,16,5e-5,,,OutOfMemory", "ml.g5.xlarge,1,8,5e-5,9,,Failed"
+    )
+
+    assert [(row.status, row.billable_seconds, row.f1) for row in table.rows] == [
+        ("OutOfMemory", None, None),
+        ("Failed", 9.0, None),
+    ]
+
+
+def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
+    found = faults(
+        tmp_path,
+        f"{HEADER},status,seed",
+        "ml.g5.xlarg,1,16,5e-5,900,0.8,Completed,1",
+        "ml.g5.xlarge,0,16,-5e-5,900,0.8,,1",
+        "ml.g5.xlarge,1,16,5e-5,-900,1.8,,1",
+        "ml.g5.xlarge,1,16,5e-5,0,nan,,x",
+        "ml.g5.xlarge,1,1.5,many,900,0.8,Done,",
+        "ml.g5.xlarge,1,16,5e-5,,,,",
+    )
+    text = "\n".join(found)
+
+    for part in (
+        "line 2: instance_type must be one of the",
+        "did you mean ml.g5.xlarge",
+        "line 3: instance_count must be at least 1",
+        "line 3: learning_rate must be greater than 0",
+        "line 4: billable_seconds must be a number greater than 0, got '-900'",
+        "line 4: f1 must be a number from 0 to 1, got '1.8'",
+        "line 5: billable_seconds must be a number greater than 0, got '0'",
+        "line 5: f1 must be a number from 0 to 1, got 'nan'",
+        "line 5: seed must be a whole number",
+        "line 6: per_device_train_batch_size must be a whole number",
+        "line 6: learning_rate must be a number, got 'many'",
+        "line 6: status must be one of Completed, OutOfMemory, Failed, got 'Done'",
+        "line 7: billable_seconds is empty",
+        "line 7: f1 is empty",
+    ):
+        assert part in text
+    assert all(fault.startswith("runs.csv: line ") for fault in found)
+
+
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        ([HEADER], "it holds no run"),
+        ([""], "column instance_type is missing"),
+        ([HEADER.replace("learning_rate", "lerning_rate"), ROW], "column learning_rate is missing: did you mean it by"),
+        ([HEADER.replace(",f1", ""), ROW], "column f1 is missing: it has instance_type"),
+        ([f"{HEADER},f1", f"{ROW},1"], "column f1 is there twice"),
+        ([HEADER, ROW + ",7"], "line 2: has 7 cells, the header line 6"),
+        ([f"{HEADER},global_batch_size", f"{ROW},100"], "line 2: global_batch_size 100 must be"),
+        ([f"{HEADER},f1_epoch_1,f1_epoch_2", f"{ROW},,0.8"], "line 2: f1_epoch_1 is empty, but f1_epoch_2 is not"),
+        ([f"{HEADER},precision", f"{ROW},fp8"], "line 2: precision must be one of"),
+        ([HEADER, ",1,16,5e-5,900,0.8"], "line 2: instance_type is empty"),
+    ],
+)
+def test_a_table_with_a_fault_is_refused_with_one_clear_message(tmp_path: Path, lines: list[str], part: str) -> None:
+    found = faults(tmp_path, *lines)
+
+    assert any(part in fault for fault in found), found
+
+
+def test_of_very_many_faults_the_first_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
+    found = faults(tmp_path, HEADER, *[ROW.replace("900", "0")] * 100)
+
+    assert len(found) == 21
+    assert found[-1].endswith("and 80 more")
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="does not exist"):
+        RunTable.read(tmp_path / "runs.csv")
+
+
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="readable CSV file"):
+        RunTable.read(tmp_path)
+
+
+def test_a_file_of_a_spreadsheet_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{HEADER}\r\n{ROW}\r\n\r\n", encoding="utf-8-sig")
+
+    assert len(RunTable.read(path).rows) == 1
+
+
+def test_a_digest_depends_on_what_a_row_says_and_on_nothing_else(tmp_path: Path) -> None:
+    first, second = read(tmp_path, HEADER, ROW, ROW.replace("0.8", "0.81")).rows
+    turned = ",".join(reversed(HEADER.split(","))), ",".join(reversed(ROW.split(",")))
+    (same,) = read(tmp_path, *turned).rows
+
+    assert first.digest() == same.digest() != second.digest()

@@ -1,0 +1,81 @@
+"""What one job's memory says about another's."""
+
+import pytest
+
+from paretune.estimating.memory_limits import Fitting, Held
+from paretune.spec.job import JobSpec
+
+SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
+
+
+def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Held:
+    texts = {"instance_type": instance_type, "per_device_train_batch_size": str(batch)}
+    spec = JobSpec.from_text(texts | {name: str(value) for name, value in terms.items()})
+    return Held.by(spec, spec.plan())
+
+
+@pytest.fixture
+def known() -> Fitting:
+    """Of the ml.g5.xlarge, 24 GiB: 32 rows fit, 128 do not."""
+    made = Fitting()
+    made.fitted(held(32))
+    made.ran_out(held(128))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("asked", "chance"),
+    [
+        (held(32), 1.0),
+        (held(8), 1.0),
+        (held(32, LARGE), 1.0),
+        (held(32, instance_count=4), 1.0),
+        (held(128), 0.0),
+        (held(256), 0.0),
+        (held(128, SMALL), 0.0),
+        (held(128, "ml.g5.12xlarge"), 0.0),
+    ],
+)
+def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_devices(
+    known: Fitting, asked: Held, chance: float
+) -> None:
+    assert known.chance(asked) == chance
+    assert known.is_full(asked) is (chance == 0.0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        held(64),
+        held(128, LARGE),
+        held(32, SMALL),
+        held(128, fine_tuning="lora"),
+        held(128, max_seq_length=64),
+        held(128, precision="fp16"),
+    ],
+)
+def test_anything_else_is_open(known: Fitting, asked: Held) -> None:
+    assert 0.0 < known.chance(asked) <= 1.0
+    assert not known.is_full(asked)
+
+
+def test_each_doubling_makes_it_less_likely(known: Fitting) -> None:
+    chances = [known.chance(held(batch, LARGE)) for batch in (64, 128, 256)]
+    assert 1.0 > chances[0] > chances[1] > chances[2] > 0.0
+
+
+def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> None:
+    made = Fitting()
+    made.ran_out(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=2))
+    assert made.is_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1))
+    assert not made.is_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4))
+    assert not made.is_full(held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1))
+
+
+def test_a_job_under_way_answers_for_all_that_need_more(known: Fitting) -> None:
+    known.ask([held(64)])
+    assert known.is_asked(held(64))
+    assert not known.is_asked(held(128))  # known already
+    assert not known.is_asked(held(64, LARGE))
+    known.ask([])
+    assert not known.is_asked(held(64))

@@ -1,0 +1,134 @@
+"""A job as the models see it."""
+
+from typing import Any
+
+import pytest
+
+from paretune.estimating import timing_features as room
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.hardware import accelerator_of, processor
+from paretune.estimating.timing_features import Described, describe
+from paretune.spec.catalog import instance
+from paretune.spec.job import JobSpec
+
+BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50)
+
+
+@pytest.fixture(autouse=True)
+def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 8 processors and 16 GiB that multiplies no bf16."""
+    monkeypatch.setattr(room, "_this_gpu", lambda: None)
+    monkeypatch.setattr(room, "_this_machine", lambda: processor(8, 16.0))
+    monkeypatch.setattr(room, "_this_machine_has_bf16", lambda: False)
+
+
+def described(**changes: Any) -> Described:
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
+    found = describe(spec, spec.plan(), BUILT)
+    assert found is not None
+    return found
+
+
+def test_a_gpu_cluster_in_numbers() -> None:
+    found = described(
+        instance_type="ml.p4d.24xlarge",
+        instance_count=2,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=3,
+    )
+    time = found.time
+
+    assert (time.instances, time.devices, time.is_local) == (2, 8, False)
+    assert (time.rows, time.accumulation, time.steps) == (4, 3, 5)  # 900 / (4 x 16 x 3) = 4.7
+    assert time.peak_flops == 312e12  # auto is bf16 on an A100
+    assert time.network_bytes_per_s == 50e9  # 400 Gbit/s
+    assert time.chip == "NVIDIA A100 bf16"
+    assert found.usable_gib == pytest.approx(40 - 0.9)
+    assert time.evaluated_flops == pytest.approx(3 * 100 * found.work.forward_flops_per_row)  # after steps 2, 4 and 5
+
+
+def test_an_old_gpu_computes_in_fp32_unless_it_is_told_otherwise() -> None:
+    assert described(instance_type="ml.p3.2xlarge").time.peak_flops == 15.7e12
+    assert described(instance_type="ml.p3.2xlarge", precision="fp16").time.peak_flops == 125e12
+
+
+def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:
+    found = described(instance_type="ml.m5.4xlarge", instance_count=2)
+
+    assert (found.time.instances, found.time.devices) == (2, 1)
+    assert found.time.peak_flops == 16 * 96e9
+    assert found.time.chip == "m5 auto"
+    assert found.memory.on_processor
+    assert found.usable_gib == pytest.approx(64 * 0.85)
+
+
+def test_local_processes_share_the_machine() -> None:
+    one, four = described(), described(instance_count=4)
+
+    assert (four.time.instances, four.time.devices, four.time.is_local) == (1, 4, True)
+    assert four.time.peak_flops == one.time.peak_flops / 4 == 8 * 96e9 / 4
+    assert four.usable_gib == one.usable_gib / 4 == 16 * 0.85 / 4
+
+
+def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_this_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
+    found = described(instance_count=2)
+
+    assert (found.time.chip, found.time.devices, found.time.is_local) == ("local bf16", 2, True)
+    assert found.time.peak_flops == 70e12
+    assert found.usable_gib == pytest.approx(22888 / 1024 - 0.9)
+    assert not found.memory.on_processor
+
+
+def test_a_simulated_cluster_is_described_like_a_real_one() -> None:
+    for changes in ({"instance_type": "ml.g5.12xlarge", "instance_count": 2}, {"instance_count": 2}):
+        assert described(launcher="simulated", **changes) == described(**changes)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "weights", "state"), [("ddp", 1, 1), ("fsdp", 16, 16), ("deepspeed", 1, 16), ("smp", 16, 16)]
+)
+def test_strategies_share_weights_and_state(strategy: str, weights: int, state: int) -> None:
+    memory = described(strategy=strategy, instance_type="ml.p4d.24xlarge", instance_count=2).memory
+
+    assert (memory.weight_sharers, memory.state_sharers) == (weights, state)
+
+
+def test_a_hybrid_shard_is_shared_by_its_degree() -> None:
+    cluster: dict[str, Any] = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "instance_count": 2}
+
+    assert described(**cluster, hybrid_shard_degree=4).memory.weight_sharers == 4
+    assert described(**cluster, hybrid_shard_degree=0).memory.weight_sharers == 16  # 0 = all
+
+
+def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
+    memory = described(per_device_train_batch_size=4, max_seq_length=32).memory
+
+    assert memory.units == 4 * 32 * 6 * 10
+    assert memory.logits == 0
+    head = described(per_device_train_batch_size=4, max_seq_length=32, fine_tuning="head").memory
+    assert head.units == 4 * 32 * 10  # a frozen encoder keeps none
+    language = described(per_device_train_batch_size=4, max_seq_length=32, task="causal-lm").memory
+    assert language.logits == 4 * 32 * 50
+
+
+def test_of_short_texts_the_longest_batches_count() -> None:
+    memory = described(dataset="embedded:rotten_tomatoes", per_device_train_batch_size=1, max_seq_length=512).memory
+
+    assert memory.units == pytest.approx(2.5 * 27.3 * 6 * 10)
+
+
+def test_length_fine_tuning_and_compiler_make_another_model_and_the_batch_does_not() -> None:
+    models = {
+        described(**changes).time.model
+        for changes in ({}, {"max_seq_length": 64}, {"fine_tuning": "lora"}, {"compiler": "inductor"})
+    }
+
+    assert len(models) == 4
+    assert described(per_device_train_batch_size=64, max_train_samples=7).time.model == described().time.model
+
+
+def test_rows_that_nobody_knows_are_not_described() -> None:
+    spec = JobSpec(dataset="a/b")
+
+    assert describe(spec, spec.plan(), BUILT) is None

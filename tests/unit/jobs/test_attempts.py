@@ -1,0 +1,454 @@
+"""One job over all its attempts, on a launcher whose jobs end as they are told to, and in a real MLflow store."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostSight, OutOfMemory
+from paretune.core.interruption import Interruption
+from paretune.jobs.attempts import CAPACITY_PAUSE_S, STOP_PATIENCE_S, Attempts
+from paretune.jobs.launch import admit_everywhere, launch
+from paretune.jobs.recording import Recording
+from paretune.launchers.base import Job, JobState, Launcher
+from paretune.pricing.prices import Price
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.job import JobSpec
+from paretune.tracking import Tracking
+
+SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
+PRICES = {SMALL: 1.0, LARGE: 2.0, OTHER: 4.0}
+SECONDS = 36.0  # of every job: 0.01 hours
+DONE = "done"
+MEMORY = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
+CAPACITY = (FailureKind.CAPACITY, "no capacity")
+BROKEN = (FailureKind.ERROR, "broken")
+Ending = str | tuple[FailureKind, str]
+
+
+class Clock:
+    """A clock that moves when it is slept on."""
+
+    def __init__(self) -> None:
+        self.time = 1_800_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass
+class ScriptedJob(Job):
+    """A job that runs for one look and then ends as its launcher was told."""
+
+    name: str
+    document: JobDocument
+    ending: Ending
+    looks: int = 0
+    stopped: bool = False
+    told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
+
+    def state(self) -> JobState:
+        self.looks += 1
+        if self.stopped:
+            return JobState.STOPPED
+        if self.looks == 1 or self.ending == "endless":
+            return JobState.RUNNING
+        return JobState.COMPLETED if self.ending == DONE else JobState.FAILED
+
+    def events(self) -> list[Event]:
+        told, self.told = self.told, []
+        return told
+
+    def stop(self) -> None:
+        self.stopped = self.stopped or self.ending == "endless"
+
+    def report(self) -> JobReport | None:
+        return JobReport(metrics={"f1": 0.75}) if self.ending == DONE and not self.stopped else None
+
+    def failure(self) -> tuple[FailureKind, str] | None:
+        return None if isinstance(self.ending, str) else self.ending
+
+    def seconds(self) -> float:
+        return SECONDS
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        return ["last line"]
+
+    def log_location(self) -> str:
+        return "somewhere"
+
+    def model_location(self) -> str:
+        return "model"
+
+
+class ScriptedLauncher(Launcher):
+    """Gives each new job the next ending; jobs outlive those who watch them."""
+
+    name = "sagemaker"
+
+    def __init__(self, endings: list[Ending | Exception]) -> None:
+        self.endings = endings
+        self.jobs: dict[str, ScriptedJob] = {}
+        self.created: list[str] = []
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        ending = self.endings.pop(0)
+        if isinstance(ending, Exception):
+            raise ending
+        assert document.job_name not in self.jobs
+        self.created.append(document.job_name)
+        self.jobs[document.job_name] = ScriptedJob(document.job_name, document, ending)
+        return self.jobs[document.job_name]
+
+    def attach(self, job_name: str) -> Job | None:
+        known = self.jobs.get(job_name)
+        return ScriptedJob(known.name, known.document, known.ending) if known is not None else None
+
+    def price(self, spec: JobSpec) -> Price | None:
+        usd = PRICES.get(spec.instance_type)
+        return Price(usd_per_hour=usd, region="r", as_of="2026-01-01", source="test") if usd is not None else None
+
+    @property
+    def documents(self) -> list[JobDocument]:
+        return [self.jobs[name].document for name in self.created]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+@dataclass
+class Desk:
+    """What a launcher that is started again finds as it was: the clock, the jobs, the run."""
+
+    clock: Clock
+    tracking: Tracking
+    messages: list[str]
+    client: MlflowClient
+    run_id: str | None = None
+
+    def attempts(self, launcher: ScriptedLauncher, **changes: Any) -> Attempts:
+        """A watcher of one job; a second one takes up the same run."""
+        spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
+        recording = Recording(spec, launcher, self.tracking, run_id=self.run_id)
+        self.run_id = recording.run.run_id
+        recording.begin(None)
+        made = Attempts(
+            spec,
+            launcher=launcher,
+            recording=recording,
+            inputs=JobInputs,
+            clock=self.clock,
+            on_events=lambda events: self.messages.extend(event.message for event in events if event.message),
+        )
+        made.begin()
+        return made
+
+    def follow(self, attempts: Attempts) -> None:
+        """Look until the end, twice a second."""
+        while not attempts.look():
+            self.clock.sleep(0.5)
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        return dict(self.client.get_run(self.run_id or "").data.metrics)
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        return {
+            name.removeprefix("paretune."): text
+            for name, text in self.client.get_run(self.run_id or "").data.tags.items()
+        }
+
+
+@pytest.fixture
+def desk(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    return Desk(Clock(), Tracking({}, SystemClock()), [], MlflowClient())
+
+
+Names = Callable[[int], list[str]]
+
+
+@pytest.fixture
+def names(desk: Desk) -> Names:
+    """Names of the first jobs of the run."""
+    return lambda count: [f"paretune-{desk.run_id}-{number}" for number in range(1, count + 1)]
+
+
+def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([DONE])
+    attempts = desk.attempts(launcher, instance_count=2)
+    desk.follow(attempts)
+
+    assert launcher.created == names(1)
+    assert attempts.outcome.metrics["f1"] == 0.75
+    assert desk.metrics["cost_usd"] == pytest.approx(0.02)  # 36 s x 2 x 1 USD per hour
+    assert desk.metrics["billable_seconds"] == 36
+    assert desk.tags["state"] == "Completed"
+
+
+def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_everything_is_paid(
+    desk: Desk, names: Names
+) -> None:
+    launcher = ScriptedLauncher([MEMORY, MEMORY, DONE])
+    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
+
+    plans = [document.plan for document in launcher.documents]
+    assert launcher.created == names(3)
+    assert [plan.per_device_train_batch_size for plan in plans] == [16, 8, 4]
+    assert [plan.global_batch_size for plan in plans] == [16, 16, 16]
+    assert [document.spent_seconds for document in launcher.documents] == [0, 36, 72]
+    assert desk.metrics["billable_seconds"] == 108
+    assert desk.metrics["cost_usd"] == pytest.approx(0.03)
+    assert desk.tags["out_of_memory_retries"] == "2"
+    assert desk.tags["used_per_device_train_batch_size"] == "4"
+
+
+def test_out_of_memory_at_batch_1_is_the_end(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY])
+
+    with pytest.raises(OutOfMemory, match="lower max_seq_length"):
+        desk.follow(desk.attempts(launcher, per_device_train_batch_size=1))
+
+    assert launcher.created == names(1)
+    assert desk.tags["state"] == "Failed"
+
+
+@pytest.mark.parametrize("ending", [MEMORY, CAPACITY])
+def test_no_attempt_begins_without_time_left_for_it(desk: Desk, names: Names, ending: Ending) -> None:
+    launcher = ScriptedLauncher([ending, DONE])
+
+    with pytest.raises(JobFailed):
+        desk.follow(desk.attempts(launcher, max_runtime_minutes=0.6, fallback_instance_types=LARGE))
+
+    assert launcher.created == names(1)
+
+
+def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_price_counts(
+    desk: Desk, names: Names
+) -> None:
+    launcher = ScriptedLauncher([CAPACITY, CAPACITY, DONE])
+    began = desk.clock.now()
+    desk.follow(desk.attempts(launcher, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
+
+    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, OTHER]
+    assert {document.plan.global_batch_size for document in launcher.documents} == {32}
+    assert desk.clock.now() - began < CAPACITY_PAUSE_S
+    assert desk.tags["used_instance_type"] == OTHER
+    assert desk.tags["price_usd_per_hour"] == "4"
+    assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price
+    assert f"no capacity for {SMALL}: trying {LARGE}" in desk.messages
+
+
+def test_without_a_list_and_without_patience_no_capacity_is_the_end_and_says_what_to_do(
+    desk: Desk, names: Names
+) -> None:
+    launcher = ScriptedLauncher([CAPACITY])
+
+    with pytest.raises(JobFailed, match="set capacity_wait_minutes to go on asking, fallback_instance_types"):
+        desk.follow(desk.attempts(launcher))
+
+    assert launcher.created == names(1)
+
+
+def test_capacity_is_asked_for_again_after_a_pause_as_long_as_was_said(desk: Desk) -> None:
+    launcher = ScriptedLauncher([CAPACITY] * 100)
+    began = desk.clock.now()
+
+    with pytest.raises(JobFailed, match=f"no capacity for {SMALL} or {LARGE}"):
+        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, capacity_wait_minutes=5.0))
+
+    waited = desk.clock.now() - began
+    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE] * 5
+    assert 4 * CAPACITY_PAUSE_S <= waited <= 300
+
+
+def test_out_of_memory_on_a_fallback_type_stays_on_that_type(desk: Desk) -> None:
+    launcher = ScriptedLauncher([CAPACITY, MEMORY, CAPACITY, DONE])
+    desk.follow(desk.attempts(launcher, fallback_instance_types=f"{LARGE},{OTHER}", per_device_train_batch_size=16))
+
+    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE, OTHER]
+    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8, 16]
+    assert desk.tags["out_of_memory_retries"] == "1"
+
+
+@pytest.mark.parametrize("looks", range(12))
+def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts_nothing_twice(
+    desk: Desk, names: Names, looks: int
+) -> None:
+    launcher = ScriptedLauncher([CAPACITY, MEMORY, CAPACITY, DONE])
+    changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16, "capacity_wait_minutes": 60.0}
+    first = desk.attempts(launcher, **changes)
+    for _ in range(looks):
+        first.look()
+        desk.clock.sleep(20)
+
+    again = desk.attempts(launcher, **changes)
+    desk.follow(again)
+
+    assert launcher.created == names(4)
+    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE, SMALL]
+    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8, 16]
+    assert desk.metrics["billable_seconds"] == 4 * 36
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01 + 0.02 + 0.02 + 0.01)
+    assert desk.metrics["f1"] == 0.75
+
+
+def test_a_launcher_started_again_does_not_wait_for_attempts_that_are_there(desk: Desk) -> None:
+    launcher = ScriptedLauncher([*[CAPACITY] * 20, DONE])
+    desk.follow(desk.attempts(launcher, capacity_wait_minutes=600.0))
+    created, began = list(launcher.created), desk.clock.now()
+    desk.clock.sleep(24 * 3600)  # long after what capacity_wait_minutes allows
+
+    again = desk.attempts(launcher, capacity_wait_minutes=1.0)
+    began = desk.clock.now()
+    desk.follow(again)
+
+    assert launcher.created == created
+    assert again.outcome.metrics["f1"] == 0.75
+    assert desk.clock.now() - began < 2 * CAPACITY_PAUSE_S
+
+
+def test_a_run_that_has_ended_is_followed_to_the_same_end_again(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY, DONE])
+    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
+    before = (desk.metrics, desk.tags)
+
+    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
+
+    assert launcher.created == names(2)
+    assert (desk.metrics, desk.tags) == before
+    assert [point.step for point in desk.client.get_metric_history(desk.run_id or "", "train/loss")] == [1]
+
+
+def test_a_job_that_fails_for_another_reason_is_not_tried_again(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([BROKEN, DONE])
+
+    with pytest.raises(JobFailed, match="broken") as caught:
+        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, capacity_wait_minutes=60.0))
+
+    assert launcher.created == names(1)
+    assert caught.value.log_tail == ("last line",)
+    assert desk.tags["failure_reason"] == "broken"
+
+
+def test_stopping_waits_for_the_end_and_books_once(desk: Desk) -> None:
+    launcher = ScriptedLauncher(["endless"])
+    attempts = desk.attempts(launcher)
+    attempts.look()
+
+    attempts.stop(0.5)
+    attempts.stop(0.5)
+
+    assert launcher.jobs[launcher.created[0]].stopped
+    assert attempts._recording.billable_seconds == 36
+
+
+def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([CAPACITY, DONE])
+    attempts = desk.attempts(launcher, capacity_wait_minutes=60.0)
+    while attempts.job is not None:
+        attempts.look()
+
+    attempts.stop(0.5)
+
+    assert launcher.created == names(1)
+    assert attempts._recording.billable_seconds == 36
+
+
+def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    attempts = desk.attempts(launcher)
+    job = launcher.jobs[launcher.created[0]]
+
+    def unreadable() -> JobReport:
+        raise LaunchRefused("AWS would not read the results")
+
+    job.report = unreadable  # type: ignore[method-assign]
+    with pytest.raises(LaunchRefused):
+        desk.follow(attempts)
+    attempts.stop(0.5)
+
+    assert attempts._recording.billable_seconds == 36
+
+
+def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY, LaunchRefused("quota")])
+    attempts = desk.attempts(launcher, per_device_train_batch_size=16)
+
+    with pytest.raises(LaunchRefused) as caught:
+        desk.follow(attempts)
+    attempts.stop(0.5)
+    attempts._recording.give_up(caught.value, attempts.job)
+
+    assert launcher.created == names(1)
+    assert desk.tags["failure_reason"] == "quota"
+    assert desk.metrics["billable_seconds"] == 36
+
+
+def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(desk: Desk) -> None:
+    launcher = ScriptedLauncher(["endless"])
+    attempts = desk.attempts(launcher)
+    assert isinstance(attempts.job, ScriptedJob)
+    attempts.job.stop = lambda: None  # type: ignore[method-assign]  # AWS does not answer
+    begun = desk.clock.monotonic()
+
+    with pytest.raises(LostSight, match="sync"):
+        attempts.stop(0.5)
+
+    assert STOP_PATIENCE_S <= desk.clock.monotonic() - begun < STOP_PATIENCE_S + 5
+
+
+def test_a_job_that_cannot_be_looked_for_keeps_its_run_open(desk: Desk) -> None:
+    class Deaf(ScriptedLauncher):
+        def attach(self, job_name: str) -> Job | None:
+            raise LaunchRefused("AWS does not answer")
+
+    with pytest.raises(LostSight, match="sync"):
+        desk.attempts(Deaf([DONE]))
+
+
+def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
+    spec = JobSpec(instance_type=SMALL, fallback_instance_types=OTHER, max_runtime_minutes=60.0, max_cost_usd=3.9)
+    launcher = ScriptedLauncher([])
+
+    with pytest.raises(BudgetRefused, match="worst case 4 USD"):
+        admit_everywhere(spec, launcher)
+
+    assert admit_everywhere(spec.but(max_cost_usd=4.0), launcher) == 1.0
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is not known"):
+        admit_everywhere(spec.but(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher)
+
+
+def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_run(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    before = len(desk.client.search_runs(["0"]))
+    spec = JobSpec(instance_type=SMALL, fallback_instance_types=OTHER, max_runtime_minutes=60.0, max_cost_usd=2.0)
+
+    with pytest.raises(BudgetRefused):
+        launch(
+            spec,
+            launcher=launcher,
+            tracking=desk.tracking,
+            home=Path(),
+            clock=desk.clock,
+            environment={},
+            interruption=Interruption(),
+            on_events=lambda events: None,
+        )
+
+    assert launcher.created == []
+    assert len(desk.client.search_runs(["0"])) == before

@@ -1,0 +1,301 @@
+"""Bringing MLflow up to date: each job nobody watches is followed to its end, and none hinders another."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.core.clock import SystemClock
+from paretune.core.errors import Interrupted, LaunchRefused, LostSight
+from paretune.core.interruption import Interruption
+from paretune.jobs.recording import Recording, job_name
+from paretune.jobs.sync import Collected, Sync, spec_of
+from paretune.launchers.base import Job, JobState, Launcher
+from paretune.pricing.prices import Price
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.job import JobSpec
+from paretune.tracking import RecordedRun, Tracking
+
+GPU = "ml.g5.xlarge"
+
+
+class Clock(SystemClock):
+    """A clock on which sleeping takes no time."""
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
+@dataclass
+class EndingJob(Job):
+    """A job that has two events and ends after some looks."""
+
+    name: str
+    looks: int
+    fails: Exception | tuple[FailureKind, str] | None = None
+    seen: int = 0
+
+    def state(self) -> JobState:
+        self.seen += 1
+        if self.seen <= self.looks:
+            return JobState.RUNNING
+        if isinstance(self.fails, Exception):
+            raise self.fails
+        return JobState.FAILED if self.fails else JobState.COMPLETED
+
+    def events(self) -> list[Event]:
+        told = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]
+        return told[:1] if self.seen <= self.looks else told
+
+    def stop(self) -> None:
+        raise AssertionError("sync stops nothing")
+
+    def report(self) -> JobReport | None:
+        return None if self.fails else JobReport(metrics={"f1": 0.5})
+
+    def failure(self) -> tuple[FailureKind, str] | None:
+        return self.fails if isinstance(self.fails, tuple) else None
+
+    def seconds(self) -> float:
+        return 36.0
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        return []
+
+    def log_location(self) -> str:
+        return "somewhere"
+
+    def model_location(self) -> str:
+        return "model"
+
+
+@dataclass
+class Account(Launcher):
+    """A place with the jobs that are in it."""
+
+    name = "sagemaker"
+    jobs: dict[str, EndingJob] = field(default_factory=dict)
+    created: list[str] = field(default_factory=list)
+    refused: dict[str, Exception] = field(default_factory=dict)
+    next_job: Exception | int = 1
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        if isinstance(self.next_job, Exception):
+            raise self.next_job
+        self.created.append(document.job_name)
+        return EndingJob(document.job_name, self.next_job)
+
+    def attach(self, job_name: str) -> Job | None:
+        if job_name in self.refused:
+            raise self.refused[job_name]
+        return self.jobs.get(job_name)
+
+    def price(self, spec: JobSpec) -> Price | None:
+        return Price(usd_per_hour=1.0, region="us-east-1", as_of="2026-01-01", source="test")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+@dataclass
+class Desk:
+    """A store with runs, an account with jobs, and the command that brings them together."""
+
+    tracking: Tracking
+    client: MlflowClient
+    account: Account
+    home: Path
+    interruption: Interruption = field(default_factory=Interruption)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def leave(self, job: EndingJob | None = None, **changes: Any) -> str:
+        """A run whose launcher has died; its job may be there."""
+        script = self.home / "train.py"  # a job with a script of its own has nothing to prepare
+        script.touch()
+        spec = JobSpec(**{"instance_type": GPU, "region": "us-east-1", "entry_script": str(script), **changes})
+        recording = Recording(spec, self.account, self.tracking)
+        run_id = recording.run.run_id
+        recording.begin(None)
+        name = job_name(run_id, 1)
+        recording.begin_attempt(JobDocument(job_name=name, spec=spec, plan=spec.plan()))
+        recording.run.set_tags({"paretune.watched_by": "another machine"})
+        if job is not None:
+            job.name = name
+            self.account.jobs[name] = job
+        return run_id
+
+    def sync(self) -> dict[str, Collected]:
+        """The command; run to what became of it."""
+        clock = Clock()
+        collected = Sync(
+            launcher_of=lambda spec: self.account,
+            tracking=self.tracking,
+            home=self.home,
+            clock_of=lambda spec: clock,
+            environment={},
+            interruption=self.interruption,
+            on_events=lambda events: None,
+        ).run()
+        return {one.run_id: one for one in collected}
+
+    def tags(self, run_id: str) -> dict[str, str]:
+        return {name.removeprefix("paretune."): text for name, text in self.client.get_run(run_id).data.tags.items()}
+
+    def status(self, run_id: str) -> str:
+        return str(self.client.get_run(run_id).info.status)
+
+
+@pytest.fixture
+def desk(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    client = MlflowClient()
+    yield Desk(Tracking({}, SystemClock()), client, Account(), workplace)
+    for run in client.search_runs(["0"]):
+        client.delete_run(run.info.run_id)
+
+
+def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk: Desk) -> None:
+    ended, running, failed = (
+        desk.leave(EndingJob("", looks=0)),
+        desk.leave(EndingJob("", looks=5)),
+        desk.leave(EndingJob("", looks=2, fails=(FailureKind.ERROR, "broken"))),
+    )
+
+    collected = desk.sync()
+
+    for run_id in (ended, running):
+        outcome = collected[run_id].outcome
+        assert outcome is not None
+        assert outcome.metrics["f1"] == 0.5
+        assert outcome.metrics["cost_usd"] == pytest.approx(0.01)
+        assert desk.status(run_id) == "FINISHED"
+    assert "broken" in collected[failed].remark
+    assert desk.status(failed) == "FAILED"
+    assert desk.account.created == []
+
+
+def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=3))
+    desk.sync()
+
+    assert desk.sync() == {}
+    assert [point.step for point in desk.client.get_metric_history(run_id, "train/loss")] == [1, 2]
+
+
+def test_a_job_that_was_never_created_is_left_with_the_command_that_starts_it(desk: Desk) -> None:
+    run_id = desk.leave()
+
+    remark = desk.sync()[run_id].remark
+
+    assert "its job was never created" in remark
+    assert f"instance_type={GPU}" in remark
+    assert desk.status(run_id) == "RUNNING"
+
+
+def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_is_continued(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
+    desk.client.set_tag(run_id, "paretune.job_name", job_name(run_id, 2))
+
+    collected = desk.sync()
+
+    assert desk.account.created == [job_name(run_id, 2)]
+    assert collected[run_id].outcome is not None
+
+
+def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:
+    import os
+    import socket
+
+    from paretune.launchers.processes import Process
+
+    run_id = desk.leave(EndingJob("", looks=0))
+    parent = Process.of(os.getppid())
+    desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} {parent.pid} {parent.created:.0f}")
+
+    assert desk.sync()[run_id].remark == "another process on this machine is watching it"
+
+
+@pytest.mark.parametrize("command", ["mlflow run . -P colour=blue", "mlflow run . -P model='unclosed", "-P x"])
+def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, command: str) -> None:
+    strange, good = desk.leave(EndingJob("", looks=0)), desk.leave(EndingJob("", looks=0))
+    desk.client.set_tag(strange, "paretune.command", command)
+
+    collected = desk.sync()
+
+    assert "cannot be read back" in collected[strange].remark
+    assert collected[good].outcome is not None
+
+
+def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -> None:
+    foreign, good = desk.leave(EndingJob("", looks=0)), desk.leave(EndingJob("", looks=0))
+    desk.account.refused[job_name(foreign, 1)] = LaunchRefused("the AWS credentials have expired")
+
+    collected = desk.sync()
+
+    assert collected[foreign].remark == "its job cannot be looked at: the AWS credentials have expired"
+    assert collected[good].outcome is not None
+    assert desk.status(foreign) == "RUNNING"
+
+
+def test_a_job_that_is_lost_sight_of_stays_open_and_hinders_no_other(desk: Desk) -> None:
+    lost, good = desk.leave(EndingJob("", looks=1, fails=LostSight("expired"))), desk.leave(EndingJob("", looks=5))
+
+    collected = desk.sync()
+
+    assert collected[lost].remark == "expired"
+    assert collected[good].outcome is not None
+    assert desk.status(lost) == "RUNNING"
+    assert desk.tags(lost)["watched_by"] == ""
+    assert desk.tags(lost)["state"] == "Running"
+
+
+def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:
+    refused = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
+    good = desk.leave(EndingJob("", looks=5))
+    desk.account.next_job = LaunchRefused("quota")
+
+    collected = desk.sync()
+
+    assert collected[refused].remark == "quota"
+    assert desk.status(refused) == "RUNNING"
+    assert desk.tags(refused)["state"] == "Running"
+    assert collected[good].outcome is not None
+
+
+def test_a_next_attempt_whose_files_are_on_another_machine_is_left_to_that_one(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
+    (desk.home / "train.py").unlink()
+
+    assert "does not exist" in desk.sync()[run_id].remark
+    assert desk.status(run_id) == "RUNNING"
+
+
+def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=10**9))
+    desk.interruption.reason = "interrupted by SIGINT"
+
+    with pytest.raises(Interrupted):
+        desk.sync()
+
+    assert desk.status(run_id) == "RUNNING"
+    assert desk.tags(run_id)["watched_by"] == ""
+
+
+def test_a_specification_is_read_back_with_the_place_where_it_ran() -> None:
+    spec = JobSpec(instance_type=GPU, tags={"team": "search & rescue"}, model="a b", learning_rate=3e-4)
+    tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
+
+    assert spec_of(RecordedRun("run", {}, tags)) == spec.but(region="eu-west-1", bucket="found")
+
+
+def test_a_local_job_has_no_place() -> None:
+    tags = {"paretune.command": JobSpec(seed=7).command(), "paretune.region": "eu-west-1"}
+
+    assert spec_of(RecordedRun("run", {}, tags)) == JobSpec(seed=7)

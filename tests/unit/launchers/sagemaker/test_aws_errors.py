@@ -1,0 +1,126 @@
+"""What AWS answers when it will not, in plain words with a next step."""
+
+import pytest
+from botocore import exceptions
+from botocore.exceptions import BotoCoreError
+
+from paretune.launchers.sagemaker.aws_errors import classify, explain, is_denied, is_missing, is_passing
+from paretune.spec.container import FailureKind
+from tests.unit.launchers.sagemaker.aws import error
+
+CREDENTIALS: list[BotoCoreError] = [
+    exceptions.NoCredentialsError(),
+    exceptions.PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY"),
+    exceptions.ProfileNotFound(profile="nobody"),
+    exceptions.CredentialRetrievalError(provider="custom-process", error_msg="exit 1"),
+    exceptions.UnauthorizedSSOTokenError(),
+    exceptions.SSOTokenLoadError(error_msg="no token"),
+    exceptions.TokenRetrievalError(provider="sso", error_msg="expired"),
+    exceptions.NoAuthTokenError(),
+]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "parts"),
+    [
+        (error("ExpiredToken", "The provided token has expired."), ["expired", "aws sso login"]),
+        (
+            error("InvalidClientTokenId", "The security token is invalid."),
+            ["does not know these credentials", "AWS_PROFILE"],
+        ),
+        (error("AccessDeniedException", "User ada is not authorized"), ["does not allow", "create the job", "ada"]),
+        (error("403", "Forbidden", 403), ["does not allow", "Forbidden"]),
+        (error("ThrottlingException", "Rate exceeded"), ["throttling", "try again in a minute"]),
+        (
+            error("ResourceLimitExceeded", "The limit 'ml.p4d.24xlarge for training job usage' is 0 Instances."),
+            ["Service Quotas", '"ml.p4d.24xlarge for training job usage"', "another instance type"],
+        ),
+        (error("ResourceLimitExceeded", "no type here"), ["INSTANCE_TYPE for training job usage"]),
+        (error("ValidationException", "1 validation error"), ["AWS would not create the job: 1 validation error"]),
+        (error("Strange"), ["AWS would not create the job: Strange"]),
+        (exceptions.NoRegionError(), ["no AWS region is set", "AWS_REGION"]),
+        (exceptions.EndpointConnectionError(endpoint_url="https://x"), ["does not answer", "AWS_ENDPOINT_URL"]),
+        *[(trouble, ["no usable AWS credentials", "aws sso login"]) for trouble in CREDENTIALS],
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
+)
+def test_each_error_becomes_one_sentence_with_a_next_step(trouble: Exception, parts: list[str]) -> None:
+    sentence = explain(trouble, "create the job")
+
+    assert "\n" not in sentence
+    for part in parts:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        error("ThrottlingException"),
+        error("SlowDown", status=503),
+        error("InternalFailure", status=500),
+        error("ServiceUnavailable", status=503),
+        exceptions.EndpointConnectionError(endpoint_url="https://x"),
+        exceptions.ReadTimeoutError(endpoint_url="https://x"),
+        exceptions.ConnectTimeoutError(endpoint_url="https://x"),
+        exceptions.ConnectionClosedError(endpoint_url="https://x"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_may_be_answered_later_passes(trouble: Exception) -> None:
+    assert is_passing(trouble)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        *CREDENTIALS,
+        error("ExpiredTokenException"),
+        error("AccessDeniedException"),
+        error("ValidationException"),
+        exceptions.NoRegionError(),
+        exceptions.ParamValidationError(report="a bug"),
+        ValueError("no error of AWS"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_no_waiting_heals_does_not_pass(trouble: Exception) -> None:
+    assert not is_passing(trouble)
+
+
+def test_denied_and_missing_are_told_apart() -> None:
+    assert is_denied(error("AccessDeniedException"))
+    assert is_denied(error("AccessDenied", status=403))
+    assert is_missing(error("ValidationException", "Requested resource not found."))
+    assert not is_missing(error("AccessDeniedException"))
+    assert not is_denied(exceptions.NoCredentialsError())
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "sentence"),
+    [
+        (
+            "AlgorithmError: bad_input: the file has no column text\n, exit code: 2",
+            "BAD_INPUT",
+            "the file has no column text",
+        ),
+        ("AlgorithmError: out_of_memory: CUDA: 2: x, exit code: 1", "OUT_OF_MEMORY", "CUDA: 2: x"),
+        ("out_of_memory: without SageMaker's words", "OUT_OF_MEMORY", "without SageMaker's words"),
+        (
+            "ClientError: Please use an instance type with more memory, or reduce the size of training data.",
+            "OUT_OF_MEMORY",
+            "ClientError: Please use an instance type with more memory, or reduce the size of training data.",
+        ),
+        ("AlgorithmError: unknown_kind: text, exit code: 1", "ERROR", "unknown_kind: text"),
+        ("AlgorithmError: error: boom, exit code: 1", "ERROR", "boom"),
+        ("AlgorithmError: , exit code: 3", "ERROR", "the container ended with exit code 3 and no reason"),
+        (
+            "AlgorithmError: , exit code: 137",
+            "ERROR",
+            "the container ended with exit code 137 and no reason: it was killed, most often for lack of memory",
+        ),
+        ("ClientError: No S3 objects found", "ERROR", "ClientError: No S3 objects found"),
+        ("  ", "ERROR", "SageMaker gave no reason"),
+    ],
+)
+def test_a_failure_reason_is_taken_apart(reason: str, kind: str, sentence: str) -> None:
+    assert classify(reason) == (FailureKind[kind], sentence)

@@ -1,0 +1,247 @@
+"""Timelines of simulated jobs: from a table, from an estimate, with the trouble that was asked for."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.launchers.simulated.course import CAPACITY_SECONDS, Course, Predicted
+from paretune.launchers.simulated.timeline import Timeline
+from paretune.spec.container import FailureKind, JobDocument
+from paretune.spec.job import JobSpec
+
+SMALL = "ml.g5.xlarge"
+TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,\
+billable_seconds,f1,status,f1_epoch_1,f1_epoch_2
+ml.g5.xlarge,1,16,5e-5,1320,0.8,,0.7,0.8
+ml.g5.xlarge,1,32,5e-5,1020,0.7,,0.6,0.7
+ml.g5.xlarge,1,64,5e-5,130,,OutOfMemory,,
+ml.g5.xlarge,1,8,5e-5,400,,Failed,,
+"""
+
+
+def not_asked(document: JobDocument) -> None:
+    raise AssertionError("the table answers")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    path = tmp_path / "runs.csv"
+    path.write_text(TABLE)
+    return str(path)
+
+
+def document(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> JobDocument:
+    spec = JobSpec(
+        launcher="simulated",
+        recorded_runs=table,
+        simulation=simulation or {},
+        **{"instance_type": SMALL, "num_train_epochs": 2.0, **changes},
+    )
+    return JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan())
+
+
+def course(**parts: Any) -> Course:
+    return Course(**{"predict": not_asked, "recall_f1": not_asked, **parts})
+
+
+def play(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> Timeline:
+    return course()(document(table, simulation, **changes))
+
+
+def billed(timeline: Timeline) -> float:
+    return timeline.running_seconds(timeline.seconds)
+
+
+def test_a_replayed_job_takes_and_reaches_what_its_row_says(table: str) -> None:
+    timeline = play(table)
+
+    assert timeline.failure is None
+    assert timeline.report is not None
+    assert timeline.seconds == pytest.approx(1320)
+    assert timeline.report.metrics["f1"] == 0.8
+    assert timeline.report.metrics["train_seconds"] == pytest.approx(1200)
+    assert timeline.report.metrics["throughput_samples_per_second"] == pytest.approx(960 * 16 / 1200)
+    assert timeline.facts == {"basis": "the recorded run in line 2"}
+
+
+def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
+    told = [(moment, event.step, dict(event.metrics)) for moment, event in play(table).told if event.metrics]
+
+    assert told == [
+        (pytest.approx(720), 480, {"eval/f1": 0.7, "eval/epoch": 1.0}),
+        (pytest.approx(1320), 960, {"eval/f1": 0.8, "eval/epoch": 2.0}),
+    ]
+
+
+def test_without_a_curve_the_end_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "flat.csv"
+    path.write_text("\n".join(line.rsplit(",", 3)[0] for line in TABLE.splitlines()[:2]))
+    (told,) = [event for _, event in play(str(path)).told if event.metrics]
+
+    assert (told.step, dict(told.metrics)) == (960, {"eval/f1": 0.8, "eval/epoch": 2.0})
+
+
+def test_a_probe_is_not_judged_and_tells_what_a_step_takes(table: str) -> None:
+    timeline = play(table, probe_steps=96)
+
+    assert timeline.report is not None
+    assert "f1" not in timeline.report.metrics
+    assert timeline.seconds == pytest.approx(120 + 120)
+    assert timeline.report.metrics["train_seconds"] == pytest.approx(120)
+    assert 16 / timeline.report.metrics["throughput_samples_per_second"] == pytest.approx(1200 / 960)
+    assert not [event for _, event in timeline.told if event.metrics]
+
+
+@pytest.mark.parametrize(
+    ("batch", "seconds", "kind"), [(64, 130, FailureKind.OUT_OF_MEMORY), (8, 400, FailureKind.ERROR)]
+)
+def test_a_row_that_did_not_complete_does_not_complete(
+    table: str, batch: int, seconds: float, kind: FailureKind
+) -> None:
+    timeline = play(table, per_device_train_batch_size=batch)
+
+    assert timeline.failure is not None
+    assert timeline.failure[0] is kind
+    assert billed(timeline) == pytest.approx(seconds)
+    assert timeline.report is None
+
+
+def test_a_job_outside_the_table_is_refused(table: str) -> None:
+    with pytest.raises(BadInput, match="learning_rate must be within"):
+        play(table, learning_rate=1e-3)
+
+
+def test_a_retry_with_less_memory_that_the_table_does_not_hold_fails_and_costs_nothing(table: str) -> None:
+    asked = document(table, per_device_train_batch_size=64)
+    smaller = asked.plan.with_less_memory()
+    assert smaller is not None
+    timeline = course()(replace(asked, plan=smaller, attempt=2))
+
+    assert timeline.failure is not None
+    assert timeline.failure[0] is FailureKind.ERROR
+    assert "holds no F1 for global batch size 64" in timeline.failure[1]
+    assert billed(timeline) == 0
+
+
+def test_trouble_comes_at_the_rate_that_was_asked_for_and_the_same_again(table: str) -> None:
+    rates = {"failure_rate": 0.3, "out_of_memory_rate": 0.2}
+
+    def kinds() -> list[FailureKind | None]:
+        timelines = [play(table, rates, seed=seed) for seed in range(400)]
+        return [timeline.failure[0] if timeline.failure else None for timeline in timelines]
+
+    found = kinds()
+    assert found == kinds()
+    assert found.count(FailureKind.OUT_OF_MEMORY) / 400 == pytest.approx(0.2, abs=0.06)
+    assert found.count(FailureKind.ERROR) / 400 == pytest.approx(0.3 * 0.8, abs=0.06)
+    assert found != [
+        timeline.failure[0] if (timeline := play(table, {**rates, "seed": 1}, seed=seed)).failure else None
+        for seed in range(400)
+    ]
+
+
+def test_a_job_that_fails_on_the_way_has_told_what_came_before(table: str) -> None:
+    for seed in range(50):
+        timeline = play(table, {"failure_rate": 1}, seed=seed)
+        assert timeline.failure is not None
+        assert timeline.seconds <= 1320
+        assert all(moment <= timeline.seconds for moment, event in timeline.told if event.metrics)
+
+
+def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str) -> None:
+    asked = document(table, {"capacity_error_rate": 0.5})
+    found = [course()(replace(asked, attempt=attempt)) for attempt in range(1, 40)]
+    without = [timeline for timeline in found if timeline.failure]
+
+    assert 5 < len(without) < 35
+    assert {timeline.failure[0] for timeline in without if timeline.failure} == {FailureKind.CAPACITY}
+    assert {(timeline.seconds, billed(timeline)) for timeline in without} == {(CAPACITY_SECONDS, 0)}
+
+
+def test_a_job_outside_the_table_is_refused_even_where_there_would_be_no_capacity(table: str) -> None:
+    with pytest.raises(BadInput, match="learning_rate must be within"):
+        play(table, {"capacity_error_rate": 1}, learning_rate=1e-3)
+
+
+def test_a_delay_is_waited_for_and_not_billed(table: str) -> None:
+    timelines = [play(table, {"startup_delay_seconds": 300}, seed=seed) for seed in range(200)]
+
+    assert [billed(timeline) for timeline in timelines] == [pytest.approx(1320)] * 200
+    waits = [timeline.seconds - 1320 for timeline in timelines]
+    assert sum(waits) / 200 == pytest.approx(300, rel=0.2)
+
+
+def test_a_spot_job_waits_when_it_is_interrupted_and_repeats_what_was_not_saved(table: str) -> None:
+    often = {"spot_interruptions_per_hour": 6}
+    timelines = [play(table, often, spot=True, seed=seed) for seed in range(50)]
+    interrupted = [
+        timeline for timeline in timelines if any(phase.detail == "Interrupted" for phase in timeline.phases)
+    ]
+
+    assert len(interrupted) > 30
+    for timeline in interrupted:
+        assert timeline.seconds > billed(timeline) > 1320
+        assert timeline.told[-1][0] == pytest.approx(timeline.seconds)
+        assert timeline.report is not None
+        assert timeline.report.metrics["f1"] == 0.8
+    assert not any(phase.detail == "Interrupted" for phase in play(table, often).phases)  # not a spot job
+
+
+def test_a_spot_job_s_bill_is_the_share_that_was_set(table: str) -> None:
+    share = {"spot_billable_share": 0.4}
+
+    assert play(table, share, spot=True).billable_share == 0.4
+    assert play(table, share).billable_share == 1.0
+
+
+def test_noise_moves_seconds_and_f1_around_the_row(table: str) -> None:
+    noise = {"seconds_noise": 0.05, "f1_noise": 0.01}
+    timelines = [play(table, noise, seed=seed) for seed in range(200)]
+    seconds = [timeline.seconds for timeline in timelines]
+    scores = [timeline.report.metrics["f1"] for timeline in timelines if timeline.report]
+
+    assert sum(seconds) / 200 == pytest.approx(1320, rel=0.02)
+    assert sum(scores) / 200 == pytest.approx(0.8, abs=0.005)
+    assert max(scores) - min(scores) > 0.03
+    assert play(table, noise) == play(table, noise)
+
+
+ESTIMATE = Predicted(
+    seconds=620.0, startup_seconds=120.0, step_seconds=0.5, steps=1000, memory_gib=9.5, basis="an estimate"
+)
+
+
+def test_without_a_table_seconds_come_from_the_estimate_and_f1_from_runs_like_it() -> None:
+    made = course(predict=lambda _: ESTIMATE, recall_f1=lambda _: (0.85, "3 runs like it"))
+    timeline = made(document(None))
+
+    assert timeline.report is not None
+    assert timeline.seconds == pytest.approx(620)
+    assert timeline.report.metrics["f1"] == 0.85
+    assert timeline.report.metrics["peak_memory_gib"] == 9.5
+    assert timeline.facts == {"basis": "seconds from an estimate, F1 from 3 runs like it"}
+
+
+def test_an_f1_that_nobody_knows_is_absent() -> None:
+    timeline = course(predict=lambda _: ESTIMATE, recall_f1=lambda _: None)(document(None))
+
+    assert timeline.report is not None
+    assert "f1" not in timeline.report.metrics
+    assert not [event for _, event in timeline.told if "eval/f1" in event.metrics]
+
+
+def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
+    timeline = course(predict=lambda _: replace(ESTIMATE, fits=False), recall_f1=lambda _: None)(document(None))
+
+    assert timeline.failure is not None
+    assert timeline.failure[0] is FailureKind.OUT_OF_MEMORY
+    assert billed(timeline) == pytest.approx(120)
+
+
+def test_a_job_that_cannot_be_estimated_is_refused() -> None:
+    with pytest.raises(BadInput, match="recorded_runs"):
+        course(predict=lambda _: None, recall_f1=lambda _: None)(document(None))

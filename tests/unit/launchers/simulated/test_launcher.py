@@ -1,0 +1,300 @@
+"""The simulated launcher: the contract, and what only jobs on a virtual clock can do."""
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.launchers.base import Job, JobState
+from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLauncher, clock_path
+from paretune.launchers.simulated.timeline import Phase, Timeline
+from paretune.launchers.simulated.virtual_clock import VirtualClock
+from paretune.pricing.prices import ML_M5_LARGE
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.job import JobSpec
+from tests.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
+
+STARTED = (0.0, Event(time=0.0, step=0, message="started"))
+LOSSES = tuple((float(step), Event(time=0.0, step=step, metrics={"train/loss": 1 / step})) for step in range(1, 6))
+assert LAST_STEP == 5
+
+
+def timeline_of(document: JobDocument) -> Timeline:
+    """The jobs of the contract suite; a job's kind stands where its model is named."""
+    if document.spec.model == "quick":
+        return Timeline(
+            phases=(Phase(seconds=6.0, detail="Training"),),
+            told=(STARTED, *LOSSES),
+            report=JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}),
+            log=tuple(f"line {number}" for number in range(1, 41)),
+        )
+    if document.spec.model == "failing":
+        return Timeline(phases=(Phase(seconds=3.0, detail="Training"),), told=(STARTED,), failure=FAILURE)
+    if document.spec.model == "waiting":
+        return Timeline(
+            phases=(
+                Phase(seconds=100.0, detail="Starting", runs=False),
+                Phase(seconds=20.0, detail="Downloading"),
+                Phase(seconds=40.0, detail="Interrupted", runs=False),
+                Phase(seconds=80.0, detail="Training"),
+            ),
+            told=((100.0, STARTED[1]),),
+            report=JobReport(metrics={}),
+            billable_share=0.5 if document.spec.spot else 1.0,
+        )
+    return Timeline(phases=(Phase(seconds=math.inf, detail="Training"),), told=(STARTED,))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def clock(home: Path) -> VirtualClock:
+    return VirtualClock(clock_path(home))
+
+
+@pytest.fixture
+def order() -> Order:
+    numbers = itertools.count(1)
+
+    def make(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
+        spec = JobSpec(model=kind, launcher="simulated", **changes)  # type: ignore[arg-type]
+        return JobDocument(job_name=f"paretune-test-{next(numbers)}", spec=spec, plan=spec.plan()), JobInputs()
+
+    return make
+
+
+@pytest.fixture
+def place(home: Path, clock: VirtualClock, order: Order) -> Place:
+    def another() -> SimulatedLauncher:
+        return SimulatedLauncher(home, VirtualClock(clock_path(home)), {}, timeline_of)
+
+    return Place(
+        launcher=SimulatedLauncher(home, clock, {}, timeline_of),
+        another=another,
+        order=order,
+        let_time_pass=lambda: clock.sleep(0.5),
+    )
+
+
+class TestSimulatedLauncherKeepsTheContract(LauncherContract):
+    @pytest.fixture
+    def place(self, place: Place) -> Place:
+        return place
+
+
+def at_its_end(job: Job, clock: VirtualClock) -> list[float]:
+    """Follow a job to its end; the virtual moments that somebody had to look at."""
+    looks = []
+    while not job.state().is_terminal:
+        clock.sleep(0.5)
+        looks.append(clock.now())
+    return looks
+
+
+def test_a_job_of_hours_costs_as_many_looks_as_it_has_events(place: Place, clock: VirtualClock) -> None:
+    begun = clock.now()
+    looks = at_its_end(place.submit("waiting"), clock)
+
+    assert [moment - begun for moment in looks] == pytest.approx([100, 120, 160, 240])
+
+
+def test_no_sleep_passes_over_the_event_of_another_job(place: Place, clock: VirtualClock) -> None:
+    begun = clock.now()
+    first = place.submit("waiting")
+    clock.sleep(0.5)
+    second = place.submit("quick")
+    looks = []
+    while not (first.state().is_terminal and second.state().is_terminal):
+        clock.sleep(0.5)
+        looks.append(clock.now() - begun)
+
+    assert looks[:6] == pytest.approx([101, 102, 103, 104, 105, 106])
+
+
+def test_time_that_is_waited_for_is_not_passed_over(place: Place, clock: VirtualClock) -> None:
+    place.submit("waiting")
+    begun = clock.now()
+    place.launcher.wake_at(begun + 60)
+
+    clock.sleep(0.5)
+
+    assert clock.now() == pytest.approx(begun + 60)
+
+
+def test_waiting_and_interruptions_are_not_billed(place: Place, clock: VirtualClock) -> None:
+    job = place.submit("waiting")
+    at_its_end(job, clock)
+
+    assert job.seconds() == pytest.approx(240)
+    assert job.billable_seconds() == pytest.approx(100)
+
+
+def test_a_spot_job_is_billed_the_share_that_was_set(place: Place, clock: VirtualClock) -> None:
+    job = place.submit("waiting", instance_type="ml.g5.xlarge", spot=True)
+    at_its_end(job, clock)
+
+    assert job.billable_seconds() == pytest.approx(50)
+
+
+def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Place, clock: VirtualClock) -> None:
+    job = place.submit("waiting", max_runtime_minutes=0.5)
+    at_its_end(job, clock)
+
+    assert job.state() is JobState.STOPPED
+    assert job.seconds() == pytest.approx(100 + 20 + 40 + 10 + STOP_SECONDS)
+    assert job.billable_seconds() == pytest.approx(30 + STOP_SECONDS)
+
+
+def test_a_spot_job_that_waits_too_long_says_so(place: Place, clock: VirtualClock) -> None:
+    limits = {"max_runtime_minutes": 1.0, "max_wait_minutes": 1.0}
+    job = place.submit("waiting", instance_type="ml.g5.xlarge", spot=True, **limits)
+    at_its_end(job, clock)
+
+    failure = job.failure()
+    assert failure is not None
+    assert "MaxWaitTimeExceeded" in failure[1]
+    assert job.billable_seconds() == 0
+
+
+def test_a_job_that_is_stopped_while_it_waits_costs_nothing(place: Place, clock: VirtualClock) -> None:
+    job = place.submit("waiting")
+    place.launcher.wake_at(clock.now() + 30)
+    clock.sleep(0.5)
+    job.stop()
+
+    assert job.state() is JobState.STOPPED
+    assert (job.seconds(), job.billable_seconds()) == (pytest.approx(30), 0)
+
+
+def test_the_state_of_a_job_has_sagemaker_s_name_on_sagemaker_s_instances_only(
+    place: Place, clock: VirtualClock
+) -> None:
+    job, local = place.submit("waiting", instance_type="ml.g5.xlarge"), place.submit("waiting")
+    seen = [job.detail()]
+    while not job.state().is_terminal:
+        clock.sleep(0.5)
+        seen.append(job.detail())
+
+    assert seen == ["Starting", "Downloading", "Interrupted", "Training", "Completed"]
+    assert local.detail() == ""
+
+
+def test_a_job_goes_on_where_a_process_that_died_left_the_clock(place: Place, clock: VirtualClock, home: Path) -> None:
+    job = place.submit("waiting")
+    clock.sleep(130)
+    left = clock.now()
+
+    again = VirtualClock(clock_path(home))
+    seen = SimulatedLauncher(home, again, {}, timeline_of).attach(job.name)
+
+    assert again.now() == left
+    assert seen is not None
+    assert seen.seconds() == job.seconds() == pytest.approx(130)
+
+
+def test_a_job_is_created_by_one_of_many_processes(place: Place, order: Order) -> None:
+    document, inputs = order("quick")
+    first = place.launcher.submit(document, inputs)
+    created = first.seconds()
+    place.let_time_pass()
+    second = place.another().submit(replace(document, attempt=7), inputs)
+
+    assert second.seconds() == first.seconds() > created
+
+
+def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock: VirtualClock, order: Order) -> None:
+    def unknown(document: JobDocument) -> Timeline:
+        raise BadInput(["not in the table"])
+
+    launcher = SimulatedLauncher(home, clock, {}, unknown)
+    document, inputs = order("quick")
+    with pytest.raises(BadInput):
+        launcher.submit(document, inputs)
+    with pytest.raises(BadInput, match="not in the table"):
+        launcher.check(document.spec)
+
+    assert launcher.attach(document.job_name) is None
+
+
+def test_a_fallback_type_that_cannot_be_answered_is_said_before_anything_starts(
+    home: Path, clock: VirtualClock
+) -> None:
+    def only_xlarge(document: JobDocument) -> Timeline:
+        if document.spec.instance_type != "ml.g5.xlarge":
+            raise BadInput([f"no {document.spec.instance_type}"])
+        return timeline_of(document)
+
+    launcher = SimulatedLauncher(home, clock, {}, only_xlarge)
+    spec = JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")
+
+    with pytest.raises(BadInput, match=r"no ml\.g5\.2xlarge"):
+        launcher.check(spec)
+
+
+def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home: Path, order: Order) -> None:
+    document, inputs = order("waiting")
+    place.launcher.submit(document, inputs)
+
+    def not_asked(_: JobDocument) -> Timeline:
+        raise AssertionError("the table may have gone by now")
+
+    later = SimulatedLauncher(home, VirtualClock(clock_path(home)), {}, not_asked)
+    adopted = later.submit(document, inputs)
+    at_its_end(adopted, later._clock)
+
+    assert adopted.state() is JobState.COMPLETED
+    assert adopted.billable_seconds() == 100
+
+
+@pytest.mark.parametrize("kind", ["quick", "failing", "waiting", "long"])
+def test_a_timeline_that_is_written_down_is_the_same_when_read(order: Order, kind: str) -> None:
+    made = timeline_of(order(kind)[0])
+
+    assert Timeline.from_json(json.loads(json.dumps(made.as_json()))) == made
+
+
+Prices = Callable[..., float | None]
+
+
+@pytest.fixture
+def price(home: Path, clock: VirtualClock) -> Prices:
+    def of(environment: dict[str, str], **changes: object) -> float | None:
+        found = SimulatedLauncher(home, clock, environment, timeline_of).price(JobSpec(launcher="simulated", **changes))  # type: ignore[arg-type]
+        return None if found is None else found.usd_per_hour
+
+    return of
+
+
+def test_prices_are_those_of_sagemaker_in_the_job_s_region_or_that_of_the_environment(price: Prices) -> None:
+    known = price({}, instance_type="ml.g5.xlarge")
+
+    assert known is not None
+    assert price({}, instance_type="ml.g5.xlarge", region="us-east-1") == known
+    assert price({"AWS_REGION": "us-east-1"}, instance_type="ml.g5.xlarge") == known
+    assert price({"AWS_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge") is None
+    assert price({"AWS_DEFAULT_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge", region="us-east-1") == known
+    assert price({}) == ML_M5_LARGE.usd_per_hour
+
+
+def test_a_failure_of_the_timeline_is_a_failure_of_the_job(home: Path, clock: VirtualClock, order: Order) -> None:
+    memory = (FailureKind.OUT_OF_MEMORY, "too large")
+    launcher = SimulatedLauncher(
+        home,
+        clock,
+        dict(os.environ),
+        lambda _: Timeline(phases=(Phase(seconds=0.0, detail="Training"),), failure=memory),
+    )
+    job = launcher.submit(*order("quick"))
+
+    assert job.state() is JobState.FAILED
+    assert job.failure() == memory
+    assert (job.seconds(), job.billable_seconds()) == (0, 0)

@@ -1,0 +1,99 @@
+"""The virtual clock, shared through a file."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paretune.launchers.simulated.virtual_clock import VirtualClock
+
+
+class Changing:
+    """Changes at given moments."""
+
+    def __init__(self, *moments: float) -> None:
+        self.moments = moments
+
+    def next_change(self, after: float) -> float | None:
+        return min((moment for moment in self.moments if moment > after), default=None)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "place" / "clock"
+
+
+def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(path: Path) -> None:
+    before = time.time()
+    clock = VirtualClock(path)
+    begun = clock.now()
+
+    assert before <= begun <= time.time()
+    assert clock.now() == clock.monotonic() == begun
+    clock.sleep(3600)
+    assert clock.now() == pytest.approx(begun + 3600)
+
+
+def test_another_process_sees_and_moves_the_same_time(path: Path) -> None:
+    clock = VirtualClock(path)
+    begun = clock.now()
+    program = "import sys, pathlib\nfrom paretune.launchers.simulated.virtual_clock import VirtualClock\n"
+    program += "clock = VirtualClock(pathlib.Path(sys.argv[1]))\nprint(clock.now())\nclock.sleep(60)"
+    told = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+
+    assert float(told.stdout) == begun
+    assert clock.now() == pytest.approx(begun + 60)
+
+
+def test_a_sleep_lasts_until_the_next_change_of_anything_watched(path: Path) -> None:
+    clock = VirtualClock(path)
+    begun = clock.now()
+    near, far = Changing(begun + 50), Changing(begun + 20, begun + 90)
+    clock.watch(near)
+    clock.watch(far)
+    moments = []
+    for _ in range(4):
+        clock.sleep(0.5)
+        moments.append(clock.now() - begun)
+
+    assert moments == pytest.approx([20, 50, 90, 90.5])
+
+
+def test_a_sleep_is_never_shorter_than_asked_for(path: Path) -> None:
+    clock = VirtualClock(path)
+    begun = clock.now()
+    soon = Changing(begun + 1)
+    clock.watch(soon)
+    clock.sleep(30)
+
+    assert clock.now() == pytest.approx(begun + 30)
+
+
+def test_what_nobody_holds_any_more_is_not_waited_for(path: Path) -> None:
+    clock = VirtualClock(path)
+    begun = clock.now()
+    clock.watch(Changing(begun + 50))
+    clock.sleep(0.5)
+
+    assert clock.now() == pytest.approx(begun + 0.5)
+
+
+def test_a_moment_to_wake_at_counts_once(path: Path) -> None:
+    clock = VirtualClock(path)
+    begun = clock.now()
+    clock.wake_at(begun + 60)
+    clock.sleep(0.5)
+    assert clock.now() == pytest.approx(begun + 60)
+    clock.sleep(0.5)
+    assert clock.now() == pytest.approx(begun + 60.5)
+
+
+def test_reading_it_costs_microseconds(path: Path) -> None:
+    clock = VirtualClock(path)
+    begun = time.perf_counter()
+    for _ in range(10_000):
+        clock.now()
+
+    assert time.perf_counter() - begun < 0.5  # 50 microseconds each; it takes less than one

@@ -1,0 +1,127 @@
+"""What a command has recorded in its job, copied into its run."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
+
+from paretune.mlflow_backend.collection import collect
+from paretune.mlflow_backend.container_entrypoint import RUN_NAME, make_store
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
+    """The user's own tracking store."""
+    folder = tmp_path_factory.mktemp("outside")
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client.create_experiment("mine", artifact_location=str(folder / "files"))
+    return client
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tuple[str, Path]:
+    """A run outside, and the archive of what its command has recorded in the job."""
+    folder = tmp_path_factory.mktemp("job")
+    experiment = outside.get_experiment_by_name("mine")
+    assert experiment is not None  # made above
+    run_id = outside.create_run(experiment.experiment_id, run_name="outer").info.run_id
+    outside.log_param(run_id, "given", "'quoted'")
+    place = folder / "paretune"
+    (place / "mlruns").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        (folder / "mlruns").symlink_to(place / "mlruns")
+        make_store(place, run_id, "mine")
+    _record(MlflowClient(f"sqlite:///{place / 'mlflow.db'}"), run_id, folder)
+    archive = folder / "output.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(place, "paretune")
+        packed.add(place / "experiment", "something/else")
+    return run_id, archive
+
+
+def _record(inner: MlflowClient, run_id: str, folder: Path) -> None:
+    """What a project would record."""
+    run = inner.get_run(run_id)
+    assert run.info.run_name == RUN_NAME
+    for step in range(3):
+        inner.log_metric(run_id, "loss", 1.0 / (step + 1), timestamp=1000 + step, step=step)
+    inner.log_metric(run_id, "strange", float("nan"), timestamp=1000)
+    inner.log_param(run_id, "given", "quoted")
+    inner.log_param(run_id, "own", "1")
+    inner.set_tag(run_id, "colour", "blue")
+    inner.set_tag(run_id, "mlflow.source.name", "wrong")
+    texts = folder / "mlruns" / run.info.experiment_id / run_id / "artifacts" / "texts"
+    texts.mkdir(parents=True)  # not through MLflow, which in one process takes equal run ids for one run
+    (texts / "a.txt").write_text("words")
+    child = inner.create_run(run.info.experiment_id, run_name="fold", tags={"mlflow.parentRunId": run_id}).info.run_id
+    inner.log_metric(child, "fold_loss", 0.5)
+    inner.set_terminated(child)
+    deleted = inner.create_run(run.info.experiment_id).info.run_id
+    inner.delete_run(deleted)
+    model = inner.create_logged_model(run.info.experiment_id, name="my-model", source_run_id=run_id)
+    (folder / "MLmodel").write_text("flavors: {}")
+    inner.log_model_artifacts(model.model_id, str(_folder_with(folder / "MLmodel")))
+    inner.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+
+def _folder_with(file: Path) -> Path:
+    folder = file.parent / "model"
+    folder.mkdir()
+    (folder / file.name).write_text(file.read_text())
+    return folder
+
+
+def test_everything_is_copied_once_however_often_it_is_asked_for(
+    outside: MlflowClient, store: tuple[str, Path]
+) -> None:
+    run_id, archive = store
+    remarks = [collect(archive, run_id, outside) for _ in range(2)]
+
+    run = outside.get_run(run_id)
+    assert remarks == [["parameter given of the command stays as it was given to `mlflow run`"]] * 2
+    history = outside.get_metric_history(run_id, "loss")
+    assert [(point.step, point.value, point.timestamp) for point in history] == [
+        (0, 1.0, 1000),
+        (1, 0.5, 1001),
+        (2, pytest.approx(1 / 3), 1002),
+    ]
+    assert len(outside.get_metric_history(run_id, "strange")) == 1
+    assert run.data.params == {"given": "'quoted'", "own": "1"}
+    assert run.data.tags["colour"] == "blue"
+    assert "mlflow.source.name" not in run.data.tags
+    assert run.info.run_name == "outer"
+    assert run.info.status == "RUNNING"  # the job says how it ended, not the command
+
+
+def test_files_and_models_are_artifacts_of_the_run(outside: MlflowClient, store: tuple[str, Path]) -> None:
+    run_id, archive = store
+    collect(archive, run_id, outside)
+
+    assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts"]
+    assert [entry.path for entry in outside.list_artifacts(run_id, "my-model")] == ["my-model/MLmodel"]
+
+
+def test_a_run_that_the_command_has_opened_beside_its_own_is_there_once(
+    outside: MlflowClient, store: tuple[str, Path]
+) -> None:
+    run_id, archive = store
+    for _ in range(2):
+        collect(archive, run_id, outside)
+
+    experiment = outside.get_run(run_id).info.experiment_id
+    runs = outside.search_runs([experiment], f"attributes.run_id != '{run_id}'")
+    assert [(run.info.run_name, run.info.status) for run in runs] == [("fold", "FINISHED")]
+    assert runs[0].data.metrics == {"fold_loss": 0.5}
+    assert runs[0].data.tags["mlflow.parentRunId"] == run_id
+
+
+def test_a_job_that_has_recorded_nothing_leaves_the_run_as_it_is(
+    outside: MlflowClient, store: tuple[str, Path], tmp_path: Path
+) -> None:
+    with tarfile.open(tmp_path / "output.tar.gz", "w:gz") as packed:
+        packed.add(store[1], "paretune-like/mlflow.db")
+
+    assert collect(tmp_path / "output.tar.gz", store[0], outside) == []

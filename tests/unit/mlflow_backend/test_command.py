@@ -1,0 +1,70 @@
+"""The command that a job runs."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from mlflow.projects.utils import load_project
+
+from paretune.core.errors import BadInput
+from paretune.mlflow_backend.command import Command, read_command
+
+AWKWARD = """it's "so" $HOME `id` \\ grün\n{x} 100%"""
+
+
+def read(folder: Path, entry: str, parameters: dict[str, str]) -> Command:
+    (folder / "MLproject").write_text(f"name: x\nentry_points:\n  main:\n{entry}")
+    return read_command(load_project(str(folder)), "main", parameters, folder)
+
+
+ENTRY = """
+    parameters:
+      data-set: path
+      code: {type: path, default: .}
+      site: uri
+      word: string
+    command: "python a.py {data-set} {code} {site} {word}"
+"""
+
+
+def test_local_files_are_called_as_they_are_in_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my rows.csv").write_text("a")
+    given = {"data-set": "my rows.csv", "site": "s3://b/k", "word": AWKWARD, "extra": "a b"}
+    found = read(tmp_path, ENTRY, given)
+
+    assert found.inputs == {"data_set": tmp_path / "my rows.csv", "code_1": tmp_path}
+    assert shlex.split(found.text) == [
+        *("python", "a.py", "/opt/ml/input/data/data_set/my rows.csv", "/opt/ml/input/data/code_1", "s3://b/k"),
+        *(AWKWARD, "--extra", "a b"),
+    ]
+
+
+def test_two_names_that_become_one_channel_stay_two(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    entry = "    parameters: {a-b: path, a_b: path}\n    command: 'x {a-b} {a_b}'\n"
+    found = read(tmp_path, entry, {"a-b": str(tmp_path), "a_b": str(tmp_path)})
+
+    assert set(found.inputs) == {"a_b", "a_b_1"}
+
+
+def test_more_files_than_a_job_can_have_are_refused(tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(18)]
+    entry = f"    parameters: {{{', '.join(f'{name}: path' for name in names)}}}\n    command: x\n"
+
+    with pytest.raises(BadInput, match="at most 17 parameters of type path, got 18"):
+        read(tmp_path, entry, dict.fromkeys(names, str(tmp_path)))
+
+
+def test_an_empty_folder_is_refused_for_a_job_would_not_find_it(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(BadInput, match="no empty folders"):
+        read(tmp_path, "    parameters: {a: path}\n    command: x {a}\n", {"a": str(tmp_path / "empty")})
+
+
+def test_a_script_that_is_no_entry_point_runs_as_mlflow_runs_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    found = read_command(load_project(str(tmp_path)), "train.py", {"rate": "0.1"}, tmp_path)
+
+    assert found.text == "python train.py --rate 0.1"

@@ -1,0 +1,149 @@
+"""What a project's environment file means to pip and to an image."""
+
+from pathlib import Path
+
+import pytest
+from mlflow.projects.utils import load_project
+
+from paretune.core.errors import BadInput
+from paretune.mlflow_backend.environment import (
+    Environment,
+    mentions_mlflow,
+    pip_requirement,
+    python_note,
+    read_environment,
+)
+
+
+def environment(folder: Path, project: str, **files: str) -> Environment:
+    """What the project with these files asks for; `__` in a name is a dot."""
+    (folder / "MLproject").write_text(project)
+    for name, text in files.items():
+        path = folder / name.replace("__", ".")
+        path.write_text(text)
+    return read_environment(load_project(str(folder)), folder)
+
+
+@pytest.mark.parametrize(
+    ("conda", "pip"),
+    [
+        ("numpy", "numpy"),
+        ("numpy=1.26", "numpy==1.26.*"),
+        ("numpy=1.26.4", "numpy==1.26.4.*"),
+        ("numpy=1.26.*", "numpy==1.26.*"),
+        ("numpy==1.26.4", "numpy==1.26.4"),
+        ("numpy=1.26.4=py310h1234_0", "numpy==1.26.4"),
+        ("numpy=1.26=*", "numpy==1.26.*"),
+        ("numpy 1.26.*", "numpy==1.26.*"),
+        ("numpy >=1.20,<2", "numpy>=1.20,<2"),
+        ("numpy>=1.20", "numpy>=1.20"),
+        ("numpy!=1.21", "numpy!=1.21"),
+        ("numpy~=1.21", "numpy~=1.21"),
+        ("numpy=*", "numpy"),
+        ("conda-forge::scikit-learn=1.5", "scikit-learn==1.5.*"),
+        ("conda-forge/linux-64::scikit-learn", "scikit-learn"),
+        ("pytorch=2.4", "torch==2.4.*"),
+        ("PyYAML=6", "pyyaml==6.*"),
+    ],
+)
+def test_a_conda_package_is_written_as_pip_calls_it(conda: str, pip: str) -> None:
+    assert pip_requirement(conda) == pip
+
+
+@pytest.mark.parametrize("package", ["r-base=4.3", "openjdk", "libsndfile", "_libgcc_mutex=0.1", "ffmpeg", "git"])
+def test_what_is_no_python_package_is_refused(package: str) -> None:
+    with pytest.raises(ValueError, match="no Python package: use an image"):
+        pip_requirement(package)
+
+
+@pytest.mark.parametrize(("package", "said"), [("numpy=1.2|1.3", "alternatives"), ("??", "cannot be read")])
+def test_what_pip_cannot_say_is_refused(package: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        pip_requirement(package)
+
+
+def test_a_conda_file_gives_packages_pip_lines_and_notes(tmp_path: Path) -> None:
+    found = environment(
+        tmp_path,
+        "conda_env: conda.yaml",
+        conda__yaml="channels: [x]\ndependencies:\n  - python=3.10\n  - pip=24\n  - numpy=1.26\n  - cudatoolkit=11\n"
+        "  - pip:\n    - -r more.txt\n    - ./wheels/a.whl\n",
+    )
+
+    assert found.requirements == ("numpy==1.26.*", "-r more.txt", "./wheels/a.whl")
+    assert found.python == "3.10"
+    assert found.notes == ("cudatoolkit=11 is not installed: the image has its own",)
+
+
+def test_relative_paths_of_a_conda_file_begin_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "conda.yaml").write_text("dependencies: [{pip: [-e ..]}]")
+
+    assert environment(tmp_path, "conda_env: envs/conda.yaml").folder == "envs"
+
+
+def test_all_faults_of_a_conda_file_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        environment(tmp_path, "conda_env: conda.yaml", conda__yaml="dependencies: [r-base, openjdk, {other: [a]}]")
+
+    assert len(caught.value.faults) == 3
+
+
+def test_a_python_environment_is_pip_s_own_language(tmp_path: Path) -> None:
+    found = environment(
+        tmp_path,
+        "name: without a word about it",
+        python_env__yaml="python: '3.11'\nbuild_dependencies: [pip==24.0]\n"
+        "dependencies: ['-r requirements.txt', -e .]\n",
+    )
+
+    assert found == Environment(requirements=("pip==24.0", "-r requirements.txt", "-e ."), python="3.11")
+
+
+@pytest.mark.parametrize("text", ["dependencies: numpy", "dependencies: [{pip: [a]}]", "[]x: ]", "- a"])
+def test_a_broken_python_environment_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadInput, match=r"python_env\.yaml"):
+        environment(tmp_path, "name: x", python_env__yaml=text)
+
+
+def test_without_an_environment_nothing_is_installed(tmp_path: Path) -> None:
+    assert environment(tmp_path, "name: x", requirements__txt="numpy") == Environment()
+
+
+ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mine:1"
+
+
+def test_an_image_in_ecr_is_used_and_variables_of_this_machine_stay_here(tmp_path: Path) -> None:
+    project = f"docker_env: {{image: '{ECR}', volumes: ['/a:/b'], environment: [[COLOUR, blue], AWS_SECRET]}}"
+    found = environment(tmp_path, project)
+
+    assert (found.image_uri, found.variables) == (ECR, (("COLOUR", "blue"),))
+    assert [note.split()[0] for note in found.notes] == ["AWS_SECRET", "docker_env's"]
+
+
+def test_an_image_that_sagemaker_cannot_pull_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"from ECR only, got python:3\.12"):
+        environment(tmp_path, "docker_env: {image: 'python:3.12'}")
+
+
+def test_another_python_than_the_image_s_is_said() -> None:
+    image = "1.dkr.ecr.x.amazonaws.com/pytorch-training:2.9.0-cpu-py312-ubuntu22.04"
+
+    assert python_note("3.12.4", image) is None
+    assert python_note(None, image) is None
+    assert python_note("3.10", image) == (
+        "the project asks for Python 3.10, and the image has Python 3.12: the image decides"
+    )
+    assert python_note("3.10", "own:1") == (
+        "the project asks for Python 3.10, and the image brings a Python of its own: the image decides"
+    )
+
+
+def test_a_project_mentions_mlflow_in_its_requirements_or_its_code(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import numpy")
+    (tmp_path / "b.md").write_text("mlflow")
+
+    assert not mentions_mlflow(["numpy"], tmp_path.iterdir())
+    assert mentions_mlflow(["mlflow-skinny>=2"], [])
+    (tmp_path / "a.py").write_text("from mlflow import log_metric")
+    assert mentions_mlflow(["numpy"], tmp_path.iterdir())

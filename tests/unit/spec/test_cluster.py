@@ -1,0 +1,170 @@
+"""The rules of a cluster: what contradicts itself is said before anything is asked of AWS."""
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.spec.cluster import MOST_TAGS, Cluster, listed, looks_secret
+from paretune.spec.job import JobSpec
+
+P4D = "ml.p4d.24xlarge"
+
+
+def faults(**changes: object) -> list[str]:
+    return Cluster(**changes).cluster_faults()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"instance_count": 4},
+        {"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 60.0},
+        {"instance_type": "ml.g5.xlarge", "keep_alive_minutes": 360.0},
+        {"instance_type": "ml.g5.xlarge", "subnets": "subnet-1", "security_group_ids": "sg-1"},
+        {"instance_type": "ml.g5.xlarge", "launcher": "sagemaker", "tags": {"team": "search"}},
+        {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4, "context_parallel_degree": 2},
+        {"instance_type": P4D, "instance_count": 2, "strategy": "smp", "expert_parallel_degree": 16},
+    ],
+)
+def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
+    assert faults(**changes) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        (
+            {"instance_type": "m5.large"},
+            "must be local or one of SageMaker's (ml.*), got 'm5.large': did you mean ml.m5.large?",
+        ),
+        ({"instance_type": "ml.g5.xlrage"}, "did you mean ml.g5.xlarge"),
+        ({"instance_type": "ml.trn1.32xlarge"}, "has AWS Trainium chips, which paretune cannot use"),
+        ({"strategy": "smddp"}, "strategy smddp needs GPU instances of SageMaker"),
+        ({"spot": True}, "spot is for SageMaker"),
+        ({"processes_per_instance": 2}, "processes_per_instance is for SageMaker"),
+        ({"launcher": "sagemaker"}, "launcher sagemaker needs an instance_type such as ml.g5.xlarge, got 'local'"),
+        ({"instance_type": "ml.g5.xlarge", "max_wait_minutes": 90.0}, "max_wait_minutes is for spot jobs"),
+        (
+            {"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 30.0},
+            "max_wait_minutes must be at least max_runtime_minutes (60), got 30",
+        ),
+        ({"instance_type": "ml.g5.xlarge", "subnets": "subnet-1"}, "subnets and security_group_ids go together"),
+        ({"instance_type": "ml.g5.xlarge", "security_group_ids": "sg-1", "subnets": ","}, "go together"),
+        ({"instance_type": "ml.g5.xlarge", "spot": True, "keep_alive_minutes": 5.0}, "exclude each other"),
+        ({"instance_type": "ml.g5.xlarge", "tags": {"a": 1}}, "tags must map names to texts"),
+        ({"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g6.xlarge,ml.nope.1"}, "'ml.nope.1'"),
+        ({"instance_type": P4D, "tensor_parallel_degree": 2}, "tensor_parallel_degree go with strategy=smp"),
+        (
+            {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 3},
+            "must divide the 8 devices, got 3 x 1",
+        ),
+        (
+            {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 8, "context_parallel_degree": 2},
+            "must divide the 8 devices, got 8 x 2",
+        ),
+        (
+            {"instance_type": P4D, "strategy": "smp", "expert_parallel_degree": 5},
+            "expert_parallel_degree must divide the 8 devices, got 5",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_one_fault(changes: dict[str, object], part: str) -> None:
+    found = [fault for fault in faults(**changes) if part in fault]
+
+    assert len(found) == 1
+
+
+def test_all_faults_come_at_once() -> None:
+    found = faults(
+        instance_type="ml.g5.xlarge",
+        spot=True,
+        keep_alive_minutes=5.0,
+        max_wait_minutes=1.0,
+        subnets="subnet-1",
+        tensor_parallel_degree=2,
+        tags={"a": 1},
+    )
+
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hf", "hf_" + "a1B2" * 8),
+        ("note", "AKIA" + "A" * 16),
+        ("x", "ghp_" + "a" * 36),
+        ("db", "postgres://ada:lovelace@db"),
+        ("MLFLOW_TRACKING_PASSWORD", "correct-horse-battery"),
+        ("api-key", "0123456789abcdef"),
+    ],
+)
+def test_a_tag_that_looks_like_a_secret_is_refused_without_showing_it(name: str, value: str) -> None:
+    assert looks_secret(name, value)
+    with pytest.raises(BadInput) as caught:
+        JobSpec(instance_type="ml.g5.xlarge", tags={name: value})
+
+    assert name in str(caught.value)
+    assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("task", "token-classification"),
+        ("max_tokens", "512"),
+        ("token", "none"),
+        ("secret", "no secret in here, just words"),
+        ("url", "https://example.org/a:b"),
+        ("commit", "0123456789abcdef0123456789abcdef01234567"),
+    ],
+)
+def test_an_innocent_tag_is_taken(name: str, value: str) -> None:
+    assert not looks_secret(name, value)
+
+
+def test_there_is_room_for_paretune_s_own_tags() -> None:
+    assert faults(instance_type="ml.g5.xlarge", tags={f"t{number}": "x" for number in range(MOST_TAGS)}) == []
+    (fault,) = faults(instance_type="ml.g5.xlarge", tags={f"t{number}": "x" for number in range(MOST_TAGS + 1)})
+    assert fault == "tags must be at most 48, got 49"
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes", "devices"),
+    [
+        ({"instance_count": 3}, 1, 3),
+        ({"instance_type": "ml.m5.large", "instance_count": 2}, 1, 2),
+        ({"instance_type": "ml.m5.large", "processes_per_instance": 2, "instance_count": 2}, 2, 4),
+        ({"instance_type": "ml.g5.12xlarge", "instance_count": 2}, 4, 8),
+        ({"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4, "context_parallel_degree": 2}, 8, 1),
+    ],
+)
+def test_devices_are_those_that_train_on_rows_of_their_own(
+    changes: dict[str, object], processes: int, devices: int
+) -> None:
+    cluster = Cluster(**changes)  # type: ignore[arg-type]
+
+    assert (cluster.processes, cluster.devices) == (processes, devices)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"), [(None, ()), ("", ()), (" , ", ()), ("a", ("a",)), (" a ,b,, c", ("a", "b", "c"))]
+)
+def test_a_list_is_read_with_spaces_and_empty_places(text: str | None, parts: tuple[str, ...]) -> None:
+    assert listed(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("launcher", "instance_type", "there"),
+    [
+        ("auto", "local", False),
+        ("auto", "ml.m5.large", True),
+        ("local", "local", False),
+        ("local", "ml.m5.large", False),
+        ("sagemaker", "ml.m5.large", True),
+    ],
+)
+def test_where_a_job_runs_follows_from_launcher_and_instance_type(
+    launcher: str, instance_type: str, there: bool
+) -> None:
+    assert Cluster(launcher=launcher, instance_type=instance_type).on_sagemaker is there

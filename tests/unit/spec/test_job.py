@@ -1,0 +1,432 @@
+"""What a user types, as a checked value."""
+
+import json
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paretune.core.errors import BadInput
+from paretune.spec.batch_size import LARGEST_BATCH_SIZE
+from paretune.spec.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, parameter_help
+
+
+def faults_of(**texts: str) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as refused:
+        JobSpec.from_text(texts)
+    return refused.value.faults
+
+
+# Any text a shell can carry: no NUL, no half of a surrogate pair, and something to see.
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30).filter(
+    str.strip
+)
+nasty = st.sampled_from(
+    [
+        "two words",
+        " leading and trailing ",
+        "it's",
+        'say "no"',
+        "$HOME `id` $(id) !! \\",
+        "Größe 文本 🎬",
+        "line\nbreak\r\n\ttab",
+        "a=b=c",
+        "-x",
+        "--like-an-option",
+        "none",
+        "all",
+        "~/*;&|<>#%",
+    ]
+)
+plain_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def specs(text: st.SearchStrategy[str]) -> st.SearchStrategy[JobSpec]:
+    return st.builds(
+        JobSpec,
+        model=text,
+        dataset=text,
+        dataset_config_name=st.none() | text,
+        validation_file=st.none(),
+        text_column=text,
+        task=st.sampled_from(["classification", "causal-lm"]),
+        max_train_samples=st.none() | st.integers(1, 10**12),
+        per_device_train_batch_size=st.none() | st.integers(1, 4096),
+        gradient_accumulation_steps=st.none() | st.integers(1, 4096),
+        learning_rate=st.floats(0, 10, exclude_min=True),
+        num_train_epochs=st.floats(0, 10_000, exclude_min=True),
+        seed=st.integers(0, 2**32 - 1),
+        training_arguments=st.dictionaries(
+            words.filter(lambda name: name not in RESERVED_TRAINING_ARGUMENTS), plain_json, max_size=3
+        ),
+        entry_script=st.none() | text,
+        instance_count=st.integers(1, 1024),
+        max_cost_usd=st.none() | st.floats(0, 1e9),
+        dry_run=st.booleans(),
+    )
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(specs(words | nasty))
+def test_a_specification_survives_being_written_as_text(spec: JobSpec) -> None:
+    assert JobSpec.from_text(spec.as_text()) == spec
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(specs(words | nasty))
+def test_the_command_is_one_shell_line_that_says_the_same_specification(spec: JobSpec) -> None:
+    mlflow, run, place, *rest = shlex.split(spec.command())
+
+    assert (mlflow, run, place) == ("mlflow", "run", ".")
+    assert rest[::2] == ["-P"] * (len(rest) // 2)
+    pairs = dict(item.split("=", maxsplit=1) for item in rest[1::2])  # as MLflow takes them apart
+    assert JobSpec.from_text(pairs) == spec
+
+
+def test_the_command_of_the_defaults_is_as_short_as_can_be() -> None:
+    assert JobSpec().command() == "mlflow run ."
+    assert JobSpec(seed=7).command() == "mlflow run . -P seed=7"
+    assert JobSpec(seed=7).command("estimate") == "mlflow run . -e estimate -P seed=7"
+
+
+def test_defaults_are_embedded_and_need_no_account() -> None:
+    spec = JobSpec()
+
+    assert spec.model.startswith("embedded:")
+    assert spec.dataset.startswith("embedded:")
+    assert (spec.instance_type, spec.launcher) == ("local", "auto")
+
+
+def test_a_text_becomes_a_value_of_the_field_s_type() -> None:
+    spec = JobSpec.from_text(
+        {
+            "learning_rate": " 1e-4 ",
+            "max_train_samples": "2e3",
+            "seed": "1_000",
+            "dry_run": "Yes",
+            "training_arguments": '{"warmup_steps": 10, "lr_scheduler_type": "cosine"}',
+            "text_column": " text",
+        }
+    )
+
+    assert spec.learning_rate == 1e-4
+    assert (spec.max_train_samples, type(spec.max_train_samples)) == (2000, int)
+    assert spec.seed == 1000
+    assert spec.dry_run is True
+    assert spec.training_arguments == {"warmup_steps": 10, "lr_scheduler_type": "cosine"}
+    assert spec.text_column == " text"
+
+
+@pytest.mark.parametrize("name", [item.name for item in fields(JobSpec)])
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_value_means_the_default(name: str, text: str) -> None:
+    assert JobSpec.from_text({name: text}) == JobSpec()
+
+
+def test_all_rows_are_the_default_and_can_be_asked_for_by_name() -> None:
+    spec = JobSpec.from_text({"max_train_samples": "all", "max_eval_samples": "ALL"})
+
+    assert spec.max_train_samples is None
+    assert spec.max_eval_samples is None
+
+
+def test_a_name_that_happens_to_be_all_or_none_is_a_name() -> None:
+    spec = JobSpec.from_text({"dataset_config_name": "all", "label_column": "none"})
+
+    assert spec.dataset_config_name == "all"  # cais/mmlu has a configuration of this name
+    assert spec.label_column == "none"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("learning_rat", "learning_rate"), ("epochs", "num_train_epochs"), ("batch_size", "global_batch_size")],
+)
+def test_an_unknown_parameter_is_answered_with_the_nearest_name(typed: str, meant: str) -> None:
+    (fault,) = faults_of(**{typed: "1"})
+
+    assert fault.startswith(f"unknown parameter {typed}: did you mean ")
+    assert meant in fault
+
+
+def test_an_unknown_parameter_like_no_other_is_answered_with_the_help() -> None:
+    assert faults_of(zzz="1") == ("unknown parameter zzz: `paretune main --help` lists all parameters",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("seed", "a", "a whole number"),
+        ("seed", "1.5", "a whole number"),
+        ("seed", "1e400", "a whole number"),
+        ("seed", "nan", "a whole number"),
+        ("max_train_samples", "many", "a whole number"),
+        ("learning_rate", "fast", "a number"),
+        ("learning_rate", "nan", "a finite number"),
+        ("learning_rate", "inf", "a finite number"),
+        ("max_cost_usd", "-inf", "a finite number"),
+        ("max_runtime_minutes", "1e999", "a finite number"),
+        ("dry_run", "maybe", "true or false"),
+        ("training_arguments", "warmup_steps=1", "a JSON object"),
+        ("training_arguments", "[1]", "a JSON object"),
+        ("training_arguments", '{"a": 1', "a JSON object"),
+    ],
+)
+def test_a_text_of_the_wrong_type_is_named_with_what_is_allowed(name: str, text: str, allowed: str) -> None:
+    (fault,) = faults_of(**{name: text})
+
+    assert fault.startswith(f"{name} must be {allowed}")
+    assert "got " in fault
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("learning_rate", "0"),
+        ("learning_rate", "-1e-4"),
+        ("learning_rate", "11"),
+        ("num_train_epochs", "0"),
+        ("seed", "-1"),
+        ("seed", str(2**32)),
+        ("max_train_samples", "0"),
+        ("max_seq_length", "3"),
+        ("per_device_train_batch_size", "0"),
+        ("per_device_train_batch_size", str(LARGEST_BATCH_SIZE + 1)),
+        ("gradient_accumulation_steps", "1" + "0" * 400),
+        ("global_batch_size", str(LARGEST_BATCH_SIZE + 1)),
+        ("reference_batch_size", "0"),
+        ("instance_count", "0"),
+        ("instance_count", "1025"),
+        ("max_runtime_minutes", "0"),
+        ("max_cost_usd", "-0.01"),
+        ("local_price_usd_per_hour", "-1"),
+    ],
+)
+def test_a_number_out_of_range_is_named_with_its_limits(name: str, text: str) -> None:
+    (fault,) = faults_of(**{name: text})
+
+    assert re.match(rf"{name} must be (at least|greater than) \S+( and at most \S+)?, got -?\d", fault)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("seed", "0", 0),
+        ("seed", str(2**32 - 1), 2**32 - 1),
+        ("max_seq_length", "4", 4),
+        ("learning_rate", "10", 10.0),
+        ("instance_count", "1024", 1024),
+        ("max_cost_usd", "0", 0.0),
+        ("global_batch_size", str(LARGEST_BATCH_SIZE), LARGEST_BATCH_SIZE),
+    ],
+)
+def test_the_limits_themselves_are_allowed(name: str, text: str, expected: float) -> None:
+    assert getattr(JobSpec.from_text({name: text}), name) == expected
+
+
+def test_a_choice_that_is_none_is_answered_with_all_and_the_nearest() -> None:
+    assert faults_of(learning_rate_scaling="square") == (
+        "learning_rate_scaling must be one of none, sqrt, linear, got 'square'; did you mean sqrt?",
+    )
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_TRAINING_ARGUMENTS))
+def test_a_training_argument_with_a_parameter_of_its_own_is_refused(name: str) -> None:
+    (fault,) = faults_of(training_arguments=json.dumps({name: 1}))
+
+    assert fault == f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
+
+
+def test_every_parameter_that_a_reserved_argument_points_to_is_there() -> None:
+    pointed = re.findall(r"use the parameter (\w+)", " ".join(RESERVED_TRAINING_ARGUMENTS.values()))
+
+    assert set(pointed) <= {item.name for item in fields(JobSpec)}
+    assert "learning_rate" in pointed
+
+
+def test_all_faults_are_named_at_once() -> None:
+    faults = faults_of(
+        learning_rat="1",
+        seed="a",
+        learning_rate="-1",
+        task="translation",
+        training_arguments='{"seed": 1, "fp16": true}',
+        instance_type="g5.xlarge",
+        validation_file="rows.csv",
+    )
+
+    started = sorted(fault.split()[0] for fault in faults)
+    assert started == sorted(
+        [
+            "unknown",
+            "seed",
+            "learning_rate",
+            "task",
+            "training_arguments",
+            "training_arguments",
+            "instance_type",
+            "validation_file",
+        ]
+    )
+
+
+def test_a_batch_that_cannot_be_made_is_refused_with_what_can() -> None:
+    (fault,) = faults_of(global_batch_size="10", per_device_train_batch_size="4")
+
+    assert fault.endswith("are 1 x 10, 2 x 5, 5 x 2, 10 x 1")
+    assert JobSpec.from_text({"global_batch_size": "10", "per_device_train_batch_size": "5"}).plan() is not None
+
+
+def test_a_value_made_in_python_is_checked_as_one_that_was_typed() -> None:
+    with pytest.raises(BadInput, match="max_runtime_minutes must be a finite number, got inf"):
+        JobSpec(max_runtime_minutes=math.inf)
+    with pytest.raises(BadInput, match="learning_rate must be a finite number, got nan"):
+        JobSpec(learning_rate=math.nan)
+    with pytest.raises(BadInput, match="text_column must not be empty"):
+        JobSpec(text_column=" ")
+
+
+CHANGES: dict[str, Any] = {
+    "probe_steps": 40,
+    "model": "gpt2",
+    "dataset": "imdb",
+    "dataset_config_name": "sst2",
+    "validation_file": "valid.csv",
+    "test_file": "test.csv",
+    "text_column": "sentence",
+    "label_column": "class",
+    "task": "causal-lm",
+    "max_train_samples": 10,
+    "max_eval_samples": 10,
+    "max_seq_length": 64,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 2,
+    "global_batch_size": 32,
+    "learning_rate": 1e-4,
+    "learning_rate_scaling": "sqrt",
+    "reference_batch_size": 32,
+    "num_train_epochs": 2.0,
+    "seed": 1,
+    "precision": "fp32",
+    "fine_tuning": "head",
+    "compiler": "inductor",
+    "training_arguments": {"weight_decay": 0.1},
+    "entry_script": "train.py",
+    "instance_count": 2,
+}
+CHANGES_OF_A_CLUSTER: dict[str, Any] = {
+    "strategy": "fsdp",
+    "tensor_parallel_degree": 2,
+    "context_parallel_degree": 4,
+    "expert_parallel_degree": 2,
+    "hybrid_shard_degree": 4,
+    "activation_offloading": True,
+    "instance_type": "ml.p4d.24xlarge",
+    "processes_per_instance": 4,
+    "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
+}
+SAME_RESULT = {"dry_run": True, "max_runtime_minutes": 5.0, "max_cost_usd": 1.0, "local_price_usd_per_hour": 2.0}
+SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
+    "spot": True,
+    "fallback_instance_types": "ml.p4d.24xlarge",
+    "capacity_wait_minutes": 5.0,
+    "region": "eu-west-1",
+    "role": "training",
+    "bucket": "mine",
+    "volume_gib": 100,
+    "keep_alive_minutes": 10.0,
+    "kms_key": "alias/mine",
+    "tags": {"team": "search"},
+    "on_interrupt": "detach",
+}
+TOGETHER = {  # neither can be changed alone
+    "max_wait_minutes": {"spot": True, "max_wait_minutes": 90.0},
+    "subnets": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
+    "security_group_ids": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
+}
+BASE = JobSpec(dataset="rows.csv")
+CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy="smp")
+
+
+def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
+    judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
+    judged |= set(TOGETHER) | {"launcher", "recorded_runs", "simulation"}
+
+    assert judged == {item.name for item in fields(JobSpec)}
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES))
+def test_the_hash_changes_with_whatever_changes_the_result(name: str) -> None:
+    assert replace(BASE, **{name: CHANGES[name]}).spec_hash() != BASE.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES_OF_A_CLUSTER))
+def test_the_hash_changes_with_the_cluster(name: str) -> None:
+    assert replace(CLUSTER, **{name: CHANGES_OF_A_CLUSTER[name]}).spec_hash() != CLUSTER.spec_hash()
+
+
+@pytest.mark.parametrize(
+    "changes", [{name: SAME_RESULT_OF_A_CLUSTER[name]} for name in sorted(SAME_RESULT_OF_A_CLUSTER)]
+)
+def test_the_hash_ignores_account_and_money(changes: dict[str, Any]) -> None:
+    assert replace(CLUSTER, **changes).spec_hash() == CLUSTER.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(TOGETHER))
+def test_the_hash_ignores_waiting_and_networks(name: str) -> None:
+    assert replace(CLUSTER, **TOGETHER[name]).spec_hash() == CLUSTER.spec_hash()
+
+
+def test_no_two_changes_share_a_hash() -> None:
+    hashes = {replace(BASE, **{name: value}).spec_hash() for name, value in CHANGES.items()}
+
+    assert len(hashes) == len(CHANGES)
+
+
+@pytest.mark.parametrize("name", sorted(SAME_RESULT))
+def test_the_hash_ignores_limits_prices_and_dry_runs(name: str) -> None:
+    assert replace(BASE, **{name: SAME_RESULT[name]}).spec_hash() == BASE.spec_hash()
+
+
+def test_the_hash_depends_on_values_not_on_spelling_order_or_process() -> None:
+    one = JobSpec.from_text({"learning_rate": "0.0001", "training_arguments": '{"a": 1, "b": 2}'})
+    other = JobSpec.from_text({"training_arguments": '{"b":2,"a":1}', "learning_rate": "1e-4"})
+
+    assert re.fullmatch("[0-9a-f]{12}", one.spec_hash())
+    assert one.spec_hash() == other.spec_hash()
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1"])
+def test_the_hash_is_the_same_in_another_process(hash_seed: str) -> None:
+    program = (
+        "from paretune.spec.job import JobSpec; print(JobSpec(seed=7, training_arguments={'b': 1, 'a': 2}).spec_hash())"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert answer.stdout.strip() == JobSpec(seed=7, training_arguments={"a": 2, "b": 1}).spec_hash()
+
+
+def test_help_has_a_line_with_the_default_for_every_parameter() -> None:
+    lines = parameter_help()
+
+    assert set(lines) == {item.name for item in fields(JobSpec)}
+    assert lines["learning_rate"].endswith("(default: 5e-05)")
+    assert "[none | sqrt | linear]" in lines["learning_rate_scaling"]
+    assert all("\n" not in line and line for line in lines.values())

@@ -1,0 +1,87 @@
+"""Defaults of a team or a machine: read as they would be typed, and refused where they would surprise."""
+
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.spec.cluster import Cluster
+from paretune.spec.job import JobSpec
+from paretune.spec.profile import ALLOWED, read_profile
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "paretune.toml"
+
+
+def test_without_a_file_there_are_no_defaults(profile: Path) -> None:
+    assert read_profile({}) == {}
+
+
+def test_values_become_what_would_be_typed(profile: Path) -> None:
+    profile.write_text(
+        """
+        region = "eu-west-1"
+        role = "Trainer"
+        spot = true
+        volume_gib = 100
+        keep_alive_minutes = 7.5
+        subnets = ["subnet-1", "subnet-2"]
+        security_group_ids = "sg-1"
+        tags = {team = "search", "cost:centre" = "42"}
+        """
+    )
+
+    texts = read_profile({})
+    spec = JobSpec.from_text({**texts, "instance_type": "ml.g5.xlarge", "keep_alive_minutes": "0"})
+
+    assert texts["spot"] == "true"
+    assert texts["subnets"] == "subnet-1,subnet-2"
+    assert (spec.region, spec.volume_gib, spec.spot) == ("eu-west-1", 100, True)
+    assert spec.tags == {"team": "search", "cost:centre": "42"}
+
+
+def test_the_file_that_is_named_counts_and_not_that_of_the_folder(profile: Path, tmp_path: Path) -> None:
+    profile.write_text('region = "eu-west-1"')
+    other = tmp_path / "other.toml"
+    other.write_text('region = "us-west-2"')
+
+    assert read_profile({"PARETUNE_PROFILE": str(other)}) == {"region": "us-west-2"}
+    assert read_profile({"PARETUNE_PROFILE": ""}) == {"region": "eu-west-1"}
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "."])
+def test_a_named_file_that_is_none_is_a_fault(profile: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="PARETUNE_PROFILE must name a file"):
+        read_profile({"PARETUNE_PROFILE": name})
+
+
+@pytest.mark.parametrize("content", [b"region = ", b"region 1", b'region = "\xe4"', b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_file_that_is_no_toml_is_a_fault_that_names_it(profile: Path, content: bytes) -> None:
+    profile.write_bytes(content)
+
+    with pytest.raises(BadInput, match=r"paretune\.toml is no TOML"):
+        read_profile({})
+
+
+def test_all_that_a_profile_may_not_set_is_said_at_once(profile: Path) -> None:
+    profile.write_text('instance_type = "ml.m5.large"\nlearning_rate = 1\ncolour = "blue"\nregion = "x"')
+
+    with pytest.raises(BadInput) as caught:
+        read_profile({})
+
+    assert len(caught.value.faults) == 3
+    assert all("it may set" in fault for fault in caught.value.faults)
+
+
+@pytest.mark.parametrize("name", ["instance_type", "instance_count", "strategy", "launcher", "processes_per_instance"])
+def test_what_belongs_to_one_job_is_not_allowed(name: str) -> None:
+    assert name not in ALLOWED
+
+
+def test_everything_that_is_allowed_is_a_parameter_of_a_cluster() -> None:
+    assert set(Cluster.__dataclass_fields__) >= ALLOWED
+    assert {"region", "role", "bucket", "subnets", "kms_key", "tags"} <= ALLOWED

@@ -1,0 +1,48 @@
+"""The answer as a whole."""
+
+import pytest
+
+from paretune.studies.results.answer import answer
+from paretune.studies.results.trials import TrialStatus
+from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+
+
+def test_ranks_name_the_runs_that_have_one() -> None:
+    trials = [trial_of(0, 1.0, 0.9), trial_of(1, 2.0, 0.8), failed(2, TrialStatus.FAILED, "x"), trial_of(3, 1.0, 0.1)]
+    found = answer(trials, COST_AND_F1, {"f1": {"min": 0.5}}, name="s", budget_usd=None)
+
+    assert found.ranks() == {"run0": 0, "run1": 1}
+    assert found.hypervolume == pytest.approx((2.1 - 1.0) * (0.9 - 0.79))
+
+
+def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:
+    trials = many_trials(40)
+    found = answer(
+        trials, COST_AND_F1, {}, name="s", budget_usd=500.0, committed_usd=3.0, later_runs=9, default=trials[0]
+    )
+    text = found.text()
+
+    pick = found.picks[0]
+    assert text.startswith(f"Take trial {pick.point.number} (")
+    assert pick.command in text
+    assert "Front over all objectives, cheapest first:" in text
+    assert "committed 3.00 USD" in text
+    assert "out of memory: batch does not fit 16 GiB" in text
+
+
+def test_a_simulated_text_says_so_in_each_block_of_numbers() -> None:
+    text = answer(many_trials(20, origin="simulated"), COST_AND_F1, {}, name="s", budget_usd=9.0).text()
+
+    assert text.startswith("Simulated: ")
+    assert "Simulated front over" in text
+    assert "Simulated budget:" in text
+
+
+def test_no_trials_are_an_answer_too() -> None:
+    found = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
+
+    assert found.ranks() == {}
+    assert found.hypervolume == 0.0
+    assert found.picks == ()
+    assert "No trial has been tried yet" in found.text()
+    assert "<html" in found.html()

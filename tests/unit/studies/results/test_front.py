@@ -1,0 +1,148 @@
+"""Points, ranks and groups of a study."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.trials import TrialStatus
+from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+
+pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
+
+
+def brute_ranks(points: list[tuple[int, int]]) -> list[int]:
+    """Rank by definition: one more than the worst rank of what dominates (less cost, more F1)."""
+
+    def dominates(one: tuple[int, int], other: tuple[int, int]) -> bool:
+        return one[0] <= other[0] and one[1] >= other[1] and one != other
+
+    def rank(point: tuple[int, int]) -> int:
+        return max((rank(other) + 1 for other in points if dominates(other, point)), default=0)
+
+    return [rank(point) for point in points]
+
+
+@given(pairs)
+def test_ranks_are_those_of_the_definition(points: list[tuple[int, int]]) -> None:
+    trials = [trial_of(number, cost, f1 / 10) for number, (cost, f1) in enumerate(points)]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert [front.rank(trial) for trial in trials] == brute_ranks(points)
+
+
+def test_repeats_are_merged_into_their_first_trial() -> None:
+    trials = [
+        trial_of(0, 2.0, 0.90),
+        trial_of(1, 2.2, 0.92, repeats=0, seed=43),
+        trial_of(2, 1.0, 0.95),
+        trial_of(3, 2.1, 0.94, repeats=1, seed=44),  # a repeat of the repeat
+    ]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    merged, alone = front.points
+    assert (merged.number, len(merged.trials), alone.number) == (0, 3, 2)
+    assert merged.means["f1"] == pytest.approx(0.92)
+    assert merged.means["cost_usd"] == pytest.approx(2.1)
+    assert merged.errors["f1"] == pytest.approx(alone.errors["f1"] / 3**0.5)
+    assert [front.rank(trial) for trial in trials] == [1, 1, 0, 1]
+
+
+def test_a_trial_answered_from_the_record_has_the_rank_of_the_one_that_answered() -> None:
+    point = {"learning_rate": 1e-4}
+    trials = [
+        trial_of(0, 1.0, 0.9),
+        trial_of(1, 2.0, 0.8, point=point),
+        trial_of(2, 2.0, 0.8, point=point, status=TrialStatus.REPEATED, cost_usd=0.0),
+        trial_of(3, 1.0, 0.9, status=TrialStatus.REPEATED, repeats=0, cost_usd=0.0),
+    ]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert [front.rank(trial) for trial in trials] == [0, 1, 1, 0]
+    assert len(front.points) == 2
+
+
+def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_others() -> None:
+    trials = [trial_of(0, 1.0, 0.5), trial_of(1, 2.0, 0.9), trial_of(2, 40.0, 0.95), trial_of(3, 3.0, 0.9)]
+    front = StudyFront.of(trials, COST_AND_F1, {"f1": {"min": 0.8}, "cost_usd": {"max": 30}})
+
+    assert [front.rank(trial) for trial in trials] == [None, 0, None, 1]
+    assert front.points[0].unmet == ("F1 is 0.5000, below 0.8",)
+    assert front.points[2].unmet == ("cost is 40.00, above 30",)
+
+
+def test_a_completed_trial_without_a_price_has_no_rank_on_dollars() -> None:
+    trials = [trial_of(0, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), trial_of(1, 2.0, 0.8)]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert [front.rank(trial) for trial in trials] == [None, 0]
+
+
+def test_ranks_per_pair_count_that_pair_only() -> None:
+    objectives = {**COST_AND_F1, "train_seconds": "minimize"}
+    trials = [
+        trial_of(0, 1.0, 0.8, more={"train_seconds": 300.0}),
+        trial_of(1, 2.0, 0.9, more={"train_seconds": 400.0}),
+        trial_of(2, 3.0, 0.7, more={"train_seconds": 100.0}),
+    ]
+    front = StudyFront.of(trials, objectives, {})
+
+    assert [point.rank for point in front.points] == [0, 0, 0]
+    assert front.pair_ranks(("cost_usd", "f1")) == {0: 0, 1: 0, 2: 1}
+    assert front.pair_ranks(("cost_usd", "train_seconds")) == {0: 0, 1: 1, 2: 0}
+    assert ("cost_usd", "f1") in front.pairs
+    assert all(pair[0] != "f1" for pair in front.pairs)
+
+
+def test_points_that_cannot_be_told_apart_are_grouped_under_the_cheapest() -> None:
+    # 2 standard errors of a difference: 0.014 of F1; 4 % of dollars
+    trials = [
+        trial_of(0, 1.00, 0.900),
+        trial_of(1, 1.02, 0.910),  # like 0
+        trial_of(2, 1.05, 0.920),  # like 1, not like 0: opens its own group
+        trial_of(3, 1.03, 0.905),  # dominated by 1, like 0
+        trial_of(4, 9.00, 0.950),
+    ]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    groups = {group.recommended.number: [point.number for point in group.others] for group in front.groups}
+    assert groups == {0: [1, 3], 2: [], 4: []}
+
+
+def test_groups_hold_every_front_point_once_and_members_are_like_their_head() -> None:
+    front = StudyFront.of(many_trials(80), {**COST_AND_F1, "train_seconds": "minimize"}, {})
+
+    members = [point.number for group in front.groups for point in (group.recommended, *group.others)]
+    assert len(members) == len(set(members))
+    assert {point.number for point in front.best} <= set(members)
+    for group in front.groups:
+        assert group.recommended.rank == 0
+        assert all(front.cost_of(group.recommended) <= front.cost_of(other) for other in group.others if not other.rank)
+        assert all(other.is_like(group.recommended, front.objectives) for other in group.others)
+
+
+def test_hypervolume_grows_over_the_dollars_spent() -> None:
+    trials = [trial_of(1, 3.0, 0.8), trial_of(0, 1.0, 0.6), failed(2, TrialStatus.FAILED, "x")]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    # the reference is (3.2, -0.58): (1, -0.6) gives 2.2 x 0.02, then (3, -0.8) adds 0.2 x 0.2
+    assert [spent for spent, _ in front.hypervolume_growth] == [10.0, 20.0]
+    assert [volume for _, volume in front.hypervolume_growth] == pytest.approx([0.044, 0.084])
+    assert all(one[1] <= other[1] for one, other in itertools.pairwise(front.hypervolume_growth))
+
+
+def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -> None:
+    booked = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
+    unbooked = [trial_of(0, 1.0, 0.6, spent_usd=0.0), failed(1, TrialStatus.FAILED, "x", cost=25.0)]
+
+    assert StudyFront.of(booked, COST_AND_F1, {}).spent_usd == 20.0
+    assert StudyFront.of(unbooked, COST_AND_F1, {}).spent_usd == 26.0
+    assert StudyFront.of([], COST_AND_F1, {}).spent_usd == 0.0
+
+
+def test_validation_rows_come_from_the_parameters() -> None:
+    trials = [trial_of(number, 1.0 + number, 0.9, parameters={"max_eval_samples": "900"}) for number in range(2)]
+
+    assert StudyFront.of(trials, COST_AND_F1, {}).noises["f1"].deviation == pytest.approx(0.01)

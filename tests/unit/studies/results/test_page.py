@@ -1,0 +1,159 @@
+"""The page stands alone, parses, escapes, and stays small."""
+
+import re
+import time
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from paretune.studies.results.answer import answer
+from paretune.studies.results.importance import importance
+from paretune.studies.results.trials import Trial, TrialStatus
+from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+
+VOID = {"meta", "br", "wbr", "img", "input", "hr", "link"}
+ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
+
+
+class Reader(HTMLParser):
+    """Tags must nest; keeps attributes, ids and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action", "data"}]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None, **also: Any) -> str:
+    settings: dict[str, Any] = {"name": "a study", "budget_usd": 100.0, "committed_usd": 5.0, **also}
+    return answer(trials, objectives, constraints or {}, **settings).html()
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+@pytest.mark.parametrize("objectives", [COST_AND_F1, ALL_THREE, {"f1": "maximize"}, {"train_seconds": "minimize"}])
+def test_it_parses_and_refers_to_nothing_outside(count: int, objectives: dict[str, str]) -> None:
+    reader = read(page_of(many_trials(count, seed=3), objectives, {"f1": {"min": 0.9}}))
+
+    assert "script" not in reader.tags
+    assert not {"link", "iframe", "object"} & set(reader.tags)
+    assert [link for link in reader.links if not link.startswith(("#", "data:image/png;base64,"))] == []
+    assert len(reader.ids) == len(set(reader.ids))
+
+
+def test_addresses_are_svg_name_spaces_only() -> None:
+    page = page_of(many_trials(40), ALL_THREE)
+
+    assert set(re.findall(r'https?://[^\s"<]+', page)) == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "@import" not in page
+
+
+def test_everything_is_escaped() -> None:
+    evil = '<script>alert("1")</script>&amp;$x$'
+    point = {"dataset": evil, "learning_rate": 1e-4}
+    trials = [
+        trial_of(n, 1.0 + n, 0.9, point={**point, "text_column": f"{evil}{n}"}, run_id=f"{evil}{n}") for n in range(9)
+    ]
+    trials.append(failed(9, TrialStatus.FAILED, evil))
+    reader = read(page_of(trials, name=evil))
+
+    assert "script" not in reader.tags
+    assert reader.text.count(evil) > 20
+
+
+def test_the_answer_comes_first_and_everything_is_there() -> None:
+    trials = many_trials(60)
+    text = read(page_of(trials, ALL_THREE, later_runs=50, default=trials[0])).text
+
+    parts = ["a study", "Take trial", "Recommended", "To launch it", "Whether the search paid", "Budget"]
+    parts += ["F1 against cost", "Pareto front over all", "hypervolume", "Parallel coordinates"]
+    parts += ["Which parameters matter", "global batch size", "How far one run scatters", "All trials"]
+    places = [text.index(part, text.index("</style>") if "</style>" in text else 0) for part in parts]
+    assert places == sorted(places)
+    assert all(trial.run_id in text for trial in trials)
+    assert "mlflow run . -P" in text
+
+
+def test_the_budget_adds_up() -> None:
+    text = read(page_of([trial_of(0, 1.0, 0.9)])).text  # 10 spent
+
+    assert re.search(r"spent10.00 USD.*worst5.00 USDleft85.00 USDbudget100.00 USD", text)
+    assert "budget100" not in read(page_of([trial_of(0, 1.0, 0.9)], budget_usd=None)).text
+
+
+def test_a_simulated_study_says_so_at_its_top_and_under_every_figure() -> None:
+    page = page_of(many_trials(30, origin="simulated"), ALL_THREE)
+
+    assert '<p class="banner" role="note">Simulated: all numbers' in page
+    assert page.count("<figcaption>") == page.count("<figcaption>Simulated. ")
+    assert "imulated" not in page_of(many_trials(30), ALL_THREE)
+
+
+@pytest.mark.parametrize("trials", [[], [failed(0, TrialStatus.FAILED, "no such column: text")]])
+def test_without_a_result_the_page_says_why(trials: list[Trial]) -> None:
+    reader = read(page_of(trials))
+
+    assert "there is no front" in reader.text
+    assert all(trial.reason in reader.text for trial in trials)
+
+
+def test_equal_trials_and_a_single_value_of_everything_are_drawn() -> None:
+    read(page_of([trial_of(n, 0.0, 0.5, point={"seed": 1}) for n in range(9)]))
+
+
+def test_few_trials_get_no_importance() -> None:
+    assert "Too few completed configurations" in page_of(many_trials(5))
+
+
+def test_importance_finds_the_parameter_that_decides() -> None:
+    points = [{"rate": n % 7, "kind": "ab"[n % 2], "same": 1} for n in range(40)]
+    found = importance(points, [float(point["rate"]) for point in points])
+
+    assert found is not None
+    assert set(found.shares) == {"rate", "kind"}
+    assert found.shares["rate"] > 1 > 10 * found.shares["kind"]
+    assert found.explained > 0.9
+    assert importance(points[:7], [float(n) for n in range(7)]) is None
+
+
+def test_a_thousand_trials_make_a_page_below_3_mb_in_a_few_seconds() -> None:
+    trials = many_trials(1000)
+    began = time.process_time()
+    page = page_of(trials, ALL_THREE)
+
+    assert len(page.encode()) < 3_000_000
+    assert time.process_time() - began < 10  # 2 s where nothing else runs
+    read(page)
+
+
+def test_the_same_trials_make_the_same_page() -> None:
+    assert page_of(many_trials(20)) == page_of(many_trials(20))

@@ -1,0 +1,195 @@
+"""What is recommended, why, with which line, and whether it was worth its dollars."""
+
+import shlex
+from typing import Any
+
+import pytest
+
+from paretune.spec.job import JobSpec
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.payoff import weigh
+from paretune.studies.results.recommendation import Pick, command_of, failures, headline, recommend
+from paretune.studies.results.trials import Trial, TrialStatus
+from tests.study_examples import COST_AND_F1, failed, trial_of
+
+LADDER = [
+    trial_of(0, 1.0, 0.70, more={"train_seconds": 4000.0}),
+    trial_of(1, 2.0, 0.90, more={"train_seconds": 2000.0}),  # the knee
+    trial_of(2, 6.0, 0.930, more={"train_seconds": 1000.0}),  # within 0.014 of the best
+    trial_of(3, 9.0, 0.935, more={"train_seconds": 3000.0}),
+    trial_of(4, 20.0, 0.80, more={"train_seconds": 500.0}),
+]
+ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
+
+
+def picks_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None) -> dict[str, Pick]:
+    picks = recommend(StudyFront.of(trials, objectives, constraints or {}))
+    return {title: pick for pick in picks for title in pick.titles}
+
+
+def words(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None) -> str:
+    front = StudyFront.of(trials, objectives, constraints or {})
+    return " ".join(headline(front, recommend(front)))
+
+
+def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_picked() -> None:
+    picks = picks_of(LADDER, ALL_THREE)
+
+    assert {title: pick.point.number for title, pick in picks.items()} == {
+        "the cheapest within noise of the best F1": 2,
+        "the fastest": 4,
+        "the knee": 1,
+    }
+    assert "trial 3" in picks["the cheapest within noise of the best F1"].why
+
+
+def test_a_perplexity_is_best_when_small() -> None:
+    trials = [trial_of(n, 1.0 + n, 0.0, values={"cost_usd": 1.0 + n, "perplexity": 9.0 - n}) for n in range(3)]
+    picks = picks_of(trials, {"cost_usd": "minimize", "perplexity": "minimize"})
+
+    assert picks["the cheapest within noise of the best perplexity"].point.number == 2
+
+
+def test_a_throughput_is_fastest_when_large() -> None:
+    name = "throughput_samples_per_second"
+    trials = [trial_of(n, 1.0 + n, 0.9, more={name: 100.0 * (n + 1)}) for n in range(3)]
+
+    assert picks_of(trials, {"cost_usd": "minimize", name: "maximize"})["the fastest"].point.number == 2
+
+
+def test_a_point_that_wins_twice_is_named_once_with_both_titles() -> None:
+    (pick,) = recommend(StudyFront.of([LADDER[1]], ALL_THREE, {}))
+
+    assert pick.titles == ("the cheapest within noise of the best F1", "the fastest")
+
+
+def test_a_front_that_bends_the_other_way_has_no_knee() -> None:
+    trials = [trial_of(0, 1.0, 0.5), trial_of(1, 5.0, 0.6), trial_of(2, 9.0, 0.9)]
+
+    assert "the knee" not in picks_of(trials)
+
+
+def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> None:
+    parameters = {
+        "learning_rate": "1e-4",
+        "dataset": "my rows; rm $HOME.csv",
+        "training_arguments": '{"weight_decay": 0.1}',
+        "study": "studies/x.yaml",
+        "n_trials": "9",
+        "dry_run": "true",
+    }
+    command = picks_of([trial_of(0, 1.0, 0.9, parameters=parameters)])[
+        "the cheapest within noise of the best F1"
+    ].command
+
+    told = dict(word.split("=", 1) for word in shlex.split(command)[4::2])
+    assert shlex.split(command)[:3] == ["mlflow", "run", "."]
+    assert JobSpec.from_text(told).dataset == "my rows; rm $HOME.csv"
+    assert set(told) == {"learning_rate", "dataset", "training_arguments"}
+
+
+def test_parameters_of_no_job_give_no_line() -> None:
+    assert command_of({"learning_rate": "fast"}) == ""
+
+
+def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> None:
+    parameters = {"learning_rate": "1e-4", "launcher": "simulated", "recorded_runs": "runs.csv"}
+    trials = [trial_of(0, 1.0, 0.9, parameters=parameters, origin="simulated")]
+    (pick,) = recommend(StudyFront.of(trials, COST_AND_F1, {}))
+
+    assert "launcher=simulated" in pick.command
+    assert pick.real_command == "mlflow run . -P learning_rate=0.0001"
+    assert all(value.endswith("(simulated)") for _, value in pick.figures(COST_AND_F1))
+    assert words(trials).startswith("Simulated: nothing of this has run")
+
+
+def test_one_objective_is_enough() -> None:
+    assert picks_of(LADDER, {"cost_usd": "minimize"})["the cheapest"].point.number == 0
+    assert picks_of(LADDER, {"f1": "maximize"})["the cheapest within noise of the best F1"].point.number == 2
+
+
+def test_dollars_of_this_machine_are_called_notional() -> None:
+    assert "notional" in words([trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-4})])
+    assert "notional" not in words(LADDER)
+
+
+def test_without_a_completed_trial_the_reasons_are_counted() -> None:
+    trials = [
+        failed(0, TrialStatus.OUT_OF_MEMORY, "batch 64 does not fit."),
+        failed(1, TrialStatus.OUT_OF_MEMORY, "batch 64 does not fit."),
+        failed(2, TrialStatus.FAILED, "no such column: text"),
+        failed(3, TrialStatus.RUNNING, ""),
+    ]
+
+    assert words(trials) == (
+        "No trial of 4 has completed, so there is no front and nothing to recommend. "
+        "2 out of memory: batch 64 does not fit. 1 failed: no such column: text. 1 still running."
+    )
+    assert "No trial has been tried yet" in words([])
+
+
+def test_only_the_most_frequent_reasons_are_listed() -> None:
+    trials = [failed(number, TrialStatus.FAILED, f"reason {number}") for number in range(9)]
+
+    assert failures(trials)[-1] == "3 for other reasons"
+
+
+def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
+    said = words(LADDER, COST_AND_F1, {"f1": {"min": 0.99}})
+
+    assert "5 configurations have completed, but none can be recommended" in said
+    assert "F1 must be at least 0.99; the closest reached 0.9350." in said
+
+
+def payoff(default: Trial | None, later_runs: int | None = None, trials: list[Trial] | None = None) -> str:
+    front = StudyFront.of(trials or LADDER, COST_AND_F1, {})
+    best = picks_of(trials or LADDER)["the cheapest within noise of the best F1"].point
+    return " ".join(weigh(front, best, default, later_runs).sentences())
+
+
+def test_the_search_pays_for_itself_after_the_runs_that_save_its_dollars() -> None:
+    front = StudyFront.of(LADDER, COST_AND_F1, {})  # 50 dollars spent
+    found = weigh(front, front.points[2], trial_of(99, 10.0, 0.9), 20)
+
+    assert found.saved_usd == pytest.approx(4.0)
+    assert found.runs_to_break_even == 13  # 12.5
+    said = " ".join(found.sentences())
+    assert "after 13 later runs; the 20 planned ones save 80.00 USD, 30.00 USD more than it has cost" in said
+    assert "10.00 USD (measured)" in said
+
+
+def test_too_few_later_runs_are_said_not_to_pay() -> None:
+    assert "the 5 planned ones save only 20.00 USD" in payoff(trial_of(99, 10.0, 0.9), 5)
+
+
+def test_a_cheaper_default_never_lets_the_search_pay_and_says_what_it_bought() -> None:
+    said = payoff(trial_of(99, 2.0, 0.85), 1000)
+
+    assert "in dollars the search never pays for itself" in said
+    assert "better than the default's 0.8500" in said
+
+
+def test_a_saving_within_noise_is_none() -> None:
+    assert "cannot be told from noise: in dollars the search never pays" in payoff(trial_of(99, 6.1, 0.93))
+
+
+def test_an_estimated_default_says_that_it_is() -> None:
+    default = trial_of(99, 10.0, 0.0, values={}, cost_usd=10.0, origin="estimated", status=TrialStatus.RUNNING)
+
+    assert "10.00 USD (estimated)" in payoff(default)
+
+
+def test_the_default_among_the_trials_may_be_the_recommended_one() -> None:
+    assert "The default configuration is the recommended one." in payoff(LADDER[2])
+
+
+@pytest.mark.parametrize(
+    ("default", "why"),
+    [
+        (None, "has neither been run nor estimated"),
+        (failed(99, TrialStatus.OUT_OF_MEMORY, "it does not fit"), "has not completed (it does not fit)"),
+        (trial_of(99, 1.0, 0.9, values={"f1": 0.9}, cost_usd=None), "the price of the default"),
+    ],
+)
+def test_what_cannot_be_known_is_said(default: Trial | None, why: str) -> None:
+    assert why in payoff(default)

@@ -1,0 +1,85 @@
+"""The points of a split search, and what of each F1 and seconds depend on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates
+
+Read = Callable[[str], list[Candidate]]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Candidates of a search, given as YAML."""
+
+    def found(search: str) -> list[Candidate]:
+        path = tmp_path / "study.yaml"
+        path.write_text(f"name: test\njob: {{launcher: simulated}}\nn_trials: 5\nsearch:\n{search}")
+        return candidates(StudyFile.read(str(path), {}))
+
+    return found
+
+
+def test_choices_are_taken_as_they_are_and_ranges_are_cut_by_ratio(read: Read) -> None:
+    found = read("  num_train_epochs: {choices: [1, 2]}\n  learning_rate: {low: 1e-5, high: 1e-3, log: true}\n")
+
+    rates = sorted({item.spec.learning_rate for item in found})
+    assert len(found) == 2 * LEVELS
+    assert rates[0] == 1e-5
+    assert rates[-1] == 1e-3
+    assert rates[LEVELS // 2] == pytest.approx(1e-4)
+
+
+def test_a_point_that_makes_no_job_is_none(read: Read) -> None:
+    found = read(
+        "  global_batch_size: {choices: [4, 16]}\n"
+        "  instance_type: {choices: [ml.g5.xlarge, ml.g5.48xlarge]}\n"  # the second has eight devices
+    )
+
+    assert [(item.spec.instance_type, item.plan.global_batch_size) for item in found] == [
+        ("ml.g5.xlarge", 4),
+        ("ml.g5.xlarge", 16),
+        ("ml.g5.48xlarge", 16),
+    ]
+
+
+def test_clusters_that_make_the_same_global_batch_share_their_quality_and_not_their_speed(read: Read) -> None:
+    one, two = (
+        item
+        for item in read(
+            "  instance_type: {choices: [ml.g5.xlarge, ml.g5.12xlarge]}\n"
+            "  per_device_train_batch_size: {choices: [16, 64]}\n"
+        )
+        if item.plan.global_batch_size == 64
+    )
+
+    assert one.spec.instance_type != two.spec.instance_type
+    assert one.quality == two.quality
+    assert one.step != two.step
+
+
+def test_learning_rates_differ_in_quality_and_not_in_speed(read: Read) -> None:
+    one, two = read("  learning_rate: {choices: [1e-5, 1e-4]}\n")
+
+    assert one.quality != two.quality
+    assert one.step == two.step
+
+
+def test_of_a_huge_space_a_share_is_taken_the_same_each_time(read: Read) -> None:
+    huge = "".join(
+        f"  {name}: {{low: {low}, high: {high}, log: true}}\n"
+        for name, low, high in (
+            ("learning_rate", 1e-5, 1e-3),
+            ("num_train_epochs", 1, 8),
+            ("max_seq_length", 16, 512),
+            ("per_device_train_batch_size", 1, 256),
+        )
+    )
+
+    first, again = read(huge), read(huge)
+
+    assert len(first) == MOST_CANDIDATES < LEVELS**4
+    assert [item.point for item in first] == [item.point for item in again]

@@ -1,0 +1,197 @@
+"""A split search on tables whose fronts are known: what it pays for, and what it recommends."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paretune.studies.results.hypervolume import hypervolume
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.split import search as split
+from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY
+from tests.study_rig import driver_of
+
+RATES = (1e-5, 3e-5, 1e-4, 3e-4)
+BATCHES = (16, 32, 64, 128)
+TYPES = {"ml.g5.xlarge": (1.408, 1, 1.0, 64), "ml.g5.12xlarge": (7.09, 4, 1.0, 128)}
+"""Dollars an hour, devices, speed of one device, largest per-device batch that fits."""
+ROWS = 60_000
+
+Quality = Callable[[str, int, float], float]
+
+
+def smooth(_: str, global_batch: int, rate: float) -> float:
+    """F1 that depends on batch and rate alone: best where the rate follows the root of the batch."""
+    best = math.log(5e-5 * math.sqrt(global_batch / 32))
+    return 0.92 - 0.01 * abs(math.log2(global_batch / 64)) - 0.015 * (math.log(rate) - best) ** 2
+
+
+def write_table(path: Path, quality: Quality) -> list[tuple[float, float]]:
+    """The table of all jobs; dollars and negative F1 of those that complete."""
+    lines = ["instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"]
+    points = []
+    for name, (usd, devices, speed, largest) in TYPES.items():
+        for batch in BATCHES:
+            for rate in RATES:
+                if batch > largest:
+                    lines.append(f"{name},1,{batch},{rate},,,OutOfMemory")
+                    continue
+                size = batch * devices
+                seconds = 200 + ROWS / size * (0.02 + batch / (40 * speed))
+                f1 = quality(name, size, rate)
+                lines.append(f"{name},1,{batch},{rate},{seconds:.2f},{f1:.5f},Completed")
+                points.append((seconds * usd / 3600, -f1))
+    path.write_text("\n".join(lines) + "\n")
+    return points
+
+
+STUDY = f"""
+name: split
+job: {{launcher: simulated, recorded_runs: table.csv, dataset: someone/reviews, max_train_samples: {ROWS},
+  max_runtime_minutes: 3000}}
+search:
+  instance_type: {{choices: [{", ".join(TYPES)}]}}
+  per_device_train_batch_size: {{choices: [{", ".join(map(str, BATCHES))}]}}
+  learning_rate: {{choices: [{", ".join(map(str, RATES))}]}}
+budget_usd: 500
+method: split
+"""
+
+
+@pytest.fixture
+def driver(workplace: Path) -> Driver:
+    """A driver of a study on the smooth table."""
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY)
+    return driver_of(workplace, "study.yaml", {})
+
+
+def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, workplace: Path) -> None:
+    points = write_table(workplace / "table.csv", smooth)
+    reference = (max(usd for usd, _ in points), max(f1 for _, f1 in points))
+
+    split.search(driver)
+
+    found = [(trial.values["cost_usd"], -trial.values["f1"]) for trial in split.recommended(driver)]
+    whole = hypervolume(points, reference)
+    assert hypervolume(found, reference) > 0.97 * whole
+    ran = [trial for trial in driver.trials.values() if "f1" in trial.values]
+    fronts = [[(one.values["cost_usd"], -one.values["f1"]) for one in ran[: place + 1]] for place in range(len(ran))]
+    first = next(place for place, points in enumerate(fronts) if hypervolume(points, reference) > 0.95 * whole)
+    assert ran[first].spent_usd < 0.5 * sum(usd for usd, _ in points)
+
+
+def test_every_type_is_probed_and_f1_is_learnt_where_it_is_cheapest(driver: Driver) -> None:
+    split.search(driver)
+
+    kinds = {number: kind for number, kind in driver.memory.kinds.items() if number in driver.trials}
+    probed = {driver.trials[number].point["instance_type"] for number, kind in kinds.items() if kind == PROBE}
+    learnt = [driver.trials[number] for number, kind in kinds.items() if kind == LEARN]
+    cheap = [trial for trial in learnt if trial.point["instance_type"] == "ml.g5.xlarge"]
+    assert probed == set(TYPES)
+    assert len(cheap) > len(learnt) / 2
+    assert all("f1" not in driver.memory.measured.get(number, {}) for number, kind in kinds.items() if kind == PROBE)
+
+
+def test_a_batch_that_did_not_fit_is_not_tried_again_on_its_type(driver: Driver) -> None:
+    split.search(driver)
+
+    full = [trial for trial in driver.trials.values() if trial.status is TrialStatus.OUT_OF_MEMORY]
+    places = [(trial.point["instance_type"], trial.point["per_device_train_batch_size"]) for trial in full]
+    assert len(places) == len(set(places)) <= 1
+
+
+def test_where_f1_depends_on_the_cluster_it_says_so_and_goes_on_jointly(workplace: Path) -> None:
+    def spoilt(name: str, size: int, rate: float) -> float:
+        return smooth(name, size, rate) - (0.1 if name == "ml.g5.12xlarge" else 0.0)
+
+    write_table(workplace / "table.csv", spoilt)
+    text = STUDY.replace(
+        "budget_usd", "objectives: {billable_seconds: minimize, f1: maximize}\nn_trials: 45\nbudget_usd"
+    )
+    (workplace / "study.yaml").write_text(text)
+
+    said = split.search(driver_of(workplace, "study.yaml", {}))
+
+    assert "off by more than noise, so the study went on jointly" in said
+
+
+def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(
+        STUDY.replace("[ml.g5.xlarge, ml.g5.12xlarge]", "[ml.g5.12xlarge, ml.g5.xlarge]")
+    )
+    driver = driver_of(workplace, "study.yaml", {"budget_usd": "1.5"})  # a quarter of an hour of the dear type: 1.77
+
+    split.search(driver)
+
+    assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
+
+
+def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY)
+    driver = driver_of(workplace, "study.yaml", {"n_parallel": "4"})
+
+    split.search(driver)
+
+    jobs = [
+        (driver.memory.kinds[number], trial.parameters["gradient_accumulation_steps"], tuple(trial.point.items()))
+        for number, trial in driver.trials.items()
+    ]
+    assert len(jobs) == len(set(jobs))
+
+
+def test_predictions_and_what_came_of_them_are_in_the_books(driver: Driver) -> None:
+    said = split.search(driver)
+
+    verified = [number for number, kind in driver.memory.kinds.items() if kind == VERIFY]
+    assert verified
+    for number in verified:
+        trial, predicted = driver.trials[number], driver.memory.predicted[number]
+        assert trial.values["f1"] == pytest.approx(predicted["f1"], abs=0.03)
+        assert f"trial {number}: F1 {trial.values['f1']:.4f}" in said
+
+
+def test_what_is_recommended_was_run_but_for_a_small_part(driver: Driver, workplace: Path) -> None:
+    points = write_table(workplace / "table.csv", smooth)
+    reference = (max(usd for usd, _ in points), max(f1 for _, f1 in points))
+
+    split.search(driver)
+
+    everything = [(trial.values["cost_usd"], -trial.values["f1"]) for trial in split.recommended(driver)]
+    ran = [
+        (trial.values["cost_usd"], -trial.values["f1"])
+        for trial in split.recommended(driver)
+        if trial.origin != "predicted"
+    ]
+    assert hypervolume(ran, reference) > 0.97 * hypervolume(everything, reference)
+
+
+def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY + "constraints: {f1: {min: 0.9}}\n")
+    driver = driver_of(workplace, "study.yaml", {})
+
+    split.search(driver)
+
+    found = split.recommended(driver)
+    assert found
+    assert min(trial.values["f1"] for trial in found) >= 0.9
+    verified = [driver.trials[number] for number, kind in driver.memory.kinds.items() if kind == VERIFY]
+    assert min((trial.values["f1"] for trial in verified), default=1.0) > 0.88
+
+
+def test_what_did_not_fit_beside_running_jobs_is_begun_when_they_have_ended(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY)
+    limits = {"n_parallel": "4", "budget_usd": "6", "max_runtime_minutes": "60"}  # up to 7.09 dollars a job
+    driver = driver_of(workplace, "study.yaml", limits)
+
+    said = split.search(driver)
+
+    assert driver.ledger.balance().spent_usd <= 6
+    assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) > 4
+    assert "fits what is left of the budget" in said

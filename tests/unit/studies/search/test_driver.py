@@ -1,0 +1,358 @@
+"""A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostSight
+from paretune.jobs.attempts import Attempts
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.driver import ABANDONED_S, Driver
+from paretune.studies.search.joint import repeat_front, search
+from paretune.studies.search.room import MOST_REFUSED
+from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
+from paretune.tracking import Tracking
+from tests.scripted_study import RATES, Desk, QuickClock
+from tests.unit.jobs.test_attempts import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending
+
+USD = SECONDS / 3600  # of each job, at one dollar an hour
+QUOTA = LaunchRefused("the account-level quota is 0 instances")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+@pytest.fixture
+def desk(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    client = MlflowClient()
+    for run in client.search_runs(["0"]):
+        client.delete_run(run.info.run_id)
+    clock = QuickClock()
+    made = Desk(tmp_path, clock, Tracking({}, clock))
+    yield made
+    made.close()
+
+
+def rates(driver: Driver, *statuses: TrialStatus) -> list[float]:
+    wanted = statuses or (TrialStatus.COMPLETED,)
+    return sorted(float(trial.point["learning_rate"]) for trial in driver.trials.values() if trial.status in wanted)
+
+
+def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
+    driver = desk.driver(n_parallel=2)
+    assert search(driver) == "every point was tried"
+
+    assert rates(driver) == list(RATES)
+    assert driver.ledger.balance().spent_usd == pytest.approx(4 * USD)
+    assert [trial.spent_usd for trial in driver.trials.values()] == pytest.approx([n * USD for n in (1, 2, 3, 4)])
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
+
+
+def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
+    driver, most = desk.driver(n_parallel=3), 0
+    look = driver.look
+
+    def counted() -> None:
+        nonlocal most
+        most = max(most, len(driver.running))
+        look()
+
+    driver.look = counted  # type: ignore[method-assign]
+    search(driver)
+    assert most == 3
+
+
+def test_a_study_that_was_finished_is_not_paid_again(desk: Desk) -> None:
+    search(desk.driver())
+    again = desk.driver()
+    again.adopt()
+    assert search(again) == "every point was tried"
+    assert len(desk.launcher.created) == 4
+    assert rates(again) == list(RATES)
+
+
+def test_the_search_ends_when_not_even_the_cheapest_point_fits(desk: Desk) -> None:
+    """Worst cases: 0.1 USD on the small type and 0.2 on the large one."""
+    types = {"instance_type": Choices(values=(LARGE, SMALL)), "learning_rate": Choices(values=RATES)}
+    driver = desk.driver(search=types, job={"max_runtime_minutes": 6}, budget_usd=0.1 + 3 * USD, sampler="random")
+    reason = search(driver)
+
+    assert "no untried point fits what is left of the budget" in reason
+    assert len(driver.trials) == 4  # small ones, until less than 0.1 USD is left
+    assert {trial.parameters["instance_type"] for trial in driver.trials.values()} == {SMALL}
+    assert driver.ledger.balance().spent_usd <= 0.1 + 3 * USD
+
+
+def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_ended(desk: Desk) -> None:
+    driver = desk.driver(n_parallel=4, budget_usd=0.25)
+    assert search(driver) == "every point was tried"
+    assert rates(driver) == list(RATES)
+
+
+def test_the_dearest_of_the_types_to_fall_back_on_is_promised(desk: Desk) -> None:
+    driver = desk.driver(job={"instance_type": SMALL, "fallback_instance_types": LARGE, "max_runtime_minutes": 6})
+    assert driver.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(0.2)
+
+
+def test_what_a_job_goes_on_past_its_limit_is_promised_too(desk: Desk) -> None:
+    desk.launcher.grace_s = 120.0
+    driver = desk.driver()
+    assert driver.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx((6 + 2) / 60)
+
+
+def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: MEMORY if spec.learning_rate == RATES[0] else DONE
+    driver = desk.driver(sampler="random", n_trials=40)
+    search(driver)
+    assert len(desk.launcher.created) == 4
+    assert rates(driver, TrialStatus.OUT_OF_MEMORY) == [RATES[0]]
+
+
+def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: CAPACITY if spec.learning_rate == RATES[0] and times == 0 else DONE
+    begun = desk.clock.now()
+    driver = desk.driver(n_trials=4)
+    search(driver)
+
+    assert rates(driver) == list(RATES)
+    assert driver.memory.begun == 4
+    assert desk.clock.now() - begun > 300
+
+
+def test_a_point_without_capacity_is_given_up_in_the_end(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: CAPACITY if spec.learning_rate == RATES[0] else DONE
+    driver = desk.driver()
+    search(driver)
+    assert rates(driver) == list(RATES[1:])
+    assert set(rates(driver, TrialStatus.FAILED)) == {RATES[0]}
+    first = driver.file.spec_at({"learning_rate": RATES[0]}).spec_hash()
+    assert desk.launcher.asked.count(first) == MOST_TRIES + 1
+
+
+def test_a_quota_of_one_job_makes_the_others_wait_for_it(desk: Desk) -> None:
+    running: list[Driver] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending | Exception:
+        return QUOTA if len(running[0].running) > 1 else DONE
+
+    desk.launcher.judge = judge
+    running.append(desk.driver(n_parallel=4))
+    search(running[0])
+    assert rates(running[0]) == list(RATES)
+    assert len(desk.launcher.asked) <= 6
+
+
+def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: QUOTA
+    driver = desk.driver()
+    with pytest.raises(LaunchRefused, match="quota is 0 instances"):
+        search(driver)
+    assert len(desk.launcher.asked) == MOST_REFUSED
+    assert driver.ledger.balance().committed_usd == 0.0
+
+
+def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: BROKEN
+    driver = desk.driver()
+    search(driver)
+    assert len(desk.launcher.created) == 4
+
+    for _ in range(3):
+        driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+        while driver.running:
+            driver.look()
+            driver.wait()
+    assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
+
+
+def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
+    driver = desk.driver()
+    search(driver)
+    asked = driver.study.ask_for({"learning_rate": RATES[0]})
+    assert not driver.start(asked)
+    assert asked.number not in driver.study.running()
+    assert len(desk.launcher.created) == 4
+
+
+def test_a_job_under_way_is_not_begun_a_second_time(desk: Desk) -> None:
+    driver = desk.driver()
+    assert driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    assert not driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    assert len(desk.launcher.created) == 1
+
+
+def test_a_front_is_trained_again_once_with_another_seed(desk: Desk) -> None:
+    driver = desk.driver()
+    search(driver)
+    assert repeat_front(driver, 2) == 2
+    assert repeat_front(driver, 2) == 0
+    repeats = [trial for trial in driver.trials.values() if trial.repeats is not None]
+    assert {trial.seed for trial in repeats} == {43}
+
+
+def killed(desk: Desk, driver: Driver) -> None:
+    """Let the driver look dead, as one of another machine that has not been seen for long."""
+    driver._owner = "elsewhere 1 1"
+    with driver.ledger._transaction() as connection:
+        connection.exec_driver_sql("UPDATE paretune_ledger SET owner = 'elsewhere 1 1'")
+        connection.exec_driver_sql("UPDATE paretune_drivers SET owner = 'elsewhere 1 1'")
+
+
+def test_what_a_dead_driver_was_running_is_taken_over_and_not_what_a_living_one_runs(desk: Desk) -> None:
+    first = desk.driver()
+    first.adopt()
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    killed(desk, first)
+
+    second = desk.driver()
+    second.adopt()
+    assert second.running == ()
+    desk.clock.sleep(ABANDONED_S + 1)
+    second.adopt()
+    assert [job.number for job in second.running] == [0]
+    assert desk.said[-1] == "trial 0: taken over"
+    search(second)
+    assert len(desk.launcher.created) == 4
+    assert rates(second) == list(RATES)
+
+
+def test_a_trial_that_was_asked_for_and_never_promised_is_given_up(desk: Desk) -> None:
+    first = desk.driver()
+    asked = first.study.ask()
+    second = desk.driver()
+    second.adopt()
+    assert asked.number not in second.study.running()
+
+
+def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = desk.driver()
+    monkeypatch.setattr(first.ledger, "opened", _die)
+    with pytest.raises(KeyboardInterrupt):
+        first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    killed(desk, first)
+    second = desk.driver()
+    second.adopt()
+    search(second)
+    assert len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")) == 1
+
+
+def test_what_was_booked_and_not_told_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = desk.driver()
+    monkeypatch.setattr(first._telling, "tell", _die)
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    with pytest.raises(KeyboardInterrupt):
+        search(first)
+    second = desk.driver()
+    assert 0 in second.study.running()
+    second.adopt()
+    assert 0 not in second.study.running()
+    assert second.ledger.balance().spent_usd == pytest.approx(USD)
+
+
+def _die(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_points_again(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: "endless" if times == 0 else DONE
+    driver = desk.driver(n_parallel=2)
+    for rate in RATES[:2]:
+        driver.start(driver.study.ask_for({"learning_rate": rate}))
+    driver.stop(Interrupted("interrupted by SIGINT"))
+
+    assert driver.running == ()
+    assert driver.ledger.balance().committed_usd == 0.0
+    assert driver.ledger.balance().spent_usd == pytest.approx(2 * USD)
+    assert not driver.study.running()
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert {run.info.status for run in runs} == {"KILLED"}
+
+    again = desk.driver()
+    again.adopt()
+    desk.launcher.judge = lambda spec, times: DONE
+    search(again)
+    assert rates(again) == list(RATES)
+
+
+def test_jobs_that_cannot_be_seen_any_more_are_left_for_the_next_driver(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: "endless"
+    driver = desk.driver()
+    driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    driver.stop(LostSight("the credentials have expired"))
+    assert [entry.ended for entry in driver.ledger.running()] == [None]
+    (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
+    assert run.info.status == "RUNNING"
+
+
+def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(desk: Desk) -> None:
+    desk.launcher.outlives = False
+    first = desk.driver()
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    killed(desk, first)
+    for job in desk.launcher.jobs.values():
+        job.ending = BROKEN  # the process that started it has ended, and the job with it
+
+    second = desk.driver()
+    second.adopt()
+    search(second)
+    assert rates(second) == list(RATES)
+    assert second.ledger.balance().spent_usd == pytest.approx(5 * USD)
+
+
+def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = desk.driver()
+    driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    look = Attempts.look
+    refusals = [QUOTA]
+
+    def refused(attempts: Attempts) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return look(attempts)
+
+    monkeypatch.setattr(Attempts, "look", refused)
+    search(driver)
+    assert rates(driver) == list(RATES)
+
+
+def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(spec: JobSpec) -> None:
+        if spec.learning_rate == RATES[0]:
+            raise BadInput(["no such thing"])
+
+    monkeypatch.setattr(desk.launcher, "check", check)
+    driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
+    assert not driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    assert search(driver) == "3 trials were made"
+    assert driver.ledger.balance().spent_usd == pytest.approx(3 * USD)
+
+
+def test_a_constraint_on_what_is_no_objective_is_remembered(desk: Desk) -> None:
+    driver = desk.driver(constraints={"job_seconds": {"max": 1.0}})
+    search(driver)
+    assert {trial.values["job_seconds"] for trial in driver.trials.values()} == {SECONDS}
+    assert repeat_front(driver, 5) == 0  # none of the front meets it
+
+
+def test_no_more_trials_are_made_than_were_asked_for_by_two_drivers_together(desk: Desk) -> None:
+    first, second = desk.driver(n_trials=3), desk.driver(n_trials=3)
+    second._owner = "another driver"
+    assert first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    assert second.start(second.study.ask_for({"learning_rate": RATES[1]}))
+    assert first.start(first.study.ask_for({"learning_rate": RATES[2]}))
+    assert not second.start(second.study.ask_for({"learning_rate": RATES[3]}))
+    assert second.is_full

@@ -1,0 +1,91 @@
+"""When a running job is hopeless: against curves and sums worked out by hand."""
+
+import pytest
+
+from paretune.spec.container import Event
+from paretune.studies.search.early_stopping import Progress, is_hopeless, optimistic_end
+
+FINISHED = [
+    [(0.5, 0.6), (1.0, 0.8)],
+    [(0.5, 0.7), (1.0, 0.75)],
+    [(0.5, 0.5), (1.0, 0.6)],
+]
+COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
+
+
+def test_the_optimistic_end_is_the_largest_gain_that_any_job_has_made_and_two_deviations_of_noise() -> None:
+    assert optimistic_end([(0.5, 0.4)], FINISHED, 0.01) == pytest.approx(0.4 + 0.2 + 0.02)
+
+
+def test_curves_are_read_between_their_points() -> None:
+    # At 0.75 of the training: 0.7, 0.725 and 0.55; the largest gain from there is 0.1.
+    assert optimistic_end([(0.75, 0.4)], FINISHED, 0.0) == pytest.approx(0.5)
+
+
+def test_a_curve_that_only_falls_may_at_best_stay_where_it_is() -> None:
+    falling = [[(0.5, 0.9), (1.0, 0.8)]] * 3
+    assert optimistic_end([(0.5, 0.4)], falling, 0.0) == pytest.approx(0.4)
+
+
+def test_no_end_is_above_one() -> None:
+    assert optimistic_end([(0.5, 0.95)], FINISHED, 0.01) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("curve", "finished"),
+    [
+        ([], FINISHED),
+        ([(0.5, 0.4)], FINISHED[:2]),
+        ([(0.4, 0.4)], FINISHED),  # none of them had been measured so early
+        ([(0.5, 0.4)], [*FINISHED[:2], [(0.5, 0.5)]]),  # a curve that was cut off has no end
+    ],
+)
+def test_with_fewer_than_three_curves_nothing_is_known(
+    curve: list[tuple[float, float]], finished: list[list[tuple[float, float]]]
+) -> None:
+    assert optimistic_end(curve, finished, 0.0) is None
+
+
+def test_a_job_is_hopeless_when_a_point_of_the_front_is_as_good_in_everything() -> None:
+    front = [{"cost_usd": 1.0, "f1": 0.8}, {"cost_usd": 3.0, "f1": 0.9}]
+
+    assert is_hopeless({"cost_usd": 1.0, "f1": 0.8}, front, COST_AND_F1)
+    assert is_hopeless({"cost_usd": 4.0, "f1": 0.85}, front, COST_AND_F1)
+    assert not is_hopeless({"cost_usd": 2.0, "f1": 0.85}, front, COST_AND_F1)
+    assert not is_hopeless({"cost_usd": 0.5, "f1": 0.1}, front, COST_AND_F1)
+
+
+def test_a_job_of_which_an_objective_is_unknown_is_never_hopeless() -> None:
+    assert not is_hopeless({"f1": 0.1}, [{"cost_usd": 1.0, "f1": 0.8}], COST_AND_F1)
+
+
+def _progress(*events: Event) -> Progress:
+    progress = Progress()
+    for event in events:
+        progress.add(event)
+    return progress
+
+
+def test_start_up_is_not_taken_for_training() -> None:
+    # 100 s of start-up, then a quarter of the steps in 50 s: 150 s are left.
+    progress = _progress(
+        Event(time=1000.0, step=0, message="starting"),
+        Event(time=1100.0, step=0, message="training"),
+        Event(time=1150.0, step=25, total_steps=100),
+    )
+
+    assert progress.seconds_left() == pytest.approx(150.0)
+    assert progress.last == 1150.0
+
+
+def test_an_event_that_is_told_again_changes_nothing() -> None:
+    told = [Event(time=0.0, step=0), Event(time=50.0, step=50, total_steps=100)]
+    progress = _progress(*told, told[1], Event(time=90.0, step=0, message="restarted"))
+
+    assert progress.seconds_left() == pytest.approx(50.0)
+
+
+def test_without_a_beginning_or_a_step_nothing_is_known() -> None:
+    assert _progress().seconds_left() is None
+    assert _progress(Event(time=1.0, step=0)).seconds_left() is None
+    assert _progress(Event(time=1.0, step=5, total_steps=10)).seconds_left() is None

@@ -1,0 +1,231 @@
+"""The books of a study: what is promised and booked, by one driver and by several at once."""
+
+import multiprocessing
+import random
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.studies.search.ledger import Balance, Ledger, Promise
+
+NOTE: dict[str, Any] = {"point": {}, "seed": 42, "repeats": None}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+@pytest.fixture
+def ledger(storage: str) -> Iterator[Ledger]:
+    opened = Ledger(storage, "one")
+    yield opened
+    opened.close()
+
+
+def promise(ledger: Ledger, trial: int, worst_usd: float | None = 1.0, **terms: Any) -> Promise:
+    terms = {"budget_usd": None, "owner": "me", **terms}
+    return ledger.promise(trial, {"instance_type": "ml.g5.xlarge"}, NOTE, worst_usd=worst_usd, **terms)
+
+
+def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
+    promise(ledger, 0, 3.0)
+    promise(ledger, 1, 2.0)
+    assert ledger.balance() == Balance(spent_usd=0.0, committed_usd=5.0)
+
+    ledger.book(0, 1.25, {"status": "Completed"})
+    assert ledger.balance() == Balance(spent_usd=1.25, committed_usd=2.0)
+
+
+def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: Ledger) -> None:
+    promise(ledger, 0, 3.0, budget_usd=10.0)
+    ledger.book(0, 2.0, {})
+    promise(ledger, 1, 5.0, budget_usd=10.0)
+
+    with pytest.raises(BudgetRefused, match=r"worst case 3\.5 USD does not fit: of 10 USD 2 are spent and 5 promised"):
+        promise(ledger, 2, 3.5, budget_usd=10.0)
+    promise(ledger, 2, 3.0, budget_usd=10.0)  # to the last cent
+
+
+def test_an_unknown_price_fits_no_budget_and_any_study_without_one(ledger: Ledger) -> None:
+    with pytest.raises(BudgetRefused, match=r"price of ml\.g5\.xlarge is not known"):
+        promise(ledger, 0, None, budget_usd=10.0)
+    assert promise(ledger, 0, None) is Promise.MADE
+
+
+def test_a_job_that_runs_or_is_known_is_not_promised_again(ledger: Ledger) -> None:
+    assert promise(ledger, 0, identity="a") is Promise.MADE
+    assert promise(ledger, 1, identity="a") is Promise.DOUBLE
+    ledger.book(0, 1.0, {})
+    assert promise(ledger, 1, identity="a") is Promise.DOUBLE
+    assert promise(ledger, 1, identity="b") is Promise.MADE
+
+
+def test_a_job_that_met_trouble_may_be_promised_again(ledger: Ledger) -> None:
+    promise(ledger, 0, identity="a")
+    ledger.book(0, 0.0, {}, settled=False)
+    assert promise(ledger, 1, identity="a") is Promise.MADE
+
+
+def test_no_more_trials_are_begun_than_the_study_may_have(ledger: Ledger) -> None:
+    assert promise(ledger, 0, most_trials=1) is Promise.MADE
+    assert promise(ledger, 1, most_trials=1) is Promise.FULL
+    assert promise(ledger, 1, most_trials=1, counts=False) is Promise.MADE  # a repeat
+    ledger.book(0, 0.0, {}, counts=False)  # it met trouble: that was no trial
+    assert promise(ledger, 2, most_trials=1) is Promise.MADE
+
+
+def test_the_first_booking_stands(ledger: Ledger) -> None:
+    promise(ledger, 0)
+    ledger.book(0, 1.0, {"status": "Completed"})
+    ledger.book(0, 7.0, {"status": "Failed"})
+
+    (entry,) = ledger.entries()
+    assert (entry.booked_usd, entry.ended) == (1.0, {"status": "Completed"})
+
+
+def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: Ledger) -> None:
+    for trial in range(3):
+        promise(ledger, trial)
+    for trial, usd in ((2, 1.0), (0, None), (1, 0.5)):
+        ledger.book(trial, usd, {})
+
+    assert [(entry.trial, entry.spent_usd) for entry in ledger.booked(0)] == [(2, 1.0), (0, 1.0), (1, 1.5)]
+    assert [entry.trial for entry in ledger.booked(2)] == [1]
+    assert ledger.running() == []
+
+
+def test_only_one_driver_takes_a_trial_over(ledger: Ledger) -> None:
+    promise(ledger, 0, owner="dead")
+    assert ledger.take_over(0, "dead", "first")
+    assert not ledger.take_over(0, "dead", "second")
+    ledger.book(0, 1.0, {})
+    assert not ledger.take_over(0, "first", "second")
+    assert ledger.entries()[0].owner == "first"
+
+
+def test_drivers_say_when_they_were_last_at_work(ledger: Ledger) -> None:
+    ledger.still_here("a", 1.0)
+    ledger.still_here("b", 2.0)
+    ledger.still_here("a", 3.0)
+    assert ledger.drivers() == {"a": 3.0, "b": 2.0}
+    ledger.gone("a")
+    assert ledger.drivers() == {"b": 2.0}
+
+
+def test_the_study_s_run_is_named_once(ledger: Ledger, storage: str) -> None:
+    assert ledger.open("", "{}") == ""
+    assert ledger.mark() == ledger.mark()
+    assert ledger.name_run("first") == "first"
+    assert ledger.name_run("second") == "first"
+    assert ledger.open("third", "{}") == "first"
+    other = Ledger(storage, "another study")
+    assert other.open("its own", "{}") == "its own"
+    assert other.mark() != ledger.mark()
+    other.close()
+
+
+def test_another_search_under_the_same_name_is_refused_with_the_difference(ledger: Ledger) -> None:
+    ledger.open("", '{"search": "a", "job": "x"}')
+    with pytest.raises(BadInput, match=r"study one was begun with another search space.*search: a then, b now"):
+        ledger.open("", '{"search": "b", "job": "x"}')
+
+
+def test_studies_in_one_storage_have_books_of_their_own(ledger: Ledger, storage: str) -> None:
+    other = Ledger(storage, "another study")
+    promise(ledger, 0, 5.0)
+    assert other.balance() == Balance(spent_usd=0.0, committed_usd=0.0)
+    assert promise(other, 0, 1.0, budget_usd=1.0) is Promise.MADE
+    assert len(ledger.entries()) == len(other.entries()) == 1
+    other.close()
+
+
+@pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all.db", "postgresql://me:secret@127.0.0.1:1/none"])
+def test_a_storage_that_does_not_answer_is_named_without_its_password(storage: str) -> None:
+    with pytest.raises(BadInput, match="cannot be used") as caught:
+        Ledger(storage, "one")
+    assert "secret" not in str(caught.value)
+
+
+Deed = tuple[int, str, float]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    deeds=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["promise", "book"]), st.floats(0.0, 4.0)), min_size=5, max_size=40
+    )
+)
+def test_no_order_of_promises_and_bookings_exceeds_the_budget(tmp_path: Path, deeds: list[Deed]) -> None:
+    storage = f"sqlite:///{tempfile.mkdtemp(dir=tmp_path)}/study.db"  # hypothesis repeats what `random` draws
+    drivers = [Ledger(storage, "one") for _ in range(3)]
+    running: dict[int, float] = {}
+    spent, budget = 0.0, 10.0
+    for number, (driver, deed, usd) in enumerate(deeds):
+        ledger = drivers[driver]
+        if deed == "promise":
+            fits = spent + sum(running.values()) + usd <= budget + 1e-9
+            try:
+                promise(ledger, number, usd, budget_usd=budget)
+            except BudgetRefused:
+                assert not fits
+            else:
+                assert fits
+                running[number] = usd
+        elif running:
+            trial = min(running)
+            paid = running.pop(trial) * (usd / 4.0)  # never more than its worst case
+            ledger.book(trial, paid, {})
+            spent += paid
+        balance = drivers[0].balance()
+        assert balance.spent_usd == pytest.approx(spent)
+        assert balance.committed_usd == pytest.approx(sum(running.values()))
+        assert balance.spent_usd + balance.committed_usd <= budget + 1e-6
+    for ledger in drivers:
+        ledger.close()
+
+
+def _promise_and_book(storage: str, first: int, seed: int, budget: float, together: Any) -> None:
+    source = random.Random(seed)
+    ledger, running = Ledger(storage, "one"), {}
+    together.wait(60)
+    for trial in range(first, first + 25):
+        worst = source.uniform(0.1, 2.0)
+        try:
+            promise(ledger, trial, worst, budget_usd=budget, owner=str(first))
+            running[trial] = worst
+        except BudgetRefused:
+            pass
+        balance = ledger.balance()
+        assert balance.spent_usd + balance.committed_usd <= budget + 1e-6
+        if running and source.random() < 0.6:
+            booked = source.choice(sorted(running))
+            ledger.book(booked, running.pop(booked) * source.random(), {})
+    for trial, worst in running.items():
+        ledger.book(trial, worst, {})
+    ledger.close()
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_drivers_at_the_same_time_together_keep_to_one_budget(storage: str, ledger: Ledger, kind: str) -> None:
+    context: Any = multiprocessing.get_context("spawn")
+    make = threading.Thread if kind == "threads" else context.Process
+    together = threading.Barrier(3) if kind == "threads" else context.Barrier(3)
+    drivers = [make(target=_promise_and_book, args=(storage, 100 * n, n, 30.0, together)) for n in range(3)]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join(120)
+
+    entries, balance = ledger.entries(), ledger.balance()
+    assert len({entry.owner for entry in entries}) > 1
+    assert balance.committed_usd == 0.0
+    assert 0 < balance.spent_usd <= 30.0
+    assert balance.spent_usd == pytest.approx(sum(entry.booked_usd or 0.0 for entry in entries))

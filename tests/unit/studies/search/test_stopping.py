@@ -1,0 +1,86 @@
+"""When a study ends by itself: on trials made up so that it is known what they add."""
+
+from typing import Any
+
+import pytest
+
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices
+from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.search.stopping import FEWEST_HALVES, PATIENCE, costs_too_much, has_stalled
+from tests.study_examples import COST_AND_F1, failed, trial_of
+
+
+def study(**terms: Any) -> StudyFile:
+    standard: dict[str, Any] = {
+        "name": "one",
+        "job": {},
+        "search": {"learning_rate": Choices(values=(1e-5, 1e-4))},
+        "objectives": COST_AND_F1,
+        "n_trials": 100,
+    }
+    return StudyFile(**{**standard, **terms})
+
+
+def flat(count: int, first: int = 0) -> list[Trial]:
+    """Trials none of which is better than the one before."""
+    return [trial_of(first + number, 10.0, 0.9) for number in range(count)]
+
+
+def test_a_front_that_has_not_grown_for_long_has_stalled() -> None:
+    assert not has_stalled(flat(PATIENCE), study())
+    assert f"{PATIENCE} trials added nothing" in has_stalled(flat(PATIENCE + 1), study())
+
+
+@pytest.mark.parametrize(("cost", "f1"), [(5.0, 0.9), (10.0, 0.95), (2.0, 0.5)])
+def test_a_late_trial_that_adds_to_the_front_keeps_the_study_going(cost: float, f1: float) -> None:
+    late = trial_of(90, cost, f1)
+    assert not has_stalled([*flat(PATIENCE), late, *flat(PATIENCE - 1, 100)], study())
+    assert has_stalled([*flat(PATIENCE), late, *flat(PATIENCE, 100)], study())
+
+
+@pytest.mark.parametrize(("cost", "f1"), [(9.99, 0.9), (10.0, 0.901), (12.0, 0.9)])
+def test_what_is_better_by_noise_alone_adds_nothing(cost: float, f1: float) -> None:
+    assert has_stalled([*flat(PATIENCE), trial_of(90, cost, f1)], study())
+
+
+def test_trials_that_run_out_of_memory_add_nothing_and_failed_ones_do_not_count() -> None:
+    full = [failed(100 + number, TrialStatus.OUT_OF_MEMORY, "too large") for number in range(PATIENCE)]
+    broken = [failed(100 + number, TrialStatus.FAILED, "broken") for number in range(PATIENCE)]
+    assert has_stalled([*flat(1), *full], study())
+    assert not has_stalled([*flat(1), *broken], study())
+
+
+def test_a_trial_that_misses_a_constraint_adds_nothing() -> None:
+    cheap = trial_of(90, 1.0, 0.3)
+    trials = [*flat(PATIENCE), cheap]
+    assert not has_stalled(trials, study())
+    assert has_stalled(trials, study(constraints={"f1": {"min": 0.8}}))
+
+
+def halves(first_usd: float, second_usd: float, second_f1: float = 0.9) -> list[Trial]:
+    """Two halves of trials; the recommended run of each costs so much."""
+    count = FEWEST_HALVES
+    first = [trial_of(number, first_usd, 0.9) for number in range(count)]
+    return first + [trial_of(count + number, second_usd, second_f1) for number in range(count)]
+
+
+def test_searching_on_costs_too_much_once_it_saves_less_than_it_costs() -> None:
+    trials = halves(12.0, 10.0)  # the second half has cost 80 dollars and saves 2 a run
+    assert not costs_too_much(trials, study(later_runs=40))
+    said = costs_too_much(trials, study(later_runs=39))
+    assert "cost 80 USD and saved 78 USD over 39 later runs" in said
+
+
+def test_a_better_model_is_worth_any_price() -> None:
+    assert not costs_too_much(halves(12.0, 13.0, second_f1=0.95), study(later_runs=1))
+    assert costs_too_much(halves(12.0, 13.0, second_f1=0.901), study(later_runs=1))
+
+
+def test_without_later_runs_or_with_few_trials_nothing_is_said() -> None:
+    trials = halves(12.0, 12.0)
+    assert not costs_too_much(trials, study(later_runs=0))
+    assert not costs_too_much(trials[1:], study(later_runs=1))
+    assert not costs_too_much(
+        [failed(number, TrialStatus.FAILED, "broken") for number in range(40)], study(later_runs=1)
+    )

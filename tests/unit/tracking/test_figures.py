@@ -1,0 +1,105 @@
+"""Confusion matrix and classification report."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import classification_report as sklearn_report
+
+from paretune.spec.container import JobReport
+from paretune.tracking.figures import classification_report, confusion_figure
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def report_of(counts: Any, labels: list[str] | None = None) -> JobReport:
+    matrix = np.asarray(counts)
+    names = labels or [f"class {number}" for number in range(len(matrix))]
+    return JobReport(metrics={}, labels=tuple(names), confusion_matrix=tuple(map(tuple, matrix.tolist())))
+
+
+def png_of(report: JobReport) -> bytes:
+    """Rendered as MLflow does it; a warning is an error in these tests."""
+    stream = io.BytesIO()
+    confusion_figure(report).savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def test_the_report_is_scikit_learn_s_on_the_rows_behind_the_counts() -> None:
+    truth = ["bad", "bad", "bad", "good", "good", "soso", "soso", "soso", "soso"]
+    answers = ["bad", "good", "bad", "good", "bad", "soso", "soso", "good", "soso"]
+    counts = [[2, 1, 0], [1, 1, 0], [0, 1, 3]]
+
+    assert classification_report(report_of(counts, ["bad", "good", "soso"])) == sklearn_report(
+        truth, answers, digits=4, zero_division=0
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_report_of_many_classes_is_scikit_learn_s(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    counts = random.integers(0, 4, size=(12, 12))
+    names = [f"label {number:02}" for number in range(12)]
+    truth = [names[row] for row in range(12) for column in range(12) for _ in range(counts[row, column])]
+    answers = [names[column] for row in range(12) for column in range(12) for _ in range(counts[row, column])]
+
+    assert classification_report(report_of(counts, names)) == sklearn_report(
+        truth, answers, labels=names, digits=4, zero_division=0
+    )
+
+
+def test_a_class_that_is_neither_there_nor_answered_stays_in_the_report_with_support_zero() -> None:
+    text = classification_report(report_of([[3, 0, 0], [1, 2, 0], [0, 0, 0]], ["bad", "good", "never"]))
+
+    (line,) = [line for line in text.splitlines() if "never" in line]
+    assert line.split() == ["never", "0.0000", "0.0000", "0.0000", "0"]
+
+
+@pytest.mark.parametrize("classes", [2, 40, 150])
+def test_a_matrix_of_any_size_is_drawn_without_a_warning(classes: int) -> None:
+    counts = np.random.default_rng(0).integers(0, 2000, size=(classes, classes))
+
+    assert png_of(report_of(counts)).startswith(PNG)
+
+
+def test_a_class_without_rows_is_drawn() -> None:
+    assert png_of(report_of([[3, 0], [0, 0]])).startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    "labels", [["$a$", "$\\foo$"], ["x" * 300, "y" * 300], ["_hidden", "two\nlines"], ["<b>&", "größer"]]
+)
+def test_no_name_of_a_class_breaks_the_figure(labels: list[str]) -> None:
+    assert png_of(report_of([[3, 1], [2, 5]], labels)).startswith(PNG)
+
+
+def test_colours_are_shares_of_the_true_class_and_numbers_are_rows() -> None:
+    (axes, *_) = confusion_figure(report_of([[3, 1], [1000, 1000]], ["bad", "good"])).axes
+
+    (image,) = axes.get_images()
+    assert image.get_array().tolist() == [[0.75, 0.25], [0.5, 0.5]]
+    assert [text.get_text() for text in axes.texts] == ["3", "1", "1,000", "1,000"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["bad", "good"]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["bad", "good"]
+    assert axes.get_ylabel() == "true"
+    assert axes.get_title() == "Validation split, 2,004 rows"
+
+
+def test_a_number_is_written_in_the_cell_of_its_row_and_column() -> None:
+    (axes, *_) = confusion_figure(report_of([[1, 2], [3, 4]])).axes
+
+    assert {text.get_text(): text.get_position() for text in axes.texts} == {
+        "1": (0, 0),
+        "2": (1, 0),  # column 1, row 0: x is the answer, y the truth
+        "3": (0, 1),
+        "4": (1, 1),
+    }
+
+
+@pytest.mark.parametrize(("classes", "numbers", "names"), [(12, True, True), (13, False, True), (61, False, False)])
+def test_a_large_matrix_leaves_out_what_could_not_be_read(classes: int, numbers: bool, names: bool) -> None:
+    (axes, *_) = confusion_figure(report_of(np.eye(classes, dtype=int))).axes
+
+    assert bool(axes.texts) is numbers
+    assert (axes.get_yticklabels()[0].get_text() == "class 0") is names

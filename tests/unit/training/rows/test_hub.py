@@ -1,0 +1,259 @@
+"""Real loading from a hub: the preparing process against a hub on this machine."""
+
+import http.client
+import json
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+from paretune.training.rows import hub
+from tests.stand_ins.hub import Hub
+
+CARD = """---
+dataset_info:
+  config_name: amazon_polarity
+  features:
+  - name: label
+    dtype:
+      class_label:
+        names:
+          '0': negative
+          '1': positive
+  - name: title
+    dtype: string
+  - name: content
+    dtype: string
+configs:
+- config_name: amazon_polarity
+  default: true
+  data_files:
+  - split: train
+    path: amazon_polarity/train-*
+  - split: test
+    path: amazon_polarity/test-*
+---
+# Amazon reviews
+"""
+
+
+def write_polarity(folder: Path) -> None:
+    """40 training and 8 test rows with the columns and the card of the real amazon_polarity."""
+    (folder / "amazon_polarity").mkdir(parents=True)
+    (folder / "README.md").write_text(CARD)
+    for split, count in (("train", 40), ("test", 8)):
+        rows = {
+            "label": pa.array([number % 2 for number in range(count)], pa.int64()),
+            "title": [f"title {number}" for number in range(count)],
+            "content": [f"{split} story {number} is {('dull', 'great')[number % 2]}" for number in range(count)],
+        }
+        pa.parquet.write_table(pa.table(rows), folder / "amazon_polarity" / f"{split}-00000-of-00001.parquet")
+
+
+def write_stories(folder: Path) -> None:
+    """A data set of CSV files: 20 training, 6 validation and 4 test rows."""
+    folder.mkdir(parents=True)
+    for split, count in (("train", 20), ("validation", 6), ("test", 4)):
+        lines = [f"{split} scene {number},{('bad', 'good')[number % 2]}" for number in range(count)]
+        (folder / f"{split}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    root = tmp_path_factory.mktemp("hub")
+    write_polarity(root / "datasets" / "fancyzhx" / "amazon_polarity")
+    write_stories(root / "datasets" / "someone" / "stories")
+    for name in ("distilbert/distilbert-base-uncased", "someone/tiny", "someone/secret"):
+        shutil.copytree(tiny_model, root / "models" / name)
+    (root / "models" / "someone" / "tiny" / "pytorch_model.bin").write_bytes(b"the same weights in an older format")
+    shutil.copytree(
+        tiny_model, root / "models" / "someone" / "weightless", ignore=shutil.ignore_patterns("*.safetensors")
+    )
+    return root
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[Hub]:
+    moved = {
+        "distilbert-base-uncased": "distilbert/distilbert-base-uncased",
+        "amazon_polarity": "fancyzhx/amazon_polarity",
+    }
+    with Hub(root, moved=moved, gated=("someone/secret",)) as running:
+        yield running
+
+
+def online(address: str) -> dict[str, str | None]:
+    """Environment of a process whose hub is at `address`; the switches that would keep it off the network are gone."""
+    switches = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HTTP_PROXY", "HTTPS_PROXY")
+    gone: dict[str, str | None] = dict.fromkeys([*switches, *(name.lower() for name in switches)])
+    return gone | {"HF_ENDPOINT": address}
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def rows_of(prepared: str, split: str) -> int:
+    with pa.memory_map(str(Path(prepared) / f"{split}.arrow")) as file:
+        return int(pa.ipc.open_file(file).read_all().num_rows)
+
+
+def test_a_legacy_data_set_name_and_a_model_of_one_segment_load_under_their_new_names(
+    server: Hub, run_prepare: Callable[..., Any]
+) -> None:
+    prepared = run_prepare(
+        online(server.url),
+        model="distilbert-base-uncased",
+        dataset="amazon_polarity",
+        text_column="content",
+        max_seq_length="16",
+    )
+
+    assert prepared.code == 0, prepared.output
+    assert prepared.dataset()["labels"] == ["negative", "positive"]
+    assert rows_of(prepared.answer["dataset"], "train") == 36
+    assert rows_of(prepared.answer["dataset"], "validation") == 4
+    assert rows_of(prepared.answer["dataset"], "test") == 8
+    assert (Path(prepared.answer["model"]) / "model.safetensors").is_file()
+    fetched = [path for _, path, status in server.requests if status == 200]
+    assert any("fancyzhx/amazon_polarity/resolve" in path for path in fetched)
+
+
+def test_own_splits_are_kept_the_same_weights_are_not_fetched_twice_and_all_works_again_without_the_hub(
+    server: Hub, run_prepare: Callable[..., Any]
+) -> None:
+    job = {"model": "someone/tiny", "dataset": "someone/stories", "max_seq_length": "16"}
+    first = run_prepare(online(server.url), **job)
+    asked = " ".join(path for method, path, _ in server.requests if method == "GET")
+    gone = run_prepare(online(f"http://127.0.0.1:{closed_port()}"), **job)
+
+    assert first.code == 0, first.output
+    assert first.dataset()["labels"] == ["bad", "good"]
+    counts = [rows_of(first.answer["dataset"], split) for split in ("train", "validation", "test")]
+    assert counts == [20, 6, 4]
+    assert "model.safetensors" in asked
+    assert "pytorch_model.bin" not in asked
+    assert gone.code == 0, gone.faults
+    assert gone.answer == first.answer
+
+
+def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub(
+    server: Hub, run_prepare: Callable[..., Any]
+) -> None:
+    refused = run_prepare(online(server.url), model="someone/absent", dataset="someone/nothing")
+
+    assert refused.code == 2
+    assert refused.faults == [
+        f"model someone/absent is neither a local path nor on the hub at {server.url}: check the spelling",
+        f"dataset someone/nothing is neither a local path nor on the hub at {server.url}: check the spelling",
+    ]
+    assert refused.output == ""
+
+
+def test_a_model_without_weights_on_the_hub_is_refused(
+    server: Hub, run_prepare: Callable[..., Any], reviews: Path
+) -> None:
+    refused = run_prepare(online(server.url), model="someone/weightless", dataset=str(reviews), max_seq_length="16")
+
+    assert refused.code == 2
+    assert len(refused.faults) == 1
+    assert "someone/weightless holds no weights" in refused.faults[0]
+
+
+def test_an_unreachable_hub_is_one_clear_fault_within_seconds(run_prepare: Callable[..., Any], reviews: Path) -> None:
+    address = f"http://127.0.0.1:{closed_port()}"
+    refused = run_prepare(online(address), model="someone/tiny", dataset=str(reviews))
+
+    assert refused.code == 2
+    assert refused.faults == [
+        f"model someone/tiny is not in the local cache and the hub at {address} cannot be reached: "
+        "check the connection and HF_ENDPOINT, or give a local path"
+    ]
+    assert refused.output == ""
+    assert refused.seconds < 30  # mostly imports; the client's own retries take minutes
+
+
+def test_a_gated_model_is_explained_with_the_way_to_log_in(
+    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with pytest.raises(huggingface_hub.errors.GatedRepoError) as refused:
+        huggingface_hub.hf_hub_download("someone/secret", "config.json", endpoint=server.url, cache_dir=tmp_path)
+
+    assert hub.explain("model", "someone/secret", refused.value) == (
+        "model someone/secret needs an access token with accepted terms: log in with `hf auth login`"
+    )
+
+
+def test_the_stand_in_speaks_the_parts_of_the_protocol_that_clients_rely_on(server: Hub, root: Path) -> None:
+    def ask(method: str, path: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer, body
+
+    config = (root / "models" / "someone" / "tiny" / "config.json").read_bytes()
+    head, nothing = ask("HEAD", "/someone/tiny/resolve/main/config.json")
+    assert (head.status, nothing, int(head.headers["Content-Length"])) == (200, b"", len(config))
+    part, some = ask("GET", "/someone/tiny/resolve/main/config.json", Range="bytes=5-9")
+    assert (part.status, some) == (206, config[5:10])
+    assert part.headers["Content-Range"] == f"bytes 5-9/{len(config)}"
+    assert part.headers["ETag"] == head.headers["ETag"]
+    commit = head.headers["X-Repo-Commit"]
+    assert ask("GET", f"/someone/tiny/resolve/{commit}/config.json")[1] == config
+    for path, code in (
+        ("/someone/tiny/resolve/main/absent.json", "EntryNotFound"),
+        ("/someone/tiny/resolve/v2/config.json", "RevisionNotFound"),
+        ("/someone/absent/resolve/main/config.json", "RepoNotFound"),
+    ):
+        refused, _ = ask("GET", path)
+        assert (refused.status, refused.headers["X-Error-Code"]) == (404, code)
+    moved, _ = ask("GET", "/api/models/distilbert-base-uncased/tree/main?recursive=true")
+    assert moved.status == 307
+    assert moved.headers["Location"] == "/api/models/distilbert/distilbert-base-uncased/tree/main?recursive=true"
+    _, listed = ask("GET", moved.headers["Location"])
+    assert {"config.json", "model.safetensors"} <= {entry["path"] for entry in json.loads(listed)}
+
+
+def test_legacy_names_are_those_that_current_libraries_refuse() -> None:
+    assert all("/" not in old and new.count("/") == 1 for old, new in hub.MOVED_DATASETS.items())
+    assert hub.MOVED_DATASETS["amazon_polarity"] == "fancyzhx/amazon_polarity"
+    assert hub.MOVED_DATASETS["imdb"] == "stanfordnlp/imdb"
+
+
+def test_a_probe_that_is_refused_switches_this_process_off_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in online(f"http://127.0.0.1:{closed_port()}").items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    assert not hub.is_offline()
+
+    hub.go_offline_if_unreachable()
+
+    assert hub.is_offline()
+
+
+def test_a_hub_that_answers_or_a_proxy_in_between_leaves_this_process_on_line(
+    server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in online(server.url).items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    hub.go_offline_if_unreachable()
+    assert not hub.is_offline()
+
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv("HTTPS_PROXY", server.url)
+    hub.go_offline_if_unreachable()
+    assert not hub.is_offline()

@@ -1,0 +1,426 @@
+"""Every kind of data set becomes the same rows, and every fault is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.training.rows.sources import read_rows
+
+TEXTS = [f"story {number} was {('dull', 'great')[number % 2]}" for number in range(20)]
+LABELS = [("bad", "good")[number % 2] for number in range(20)]
+
+
+def write(
+    path: Path, texts: list[Any] = TEXTS, labels: list[Any] = LABELS, columns: tuple[str, str] = ("text", "label")
+) -> Path:
+    """Write the rows in the format that the file's name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame({columns[0]: texts, columns[1]: labels})
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dict("records")))
+    else:
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def spec(dataset: Path, **values: Any) -> JobSpec:
+    return JobSpec(dataset=str(dataset), **values)
+
+
+def faults(dataset: Path, **values: Any) -> tuple[str, ...]:
+    with pytest.raises(BadInput) as refused:
+        read_rows(spec(dataset, **values))
+    return refused.value.faults
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet", "ROWS.CSV"])
+def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str) -> None:
+    if name == "ROWS.CSV":
+        write(tmp_path / "rows.csv").rename(tmp_path / name)
+    else:
+        write(tmp_path / name)
+
+    rows, names = read_rows(spec(tmp_path / name))
+
+    assert names == ("bad", "good")
+    assert {split: len(part) for split, part in rows.items()} == {"train": 18, "validation": 2}
+    for part in rows.values():
+        assert part.labels is not None
+        assert [names[label] for label in part.labels] == ["good" if "great" in text else "bad" for text in part.texts]
+    assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(TEXTS)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str) -> None:
+    for split, count in (("train", 20), ("validation", 6), ("test", 4)):
+        texts = [f"{split} {number}" for number in range(count)]
+        write(tmp_path / "folder" / f"{split}.{ending}", texts, LABELS[:count])
+
+    rows, names = read_rows(spec(tmp_path / "folder"))
+
+    assert names == ("bad", "good")
+    assert {split: len(part) for split, part in rows.items()} == {"train": 20, "validation": 6, "test": 4}
+    assert all(text.startswith(split) for split, part in rows.items() for text in part.texts)
+
+
+def test_a_folder_without_validation_rows_is_split(tmp_path: Path) -> None:
+    write(tmp_path / "folder" / "train.csv")
+    write(tmp_path / "folder" / "test.csv", ["kept aside"], ["good"])
+
+    rows, _ = read_rows(spec(tmp_path / "folder"))
+
+    assert {split: len(part) for split, part in rows.items()} == {"train": 18, "validation": 2, "test": 1}
+    assert list(rows["test"].texts) == ["kept aside"]
+
+
+def test_columns_may_have_any_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", columns=("review body", "stars?"))
+
+    rows, names = read_rows(spec(path, text_column="review body", label_column="stars?"))
+
+    assert names == ("bad", "good")
+    assert len(rows["train"]) == 18
+
+
+def test_whole_number_labels_are_ordered_as_numbers_and_named_by_them(tmp_path: Path) -> None:
+    values = [(2, 10, 5)[number % 3] for number in range(30)]
+    path = write(tmp_path / "rows.csv", [f"{value} of 10, row {number}" for number, value in enumerate(values)], values)
+
+    rows, names = read_rows(spec(path))
+
+    assert names == ("2", "5", "10")
+    for part in rows.values():
+        assert part.labels is not None
+        assert part.labels.dtype == np.int64
+        assert [names[label] for label in part.labels] == [text.split()[0] for text in part.texts]
+
+
+def test_five_classes_are_each_validated_in_proportion(tmp_path: Path) -> None:
+    values = [label for label, count in zip("abcde", (100, 50, 20, 20, 10), strict=True) for _ in range(count)]
+    path = write(tmp_path / "rows.csv", [f"row {number}" for number in range(200)], values)
+
+    rows, names = read_rows(spec(path))
+
+    assert names == ("a", "b", "c", "d", "e")
+    validation = rows["validation"].labels
+    assert validation is not None
+    assert np.bincount(validation).tolist() == [10, 5, 2, 2, 1]
+
+
+def test_the_split_is_a_tenth_disjoint_and_the_same_for_every_seed(tmp_path: Path) -> None:
+    texts = [f"row {number}" for number in range(200)]
+    path = write(tmp_path / "rows.csv", texts, LABELS * 10)
+
+    first, _ = read_rows(spec(path, seed=1))
+    again, _ = read_rows(spec(path, seed=2))
+
+    assert len(first["validation"]) == 20
+    assert set(first["train"].texts) | set(first["validation"].texts) == set(texts)
+    assert not set(first["train"].texts) & set(first["validation"].texts)
+    assert list(first["train"].texts) == list(again["train"].texts)
+    assert list(first["validation"].texts) == list(again["validation"].texts)
+    assert list(first["validation"].texts) != texts[:20]
+
+
+def test_own_validation_and_test_files_are_taken_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv")
+    validation = write(tmp_path / "validation.jsonl", ["v1", "v2", "v3"], ["good", "bad", "good"])
+    test = write(tmp_path / "test.parquet", ["t1"], ["bad"])
+
+    rows, _ = read_rows(spec(path, validation_file=str(validation), test_file=str(test)))
+
+    assert len(rows["train"]) == 20
+    assert list(rows["validation"].texts) == ["v1", "v2", "v3"]
+    assert rows["validation"].labels is not None
+    assert rows["validation"].labels.tolist() == [1, 0, 1]
+    assert list(rows["test"].texts) == ["t1"]
+
+
+def test_an_own_validation_file_replaces_the_one_of_a_folder(tmp_path: Path) -> None:
+    write(tmp_path / "folder" / "train.csv")
+    write(tmp_path / "folder" / "validation.csv", ["the folder's"], ["good"])
+    mine = write(tmp_path / "mine.csv", ["mine"], ["bad"])
+
+    rows, _ = read_rows(spec(tmp_path / "folder", validation_file=str(mine)))
+
+    assert list(rows["validation"].texts) == ["mine"]
+
+
+def test_samples_are_the_asked_number_of_rows_and_the_same_each_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", [f"row {number}" for number in range(200)], LABELS * 10)
+
+    rows, _ = read_rows(spec(path, max_train_samples=90))
+    again, _ = read_rows(spec(path, max_train_samples=90, seed=7))
+    more, _ = read_rows(spec(path, max_train_samples=90, max_eval_samples=15))
+    plenty, _ = read_rows(spec(path, max_train_samples=5000, max_eval_samples=5000))
+
+    assert (len(rows["train"]), len(rows["validation"])) == (90, 10)  # a ninth of 90: the shares of the 90/10 split
+    assert list(rows["train"].texts) == list(again["train"].texts)
+    assert not set(rows["train"].texts) & set(rows["validation"].texts)
+    assert (len(more["train"]), len(more["validation"])) == (90, 15)
+    assert (len(plenty["train"]), len(plenty["validation"])) == (180, 20)
+
+
+def test_one_of_several_configurations_is_read_by_its_name_and_none_lists_them(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    write(folder / "short.csv", ["short"] * 20)
+    write(folder / "long.csv", ["long"] * 20)
+    entries = "".join(f"- config_name: {name}\n  data_files: {name}.csv\n" for name in ("short", "long"))
+    (folder / "README.md").write_text(f"---\nconfigs:\n{entries}---\n")
+
+    rows, _ = read_rows(spec(folder, dataset_config_name="long"))
+    assert set(rows["train"].texts) == {"long"}
+
+    for values in ({}, {"dataset_config_name": "middle"}):
+        (fault,) = faults(folder, **values)
+        assert "has several configurations; set dataset_config_name: " in fault
+        assert "short" in fault
+        assert "long" in fault
+
+
+def test_a_text_that_says_na_or_null_is_kept_as_text(tmp_path: Path) -> None:
+    words = ["NA", "null", "None", "nan", "N/A", "NULL"]
+    texts, labels = words + TEXTS, ["good", "bad"] * 3 + LABELS
+    write(tmp_path / "rows.csv", texts, labels)
+    write(tmp_path / "rows.tsv", texts, labels)
+    write(tmp_path / "folder" / "train.csv", texts, labels)
+
+    for place in ("rows.csv", "rows.tsv", "folder"):
+        rows, _ = read_rows(spec(tmp_path / place))
+        assert set(words) <= {*rows["train"].texts, *rows["validation"].texts}, place
+
+
+def test_a_class_may_be_called_null(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", TEXTS, [("null", "NA")[number % 2] for number in range(20)])
+
+    _, names = read_rows(spec(path))
+
+    assert names == ("NA", "null")
+
+
+def test_commas_quotes_line_breaks_and_other_scripts_survive(tmp_path: Path) -> None:
+    strange = ['he said "no", twice', "two\nlines", "crème brûlée", "映画は良い", "🎬"]
+    path = write(tmp_path / "rows.csv", strange + TEXTS, ["good"] * 5 + LABELS)
+
+    rows, _ = read_rows(spec(path))
+
+    assert set(strange) <= {*rows["train"].texts, *rows["validation"].texts}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    rows, names = read_rows(spec(path))
+
+    assert names == ("bad", "good")
+    assert len(rows["train"]) == 18
+
+
+def test_causal_lm_needs_no_labels(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("\n".join(TEXTS) + "\n")
+    path = write(tmp_path / "rows.csv", columns=("text", "whatever"))
+
+    for dataset in (tmp_path / "book.txt", path):
+        rows, names = read_rows(spec(dataset, task="causal-lm"))
+        assert names == ()
+        assert rows["train"].labels is None
+        assert (len(rows["train"]), len(rows["validation"])) == (18, 2)
+
+
+def test_the_embedded_reviews_are_balanced_and_each_source_is_apart() -> None:
+    rows, names = read_rows(JobSpec(dataset="embedded:rotten_tomatoes"))
+
+    assert names == ("negative", "positive")
+    assert len(rows["train"]) + len(rows["validation"]) == 8530
+    assert rows["validation"].labels is not None
+    assert abs(float(rows["validation"].labels.mean()) - 0.5) < 0.01
+
+
+# --- faults
+
+
+def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_in(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path / "absent.csv")
+
+    assert fault == f"dataset {tmp_path / 'absent.csv'} does not exist (looked from {Path.cwd()})"
+
+
+def test_both_missing_extra_files_are_named_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv")
+
+    found = faults(path, validation_file=str(tmp_path / "v.csv"), test_file=str(tmp_path / "t.csv"))
+
+    assert [fault.split()[0] for fault in found] == ["validation_file", "test_file"]
+    assert all("does not exist" in fault for fault in found)
+
+
+def test_a_missing_data_set_and_a_missing_validation_file_are_named_at_once(tmp_path: Path) -> None:
+    found = faults(tmp_path / "absent.csv", validation_file=str(tmp_path / "v.csv"))
+
+    assert [fault.split()[0] for fault in found] == ["dataset", "validation_file"]
+
+
+def test_an_ending_that_is_not_known_lists_those_that_are(tmp_path: Path) -> None:
+    (fault,) = faults(write_text(tmp_path / "rows.xlsx", "no spreadsheet"))
+
+    assert "must end in .csv, .tsv, .jsonl, .json, .parquet" in fault
+
+
+def test_a_missing_column_lists_the_columns_there_are_for_all_splits_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", columns=("review", "stars"))
+    validation = write(tmp_path / "validation.csv", columns=("review", "label"))
+
+    found = faults(path, validation_file=str(validation))
+
+    assert len(found) == 3
+    assert "text_column 'text' is not in the train rows" in found[0]
+    assert "they have review, stars; set text_column to one of them" in found[0]
+    assert "label_column 'label' is not in the train rows" in found[1]
+    assert "text_column 'text' is not in the validation rows" in found[2]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet"])
+def test_an_empty_file_is_called_empty(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+
+    (fault,) = faults(tmp_path / name)
+
+    assert fault == f"dataset {tmp_path / name} is empty"
+
+
+@pytest.mark.parametrize("content", ["text,label\n", "text,label", "\n", "\n\n\n"])
+def test_a_file_without_rows_is_refused_as_having_none(tmp_path: Path, content: str) -> None:
+    (fault,) = faults(write_text(tmp_path / "rows.csv", content))
+
+    assert "no rows" in fault
+
+
+def test_a_validation_file_without_rows_is_refused_by_its_own_name(tmp_path: Path) -> None:
+    empty = write_text(tmp_path / "validation.csv", "text,label\n")
+
+    (fault,) = faults(write(tmp_path / "rows.csv"), validation_file=str(empty))
+
+    assert "validation" in fault
+    assert "rows" in fault
+
+
+def test_one_class_only_is_refused(tmp_path: Path) -> None:
+    (fault,) = faults(write(tmp_path / "rows.csv", labels=["good"] * 20))
+
+    assert fault == "label_column 'label' has one class only (good): there is nothing to learn"
+
+
+def test_a_single_row_is_refused(tmp_path: Path) -> None:
+    assert faults(write(tmp_path / "rows.csv", ["one"], ["good"]))
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl"])
+def test_text_in_another_encoding_is_refused_with_the_way_to_convert_it(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name)
+    path.write_bytes(path.read_bytes().replace(b"great", "crème".encode("latin-1")))
+
+    (fault,) = faults(path)
+
+    assert f"dataset {path} is not UTF-8 text" in fault
+    assert "iconv" in fault
+
+
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_a_damaged_file_is_not_blamed_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: str) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+
+    for name in ("rows.parquet", "rows.jsonl"):
+        (fault,) = faults(write_text(tmp_path / name, "this is neither of the two\n"))
+        assert f"dataset {tmp_path / name} cannot be loaded: " in fault
+        assert "hub" not in fault
+
+
+def test_rows_of_unequal_width_are_refused_with_the_line(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "rows.csv", "text,label\nfine,good\nnot, quite, fine,bad\n")
+
+    (fault,) = faults(path)
+
+    assert "line 3" in fault
+
+
+def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path: Path) -> None:
+    texts: list[Any] = list(TEXTS)
+    labels: list[Any] = list(LABELS)
+    texts[3] = None
+    labels[0] = labels[7] = None
+
+    found = faults(write(tmp_path / "rows.csv", texts, labels))
+
+    assert found == (
+        "'text' is missing in 1 of 20 train rows (first: rows 4): fill or drop them",
+        "'label' is missing in 2 of 20 train rows (first: rows 1, 8): fill or drop them",
+    )
+
+
+def test_missing_whole_number_labels_are_called_missing_and_not_decimal(tmp_path: Path) -> None:
+    labels: list[Any] = [number % 2 for number in range(20)]
+    path = write_text(
+        tmp_path / "rows.csv",
+        "\n".join(
+            ["text,label", *(f"row {number},{'' if number == 4 else label}" for number, label in enumerate(labels))]
+        ),
+    )
+
+    (fault,) = faults(path)
+
+    assert "'label' is missing in 1 of 20 train rows (first: rows 5)" in fault
+
+
+def test_decimal_labels_are_refused(tmp_path: Path) -> None:
+    (fault,) = faults(write(tmp_path / "rows.csv", labels=[0.5 * (number % 4) for number in range(20)]))
+
+    assert fault == "label_column 'label' holds decimal numbers: classes must be text or whole numbers"
+
+
+def test_numbers_in_the_text_column_are_refused(tmp_path: Path) -> None:
+    (fault,) = faults(write(tmp_path / "rows.csv", texts=list(range(20))))
+
+    assert "text_column 'text' holds no text" in fault
+
+
+def test_a_label_column_with_a_class_per_row_is_questioned(tmp_path: Path) -> None:
+    (fault,) = faults(write(tmp_path / "rows.csv", labels=[f"id-{number}" for number in range(20)]))
+
+    assert "has 20 classes in 20 rows: is it the right column?" in fault
+
+
+def test_validation_labels_that_no_training_row_has_are_counted_and_shown(tmp_path: Path) -> None:
+    strange = write(tmp_path / "validation.csv", ["a", "b", "c"], ["good", "superb", "superb"])
+
+    (fault,) = faults(write(tmp_path / "rows.csv"), validation_file=str(strange))
+
+    assert fault == "2 validation rows have labels that no training row has: 'superb'"
+
+
+def test_a_sample_that_misses_a_class_asks_for_more_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", [f"row {number}" for number in range(100)], ["a"] * 49 + ["b"] * 49 + ["c"] * 2)
+
+    (fault,) = faults(path, max_train_samples=4)
+
+    assert "(c): raise max_train_samples" in fault
+
+
+def test_an_absent_folder_is_refused_as_a_path_and_not_as_a_network_fault(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path / "absent")
+
+    assert str(tmp_path / "absent") in fault
+    assert "does not exist" in fault
