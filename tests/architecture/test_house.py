@@ -17,31 +17,10 @@ from paretune.spec.job import JobSpec
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))
 CODE = [*SOURCES, *sorted((ROOT / "entrypoints").glob("*.py"))]
-LONGEST_FILE = 320  # lines
-LONGEST_FUNCTION = 60
-
-in_every_file = pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
-
+LONGEST_FUNCTION = 60  # lines
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
-
-
-@in_every_file
-def test_a_file_is_short_enough_to_read_at_once(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LONGEST_FILE
-
-
-@in_every_file
-def test_a_function_is_short_enough_to_read_at_once(path: Path) -> None:
-    long = {
-        node.name: length
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, Function)
-        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
-    }
-
-    assert not long
 
 
 def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, Definition]]:
@@ -53,24 +32,43 @@ def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[
                 yield from public(node, f"{prefix}{node.name}.")
 
 
-@in_every_file
-def test_every_public_name_says_what_you_get(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    named: list[tuple[str, ast.Module | Definition]] = [("the module", tree), *public(tree)]
-    silent = [name for name, node in named if not ast.get_docstring(node)]
+def is_override(node: Definition) -> bool:
+    """Whether a method says that it inherits its docstring."""
+    return any(ast.unparse(decorator) == "override" for decorator in node.decorator_list)
+
+
+def test_a_function_is_short_enough_to_read_at_once() -> None:
+    long = {
+        f"{path.relative_to(ROOT)}: {node.name}": length
+        for path in CODE
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, Function)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
+    }
+
+    assert not long
+
+
+def test_every_public_name_says_what_you_get() -> None:
+    silent = []
+    for path in CODE:
+        tree = ast.parse(path.read_text())
+        named: list[tuple[str, ast.Module | Definition]] = [("the module", tree)]
+        named += [(name, node) for name, node in public(tree) if not is_override(node)]
+        silent += [f"{path.relative_to(ROOT)}: {name}" for name, node in named if not ast.get_docstring(node)]
 
     assert not silent
 
 
-@in_every_file
-def test_a_docstring_says_more_than_the_name(path: Path) -> None:
+def test_a_docstring_says_more_than_the_name() -> None:
     repeating = []
-    for name, node in public(ast.parse(path.read_text())):
-        first = (ast.get_docstring(node) or "").splitlines()[0]
-        said = set(re.findall("[a-z]+", first.lower())) - {"the", "a", "an"}
-        own = set(re.findall("[a-z]+", re.sub("([A-Z])", r" \1", name.rpartition(".")[2]).lower()))
-        if said == own and len(first.split()) <= 2 and len(own) > 1:
-            repeating.append(name)
+    for path in CODE:
+        for name, node in public(ast.parse(path.read_text())):
+            first = (ast.get_docstring(node) or "-").splitlines()[0]
+            said = set(re.findall("[a-z]+", first.lower())) - {"the", "a", "an"}
+            own = set(re.findall("[a-z]+", re.sub("([A-Z])", r" \1", name.rpartition(".")[2]).lower()))
+            if said == own and len(first.split()) <= 2 and len(own) > 1:
+                repeating.append(f"{path.relative_to(ROOT)}: {name}")
 
     assert not repeating
 
@@ -82,13 +80,15 @@ def test_no_room_is_called_by_what_it_is_not() -> None:
     assert not [name for name in names if any(vague.fullmatch(word) for word in name.split("_"))]
 
 
-@in_every_file
-def test_input_is_not_checked_with_assert(path: Path) -> None:
-    checks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+def test_input_is_not_checked_with_assert() -> None:
+    found = []
+    for path in CODE:
+        lines = path.read_text().splitlines()
+        checks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+        # What mypy cannot see may be asserted, with the reason beside it.
+        found += [f"{path.relative_to(ROOT)}:{node.lineno}" for node in checks if "#" not in lines[node.lineno - 1]]
 
-    # What mypy cannot see may be asserted, with the reason beside it.
-    lines = path.read_text().splitlines()
-    assert not [node.lineno for node in checks if "#" not in lines[node.lineno - 1]]
+    assert not found
 
 
 def entry_points() -> dict[str, str]:

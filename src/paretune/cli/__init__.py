@@ -1,0 +1,1 @@
+"""The command line: what is typed (requests), done (commands) and read (output)."""

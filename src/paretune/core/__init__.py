@@ -1,0 +1,1 @@
+"""What everything stands on, from the standard library only: errors, clock, interruption, text."""

@@ -1,0 +1,1 @@
+"""One job, from its specification to its recorded run, and found again."""

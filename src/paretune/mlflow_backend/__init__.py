@@ -1,0 +1,1 @@
+"""Any MLflow project as a SageMaker training job: `mlflow run URI --backend sagemaker`."""

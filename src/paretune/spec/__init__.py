@@ -1,0 +1,1 @@
+"""What can be asked for, and what travels into a job."""

@@ -1,4 +1,4 @@
-"""Inside a job: `python -m paretune.tracking.in_job /opt/ml` runs the training and writes what it tells to MLflow, live.
+"""Inside a job: `python -m paretune.tracking.in_job /opt/ml` runs the training and logs it to MLflow as it runs.
 
 Used when the tracking server is a SageMaker managed one, which a job may reach; everywhere else the launcher writes.
 This process is the job's first: SIGTERM reaches it and is passed on. The training itself knows nothing of MLflow, and

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.prepared import recall, remember
+from paretune.jobs.preparation import recall, remember
 from paretune.spec.container import JobInputs, PreparedDataset
 from paretune.spec.job import JobSpec
 

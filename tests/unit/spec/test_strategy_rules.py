@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from paretune.spec.cluster import Cluster
-from paretune.spec.strategy_rules import SMDDP_INSTANCE_TYPES, unsupported
+from paretune.spec.cluster import SMDDP_INSTANCE_TYPES, Cluster, unsupported
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""One module for each entry point: what the command does."""

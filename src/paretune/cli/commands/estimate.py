@@ -19,7 +19,7 @@ from paretune.estimating.hardware import machine_name
 from paretune.estimating.workload import EMBEDDED_ROWS
 from paretune.jobs.choice import clock_for, launcher_for
 from paretune.jobs.launch import home_folder, launch
-from paretune.jobs.prepared import recall
+from paretune.jobs.preparation import recall
 from paretune.jobs.probing import probes, require_limit, run_probes
 from paretune.pricing.prices import PriceList, price_remarks, usual_price
 from paretune.spec.job import JobSpec

@@ -1,0 +1,1 @@
+"""What was typed, checked, before anything slow is imported."""

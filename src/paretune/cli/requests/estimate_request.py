@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
-from paretune.spec.cluster import listed
+from paretune.spec.cluster import listed, unsupported
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import parse
 from paretune.spec.regions import REGIONS, region_fault
-from paretune.spec.strategy_rules import unsupported
 
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.
 MAY_BE_LISTS = (

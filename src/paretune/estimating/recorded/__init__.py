@@ -1,0 +1,1 @@
+"""Tables of recorded runs: read, looked up, interpolated."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from paretune.spec import catalog
+from paretune.spec.cluster import unsupported
 from paretune.spec.job import JobSpec
-from paretune.spec.strategy_rules import unsupported
 
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}

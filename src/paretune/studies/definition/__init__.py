@@ -1,0 +1,1 @@
+"""A study's file: read, checked, and what it defines."""

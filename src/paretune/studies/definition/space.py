@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.spec.cluster import unsupported
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
-from paretune.spec.strategy_rules import unsupported
 
 Value = str | int | float
 """Of one searched parameter: a number, a truth value, or a text as it would be typed."""

@@ -1,0 +1,1 @@
+"""What a study has found: trials, front, recommendation, page."""

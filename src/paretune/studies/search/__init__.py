@@ -1,0 +1,1 @@
+"""Which trials a study runs, and what it books; the only door to Optuna."""

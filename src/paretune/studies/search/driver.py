@@ -14,20 +14,65 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LostSight, ParetuneError
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostSight, ParetuneError
 from paretune.jobs.launch import WATCH_INTERVAL_S
 from paretune.jobs.recording import run_name
+from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_alive, this_process
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.ledger import Ledger, Promise
-from paretune.studies.search.optuna_study import Asked, Study
-from paretune.studies.search.room import Room
-from paretune.studies.search.telling import Telling
+from paretune.studies.search.optuna_study import Asked, Study, Telling
 from paretune.studies.search.trial_history import Memory
 from paretune.studies.search.trial_job import PARENT, Ended, Place, TrialJob
 from paretune.studies.search.worst_case import WorstCase
+
+REFUSED_PAUSE_S = 60.0
+"""Seconds until AWS is asked again that has refused the only job."""
+ROOM_S = 1800.0
+"""Seconds until AWS is asked again for more jobs at a time than it has let run."""
+MOST_REFUSED = 3
+"""Times in a row that AWS refuses the only job, before the study ends."""
+
+
+class Room:
+    """Holds back jobs that would only be refused.
+
+    Args:
+        clock: of the launcher.
+        launcher: told when it is asked again.
+    """
+
+    def __init__(self, clock: Clock, launcher: Launcher) -> None:
+        self._clock = clock
+        self._launcher = launcher
+        self._most = math.inf
+        self._until = 0.0
+        self._refused = 0
+
+    def may_start(self, running: int) -> bool:
+        """Whether a job may be asked for beside those that run."""
+        return running < self._most or self._clock.now() >= self._until
+
+    def was_given(self) -> None:
+        """A job was created."""
+        self._refused = 0
+
+    def was_refused(self, running: int, reason: str) -> None:
+        """A job was refused beside those that run.
+
+        Raises:
+            LaunchRefused: nothing runs, and it was not the first time: waiting does not help.
+        """
+        self._most = running
+        self._until = self._clock.now() + (ROOM_S if running else REFUSED_PAUSE_S)
+        self._refused += not running
+        if self._refused >= MOST_REFUSED:
+            raise LaunchRefused(f"{reason} (nothing could be launched {self._refused} times in a row)")
+        self._launcher.wake_at(self._until)
+
 
 TRIAL = "trial"
 """An ordinary trial: a point that the sampler has suggested."""

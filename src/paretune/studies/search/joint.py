@@ -10,8 +10,8 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
 from paretune.studies.search.early_stopping import Curve, is_hopeless, optimistic_end
+from paretune.studies.search.optuna_study import violations
 from paretune.studies.search.stopping import costs_too_much, has_stalled
-from paretune.studies.search.telling import violations
 from paretune.studies.search.trial_job import TrialJob
 from paretune.studies.search.untried import Untried
 

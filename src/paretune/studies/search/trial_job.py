@@ -12,7 +12,7 @@ from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import inputs_of
-from paretune.jobs.prepared import recall
+from paretune.jobs.preparation import recall
 from paretune.jobs.recording import Recording, job_name
 from paretune.launchers.base import JobState, Launcher
 from paretune.spec import metrics

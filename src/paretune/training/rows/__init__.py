@@ -1,0 +1,1 @@
+"""Rows of a data set: found, read, split, tokenised."""

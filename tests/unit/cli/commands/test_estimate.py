@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
 from paretune.cli.main import main
-from paretune.jobs.prepared import remember
+from paretune.jobs.preparation import remember
 from paretune.spec.container import JobInputs, PreparedDataset
 from paretune.spec.job import JobSpec
 

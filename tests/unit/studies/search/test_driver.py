@@ -11,9 +11,8 @@ from paretune.jobs.attempts import Attempts
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.driver import ABANDONED_S, Driver
+from paretune.studies.search.driver import ABANDONED_S, MOST_REFUSED, Driver
 from paretune.studies.search.joint import repeat_front, search
-from paretune.studies.search.room import MOST_REFUSED
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock

@@ -1,7 +1,7 @@
 """Which trials are on the front, and what their constraints say: by hand."""
 
 from paretune.studies.search.joint import front_of
-from paretune.studies.search.telling import violations
+from paretune.studies.search.optuna_study import violations
 from tests.study_examples import COST_AND_F1, trial_of
 
 

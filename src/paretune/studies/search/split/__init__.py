@@ -1,0 +1,1 @@
+"""Search that learns F1 and seconds apart."""

@@ -1,0 +1,228 @@
+"""The floors of the house: which folder may import which, and which folder may open which door to the outside."""
+
+import ast
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+FLOORS = {
+    "core": 1,
+    "spec": 2,
+    "pricing": 3,
+    "tracking": 3,
+    "estimating.recorded": 4.1,
+    "estimating": 4.2,
+    "training.rows": 5.1,
+    "training": 5.2,
+    "launchers": 5.1,
+    "launchers.simulated": 5.2,
+    "launchers.sagemaker": 5.2,
+    "jobs": 6,
+    "studies.definition": 7.1,
+    "studies.results": 7.2,
+    "studies.search": 7.3,
+    "studies.search.split": 7.4,
+    "studies": 7.5,
+    "mlflow_backend": 7,
+    "cli.requests": 8.1,
+    "cli.output": 8.2,
+    "cli.commands": 8.3,
+    "cli": 8.4,
+}
+"""Folder to floor. A folder imports from floors below its own; nothing from another folder on its own floor."""
+
+DOORS = {
+    "mlflow": {"tracking", "mlflow_backend"},
+    "optuna": {"studies"},
+    **dict.fromkeys(("boto3", "botocore", "sagemaker"), {"launchers"}),
+    **dict.fromkeys(("torch", "transformers", "datasets", "peft", "accelerate", "huggingface_hub"), {"training"}),
+}
+"""Package to the folders that may import it."""
+LARGEST_FOLDER = 13
+"""Modules that lie side by side, `__init__` not counted."""
+CLOSED_TO_TRAINING = {"launchers", "tracking", "jobs", "studies", "mlflow_backend", "cli"}
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Full name to file; a package has the name of its folder."""
+    named = {}
+    for path in sorted((SOURCE / "paretune").rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return named
+
+
+def folder_of(name: str) -> str:
+    """Folder of a module below `paretune`, such as `launchers.sagemaker`; empty for `paretune` itself."""
+    return ".".join(modules()[name].relative_to(SOURCE / "paretune").parts[:-1])
+
+
+@cache
+def imports_of(name: str) -> frozenset[str]:
+    """Full names of all that a module imports, at its top, inside functions and for type checkers alike."""
+    found = set()
+    for node in ast.walk(ast.parse(modules()[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively in line {node.lineno}"
+            base = node.module or ""
+            # `from paretune.training import device` imports a module, `from paretune.core.clock import Clock` a name.
+            found |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules() else base for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"__import__", "importlib.import_module"}:
+            found |= {word.value for word in node.args if isinstance(word, ast.Constant)}
+    return frozenset(found)
+
+
+def folders_used() -> dict[str, set[str]]:
+    """Folder to the other folders of paretune that its modules import."""
+    used: dict[str, set[str]] = {}
+    for name in modules():
+        own = {other for other in imports_of(name) if other in modules()}
+        used.setdefault(folder_of(name), set()).update(folder_of(other) for other in own)
+    return {folder: others - {folder} for folder, others in used.items()}
+
+
+def users_of(package: str) -> set[str]:
+    """Top folders that import an outside package."""
+    using = {name for name in modules() if any(other.partition(".")[0] == package for other in imports_of(name))}
+    return {folder_of(name).partition(".")[0] for name in using}
+
+
+def test_the_folder_picture_is_the_table_of_floors() -> None:
+    folders = {folder_of(name) for name in modules()}
+    loose = {name for name in modules() if not folder_of(name)} - {"paretune", "paretune.__main__"}
+
+    assert folders - {"", "cli"} == set(FLOORS) - {"cli"}
+    assert not loose
+    for folder in folders:
+        beside = [name for name in modules() if folder_of(name) == folder and modules()[name].stem != "__init__"]
+        assert len(beside) <= LARGEST_FOLDER, folder
+
+
+def test_no_import_between_folders_runs_upwards() -> None:
+    upwards = [
+        f"{folder} imports {other}"
+        for folder, others in folders_used().items()
+        if folder
+        for other in others
+        if not other or FLOORS[other] >= FLOORS[folder]
+    ]
+
+    assert upwards in ([], ["cli imports "])  # the command line shows the version
+
+
+def test_the_walk_sees_imports_at_the_top_and_inside_functions() -> None:
+    assert "paretune.spec.container" in imports_of("paretune.jobs.launch")
+    assert "paretune.launchers.local" in imports_of("paretune.jobs.choice")  # inside launcher_for
+    assert "paretune.training.device" in imports_of("paretune.training.recorder")  # from a package
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name in done:
+            return
+        for other in sorted(imports_of(name) & set(modules())):
+            visit(other, (*path, name))
+        done.add(name)
+
+    for name in modules():
+        visit(name, ())
+
+
+def test_a_door_to_the_outside_is_one_folder() -> None:
+    for package, folders in DOORS.items():
+        assert users_of(package) <= folders, package
+    for package in ("mlflow", "optuna", "boto3", "torch", "transformers", "datasets", "peft"):
+        assert users_of(package), f"nothing imports {package}: the test above could not fail"
+    assert {folder_of(name) for name in modules() if "optuna" in imports_of(name)} == {"studies.search"}
+
+
+def test_the_launching_wing_and_the_training_wing_meet_only_in_plain_values() -> None:
+    used = folders_used()
+
+    for folder, others in used.items():
+        if folder.partition(".")[0] == "training":
+            assert not {other.partition(".")[0] for other in others} & CLOSED_TO_TRAINING, folder
+        else:
+            assert not {other for other in others if other.partition(".")[0] == "training"}, folder
+
+
+def test_the_lower_floors_need_the_standard_library_only() -> None:
+    for name in modules():
+        if folder_of(name) in {"core", "spec"}:
+            assert {other.partition(".")[0] for other in imports_of(name)} - sys.stdlib_module_names <= {"paretune"}, (
+                name
+            )
+
+
+def run_python(program: str, folder: Path) -> str:
+    """Output of a program in an empty current folder, which is its home too."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path: Path) -> None:
+    # boto3 is not among them: MLflow imports it with its SageMaker plugin.
+    heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
+    shown = run_python(
+        "import sys, paretune.cli.main, paretune.jobs.launch, paretune.cli.output.terminal, paretune.launchers.local\n"
+        f"print([name for name in {heavy} if name in sys.modules])",
+        tmp_path,
+    )
+
+    assert shown == "[]\n"
+
+
+def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
+    shown = run_python(
+        "import sys, paretune.cli.main\n"
+        "code = paretune.cli.main.main(['main', '--sed', '1'])\n"
+        "print(code, 'mlflow' in sys.modules, 'matplotlib' in sys.modules)",
+        tmp_path,
+    )
+
+    assert shown == "2 False False\n"
+
+
+def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
+    names = [name for name in modules() if name != "paretune.training.__main__"]
+    shown = run_python(
+        "import importlib, logging, os, signal, threading\n"
+        "import mlflow, torch, transformers, datasets, peft, sklearn, pandas, tqdm, psutil  # the doors' own doings\n"
+        "def state():\n"
+        "    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]\n"
+        "    return dict(os.environ), handlers, os.getcwd(), logging.root.level, threading.active_count(),"
+        " torch.get_num_threads(), sorted(os.listdir('.'))\n"
+        "before = state()\n"
+        f"for name in {names}:\n"
+        "    importlib.import_module(name)\n"
+        "assert state() == before, (before, state())\n"
+        "print('same')",
+        tmp_path,
+    )
+
+    assert shown == "same\n"
+
+
+def test_importing_the_launching_wing_writes_no_file(tmp_path: Path) -> None:
+    launching = [name for name in modules() if not folder_of(name).startswith("training")]
+    run_python(f"import importlib\nfor name in {launching}:\n    importlib.import_module(name)", tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
