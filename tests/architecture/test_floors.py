@@ -38,8 +38,9 @@ FLOORS = {
 DOORS = {
     "mlflow": {"tracking", "mlflow_backend"},
     "optuna": {"studies"},
-    **dict.fromkeys(("boto3", "botocore", "sagemaker"), {"launchers"}),
-    **dict.fromkeys(("torch", "transformers", "datasets", "peft", "accelerate", "huggingface_hub"), {"training"}),
+    **{package: {"launchers"} for package in ("boto3", "botocore", "sagemaker")},
+    **{package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate")},
+    "huggingface_hub": {"training"},
 }
 """Package to the folders that may import it."""
 LARGEST_FOLDER = 13

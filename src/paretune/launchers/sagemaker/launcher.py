@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import paretune
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostSight
 from paretune.launchers.base import Launcher
@@ -68,7 +67,7 @@ class SageMakerLauncher(Launcher):
         self._clock = clock
         self._environment = environment
         self._tracking_uri = tracking_uri
-        self._package = package or Path(paretune.__file__).parent
+        self._package = package or Path(__file__).parents[2]
         self._poller = Poller(self.account, clock, calls_per_minute)
 
     def place(self) -> Mapping[str, str]:
