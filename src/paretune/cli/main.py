@@ -6,9 +6,9 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
-import paretune
 from paretune.cli.requests import job_request as asked
 from paretune.cli.requests.estimate_request import PROBE_HELP
 from paretune.cli.requests.prompts import PricesRequest, ReportRequest
@@ -76,8 +76,12 @@ def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="paretune", description=paretune.__doc__, allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=paretune.__version__)
+    parser = argparse.ArgumentParser(
+        prog="paretune",
+        description="which SageMaker cluster, batch size and learning rate should I pay for?",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=version("paretune"))
     commands = parser.add_subparsers(dest="command", required=True)
     for name, known in _COMMANDS.items():
         command = commands.add_parser(name, help=known.about, description=known.about, allow_abbrev=False)

@@ -5,12 +5,12 @@ import io
 import logging
 from collections.abc import Mapping
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import boto3
 from botocore.config import Config
 
-import paretune
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.spec.cluster import Cluster
@@ -52,7 +52,7 @@ class Account:
         if service not in self._clients:
             config = Config(
                 retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
-                user_agent_extra=f"paretune/{paretune.__version__}",
+                user_agent_extra=f"paretune/{version('paretune')}",
                 connect_timeout=10,
                 read_timeout=60,
             )
