@@ -262,7 +262,7 @@ def _price(row: Mapping[str, str], confidence: str) -> Price:
 
 @cache
 def _instances() -> tuple[dict[str, str], ...]:
-    lines = files("paretune").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    lines = files("paretune.spec").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
     return tuple(csv.DictReader(lines))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.launchers.simulated.course import CAPACITY_SECONDS, Course, Predicted
+from paretune.estimating.prediction import Predicted
+from paretune.launchers.simulated.course import CAPACITY_SECONDS, Course
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.spec.container import FailureKind, JobDocument
 from paretune.spec.job import JobSpec
