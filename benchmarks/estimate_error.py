@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.estimating.architecture import well_known
-from paretune.estimating.timing import Measurement, Setting, TimeModel
+from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
 from paretune.spec.job import JobSpec
 
@@ -39,7 +39,7 @@ MOST_CHOICES = 500
 class Job:
     """A job that has run: what the time model sees of it, its cluster shape, and its billable seconds."""
 
-    setting: Setting
+    setting: TimingFeatures
     shape: str
     devices: int
     work: float
@@ -184,7 +184,7 @@ def scaling(path: Path) -> None:
     """A job of which only minutes on clusters of growing size are known."""
     rows = [(int(row["instances"]), float(row["minutes"])) for row in csv.DictReader(path.open(encoding="utf-8"))]
     first = min(rows)
-    setting = Setting(
+    setting = TimingFeatures(
         chip="unknown",
         model="unknown",
         cluster="unknown",

@@ -124,7 +124,7 @@ def run_study(trials: int, place: Path) -> None:
 
     from paretune.cli.main import main as paretune
     from paretune.studies.search.ledger import Ledger
-    from paretune.studies.search.study_run import StudyRecord
+    from paretune.studies.search.study_run import StudyRunWriter
 
     logging.disable(logging.WARNING)
     write_table(place / "runs.csv")
@@ -143,16 +143,16 @@ budget_usd: 1000000
     )
     shares = Shares()
     ends: list[float] = []
-    ended = StudyRecord.trial_ended
+    ended = StudyRunWriter.trial_ended
 
-    def stamp(record: StudyRecord, trial: Any) -> None:
+    def stamp(record: StudyRunWriter, trial: Any) -> None:
         ended(record, trial)
         ends.append(time.perf_counter())
         if len(ends) == WARM_UP:
             shares.seconds.clear()
             shares.calls.clear()
 
-    watched = {OptunaStudy: ("ask", "tell"), StudyRecord: ("_write",)}
+    watched = {OptunaStudy: ("ask", "tell"), StudyRunWriter: ("_write",)}
     watched[Ledger] = ("promise", "opened", "book", "booked", "balance")
     with ExitStack() as patches:
         patches.enter_context(shares.watching())
@@ -160,7 +160,7 @@ budget_usd: 1000000
             for name in names:
                 timed = shares.timed(f"{owner.__name__}.{name}", getattr(owner, name))
                 patches.enter_context(mock.patch.object(owner, name, timed))
-        patches.enter_context(mock.patch.object(StudyRecord, "trial_ended", stamp))
+        patches.enter_context(mock.patch.object(StudyRunWriter, "trial_ended", stamp))
         patches.enter_context(mock.patch("paretune.studies.search.stopping.PATIENCE", 2 * trials))  # it is to go on
         paretune(["study", "--study", "study.yaml"])
     report([1000 * (after - before) for before, after in itertools.pairwise(ends)], trials, shares)

@@ -16,7 +16,7 @@ FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")
 LAST_STEP = 5
 
 
-class Order(Protocol):
+class TrainingJobRequest(Protocol):
     """Makes what a job needs: `kind` says which job, the rest are fields of its specification."""
 
     def __call__(self, kind: str, **changes: object) -> tuple[JobDocument, JobInputs]: ...
@@ -42,7 +42,7 @@ class Place:
 
     launcher: Launcher
     another: Callable[[], Launcher]
-    order: Order
+    order: TrainingJobRequest
     let_time_pass: Callable[[], None] = lambda: time.sleep(0.02)
     within_s: float = 30.0
     shortest_runtime_minutes: float = 0.5 / 60

@@ -15,7 +15,7 @@ from paretune.studies.definition.space import Choices
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import Ledger
-from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
 from tests.unit.jobs.test_attempts import DONE, SMALL, Clock, Ending, ScriptedLauncher
@@ -93,8 +93,8 @@ class Desk:
         }
         file = StudyFile(**{**standard, **terms})
         self.run_id = self.run_id or self.tracking.create("study").run_id
-        study, ledger = Study(file, self.storage), Ledger(self.storage, file.name)
-        self.opened += [study, ledger]
+        study, ledger = OptunaStudy(file, self.storage), Ledger(self.storage, file.name)
+        self.set_run_id += [study, ledger]
         place = Place(
             launcher=self.launcher,
             tracking=self.tracking,
@@ -117,5 +117,5 @@ class Desk:
 
     def close(self) -> None:
         """Close all storages."""
-        for item in self.opened:
+        for item in self.set_run_id:
             item.close()

@@ -11,7 +11,7 @@ from paretune.jobs.choice import clock_for, launcher_for
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import Ledger
-from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
 
@@ -36,7 +36,7 @@ def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
     )
     return Driver(
         file,
-        Study(file, storage),
+        OptunaStudy(file, storage),
         Ledger(storage, file.name),
         run_id=tracking.create("study").run_id,
         place=place,

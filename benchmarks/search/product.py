@@ -10,7 +10,7 @@ from typing import Any
 
 from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
-from paretune.launchers.simulated.course import Course
+from paretune.launchers.simulated.course import TimelineFactory
 from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
@@ -20,9 +20,9 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import Ledger
-from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
-from paretune.studies.search.study_run import StudyRecord
+from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
 from search.scoring import PAIRS, Booked
@@ -74,7 +74,7 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
     ledger = Ledger(storage, file.name)
-    course = Course(predict=lambda document: None, recall_f1=lambda document: None)
+    course = TimelineFactory(predict=lambda document: None, recall_f1=lambda document: None)
     course._tables[str(table.path)] = table.runs  # read once for all studies
     booked: list[Booked] = []
     recommended: Callable[[Driver], list[Trial]] | None = getattr(module, "recommended", None)
@@ -98,10 +98,10 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
         if sum(job.usd for job in booked) >= most_usd:
             raise _EnoughError
 
-    run_id = StudyRecord(file, ledger, tracking).run_id  # its pages are not written
+    run_id = StudyRunWriter(file, ledger, tracking).run_id  # its pages are not written
     driver = Driver(
         file,
-        Study(file, storage),
+        OptunaStudy(file, storage),
         ledger,
         run_id=run_id,
         place=Place(

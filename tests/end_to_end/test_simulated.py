@@ -15,9 +15,9 @@ from mlflow.entities import Run
 
 from paretune.cli.main import main
 from paretune.core.errors import JobFailed
-from paretune.jobs.attempts import Attempts
+from paretune.jobs.attempts import RetryingJob
 from paretune.jobs.choice import clock_for, launcher_for
-from paretune.jobs.recording import Recording
+from paretune.jobs.recording import JobRunWriter
 from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
@@ -239,14 +239,14 @@ def _spec(**changes: Any) -> JobSpec:
     )
 
 
-def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> Recording:
+def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRunWriter:
     """A driver that looks so many times at its job and is killed then; without a number, it goes on to the end."""
     home = Path(os.environ["PARETUNE_HOME"])
     clock = clock_for(spec, home)
     launcher = launcher_for(spec, home, clock, {})
-    recording = Recording(spec, launcher, Tracking({}, clock), run_id=run_id)
+    recording = JobRunWriter(spec, launcher, Tracking({}, clock), run_id=run_id)
     recording.begin(JobInputs() if run_id is None else None)
-    attempts = Attempts(
+    attempts = RetryingJob(
         spec, launcher=launcher, recording=recording, inputs=JobInputs, clock=clock, on_events=lambda events: None
     )
     attempts.begin()

@@ -6,7 +6,7 @@
     ├── LaunchRefused              2      do what AWS asks for (credentials, permission, quota), then try again
     ├── JobFailed                  3      read the reason; the job ran and did not finish
     │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
-    ├── LostSight                  3      sign in again, then `mlflow run . -e sync`: the job goes on by itself
+    ├── LostContact                  3      sign in again, then `mlflow run . -e sync`: the job goes on by itself
     ├── BudgetRefused              4      raise the budget or lower the worst case
     └── Interrupted              130      nothing: what this command started has been stopped, or detached as asked
 
@@ -81,7 +81,7 @@ class OutOfMemory(JobFailed):
     """The job ran out of memory even at the smallest per-device batch that keeps the global batch size."""
 
 
-class LostSight(ParetuneError):
+class LostContact(ParetuneError):
     """AWS no longer tells how a running job does; the job itself goes on, and nothing of it is lost."""
 
 

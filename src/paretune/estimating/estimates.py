@@ -12,7 +12,7 @@ from paretune.estimating.evidence import DidNotFit, Evidence
 from paretune.estimating.hub_config import hub_config
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
-from paretune.estimating.timing_features import Described, describe
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
@@ -128,7 +128,7 @@ class Estimator:
             did_not_fit=self.that_did_not_fit(spec, plan, described),
         )
 
-    def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: Described) -> DidNotFit | None:
+    def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> DidNotFit | None:
         """An earlier job that ran out of memory although it needed no more and had no less."""
         batch = plan.per_device_train_batch_size
         return next(
@@ -140,7 +140,7 @@ class Estimator:
             None,
         )
 
-    def _basis(self, described: Described) -> str:
+    def _basis(self, described: JobFeatures) -> str:
         here, of_model, of_chip = self.evidence.runs_like(described)
         device = "machine" if described.time.is_local else "accelerator"
         if here:

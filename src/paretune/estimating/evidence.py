@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, well_known
 from paretune.estimating.memory import MemorySetting
 from paretune.estimating.timing import Measurement
-from paretune.estimating.timing_features import Described, describe
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
@@ -69,7 +69,7 @@ class Evidence:
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[DidNotFit] = ()
 
-    def runs_like(self, described: Described) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
+    def runs_like(self, described: JobFeatures) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
         """Jobs of this model on this cluster, of this model anywhere, and of this accelerator."""
         time = described.time
         of_model = [item for item in self.times if item.setting.model == time.model]
@@ -140,7 +140,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
 
 
-def _read(run: RecordedRun) -> tuple[JobSpec, BatchPlan, Described | None]:
+def _read(run: RecordedRun) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """The job of a run as it really ran: on the type and with the per-device batch that it ended with."""
     texts = {item.name: run.params[item.name] for item in fields(JobSpec) if item.name in run.params}
     texts["launcher"] = "auto"  # a simulated cluster is described like a real one
@@ -177,7 +177,7 @@ def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
     )
 
 
-def _time(run: RecordedRun, plan: BatchPlan, described: Described) -> Measurement | None:
+def _time(run: RecordedRun, plan: BatchPlan, described: JobFeatures) -> Measurement | None:
     """Seconds of the run; of one that was interrupted, tried again or on spot, only those of a step."""
     speed = run.metrics.get(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
@@ -193,7 +193,7 @@ def _time(run: RecordedRun, plan: BatchPlan, described: Described) -> Measuremen
     return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=origin)
 
 
-def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: Described) -> list[DidNotFit]:
+def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> list[DidNotFit]:
     """The smallest batch of the run that ran out of memory."""
     reason = run.tags.get("paretune.failure_reason", "")
     batch = None

@@ -19,7 +19,7 @@ _HELD = (
 
 
 @dataclass(frozen=True)
-class Held:
+class Footprint:
     """What one device holds in a job, and where.
 
     Attributes:
@@ -37,7 +37,7 @@ class Held:
     rows: int
 
     @classmethod
-    def by(cls, spec: JobSpec, plan: BatchPlan) -> "Held":
+    def by(cls, spec: JobSpec, plan: BatchPlan) -> "Footprint":
         """Of one job."""
         texts = spec.as_text()
         return cls(
@@ -48,42 +48,42 @@ class Held:
             rows=plan.per_device_train_batch_size,
         )
 
-    def is_no_easier(self, other: "Held") -> bool:
+    def is_no_easier(self, other: "Footprint") -> bool:
         """Whether it fits only if the other one does: rows at least as many, device and shards no larger."""
         same = self.instance_type == other.instance_type or self.memory_gib <= other.memory_gib
         return same and self.alike == other.alike and self.devices <= other.devices and self.rows >= other.rows
 
 
-class Fitting:
+class MemoryLimits:
     """What is known of batches."""
 
     def __init__(self) -> None:
-        self._fitted: set[Held] = set()
-        self._full: set[Held] = set()
-        self._asked: set[Held] = set()
+        self._fitted: set[Footprint] = set()
+        self._full: set[Footprint] = set()
+        self._pending: set[Footprint] = set()
 
-    def fitted(self, held: Held) -> None:
+    def fitted(self, held: Footprint) -> None:
         """A job has run."""
         self._fitted.add(held)
 
-    def ran_out(self, held: Held) -> None:
+    def ran_out(self, held: Footprint) -> None:
         """A job ran out of memory."""
         self._full.add(held)
 
-    def ask(self, jobs: Iterable[Held]) -> None:
+    def set_pending(self, jobs: Iterable[Footprint]) -> None:
         """These jobs are under way, and no others."""
-        self._asked = set(jobs)
+        self._pending = set(jobs)
 
     @property
     def has_full(self) -> bool:
         """Whether any job has run out of memory."""
         return bool(self._full)
 
-    def is_full(self, held: Held) -> bool:
+    def is_full(self, held: Footprint) -> bool:
         """Whether it is known that the job runs out of memory."""
         return any(held.is_no_easier(full) for full in self._full)
 
-    def chance(self, held: Held) -> float:
+    def chance(self, held: Footprint) -> float:
         """That the job fits: 0 and 1 where it is known."""
         if self.is_full(held):
             return 0.0
@@ -93,9 +93,9 @@ class Fitting:
         largest = max(fewer, default=0)
         return float(_DOUBLED ** max(0.0, math.log2(held.rows / max(largest, _SURE_BATCH))))
 
-    def is_asked(self, held: Held) -> bool:
+    def is_pending(self, held: Footprint) -> bool:
         """Whether a job under way will show whether this one fits."""
-        return any(held.is_no_easier(asked) for asked in self._asked) and self.chance(held) not in (0.0, 1.0)
+        return any(held.is_no_easier(asked) for asked in self._pending) and self.chance(held) not in (0.0, 1.0)
 
 
 def _memory_gib(instance_type: str) -> float:

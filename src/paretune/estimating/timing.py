@@ -48,7 +48,7 @@ _UPLOAD_BYTES_PER_S = 50e6  # the model is packed with gzip before it goes to S3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class TimingFeatures:
     """One training on one cluster, in the numbers that its time depends on.
 
     Attributes:
@@ -102,7 +102,7 @@ class Measurement:
     simulated.
     """
 
-    setting: Setting
+    setting: TimingFeatures
     seconds: float | None = None
     step_seconds: float | None = None
     origin: str = "measured"
@@ -146,7 +146,7 @@ class TimeModel:
             misfits=lambda theta: target.misfits(columns.parts(theta)),
         )
 
-    def predict(self, settings: Sequence[Setting]) -> list[Prediction]:
+    def predict(self, settings: Sequence[TimingFeatures]) -> list[Prediction]:
         """Predictions, one per setting."""
         if not settings:
             return []
@@ -174,7 +174,7 @@ class TimeModel:
         return self._posterior.constant(name)
 
 
-def _constants(setting: Setting) -> list[str]:
+def _constants(setting: TimingFeatures) -> list[str]:
     where = "local" if setting.is_local else "network"
     return [
         "utilisation",
@@ -202,7 +202,7 @@ class _Parts:
 class _Columns:
     """N settings as arrays, and the places of their constants among K."""
 
-    def __init__(self, settings: Sequence[Setting], names: Mapping[str, int]) -> None:
+    def __init__(self, settings: Sequence[TimingFeatures], names: Mapping[str, int]) -> None:
         def column(name: str) -> np.ndarray:
             return np.array([getattr(setting, name) for setting in settings], dtype=float)
 

@@ -9,7 +9,7 @@ from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
-from paretune.estimating.timing import Setting
+from paretune.estimating.timing import TimingFeatures
 from paretune.estimating.workload import Workload, workload
 from paretune.spec import catalog
 from paretune.spec.batch_size import BatchPlan
@@ -23,7 +23,7 @@ _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 
 
 @dataclass(frozen=True, kw_only=True)
-class Described:
+class JobFeatures:
     """One job as the models see it.
 
     Attributes:
@@ -34,14 +34,14 @@ class Described:
     """
 
     work: Workload
-    time: Setting
+    time: TimingFeatures
     memory: MemorySetting
     usable_gib: float
 
 
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
-) -> Described | None:
+) -> JobFeatures | None:
     """The job in numbers; None when its arguments do not say how many rows it trains on.
 
     Args:
@@ -61,7 +61,7 @@ def describe(
     half = _is_half(precision, spec)
     chip = f"{_chip(spec)} {precision}"
     total = devices * instances
-    time = Setting(
+    time = TimingFeatures(
         chip=chip,
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
@@ -82,7 +82,7 @@ def describe(
         parameters=work.parameters,
         exchanges=_EXCHANGES[spec.strategy],
     )
-    return Described(
+    return JobFeatures(
         work=work,
         time=time,
         memory=_memory(spec, plan, built, work, total, half=half, on_processor=is_processor),

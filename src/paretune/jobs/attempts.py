@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused, LostSight
-from paretune.jobs.recording import Outcome, Recording, job_name
+from paretune.core.errors import LaunchRefused, LostContact
+from paretune.jobs.recording import JobRunWriter, Outcome, job_name
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
@@ -23,7 +23,7 @@ STOP_PATIENCE_S = 900.0
 """How long a job may take to stop: two minutes to end, then its results travel; or nobody answers any more."""
 
 
-class Attempts:
+class RetryingJob:
     """A job under way. `begin` starts or adopts it; `look` from time to time, until it says that it has ended.
 
     Args:
@@ -42,7 +42,7 @@ class Attempts:
         spec: JobSpec,
         *,
         launcher: Launcher,
-        recording: Recording,
+        recording: JobRunWriter,
         inputs: Callable[[], JobInputs],
         clock: Clock,
         on_events: Callable[[list[Event]], None],
@@ -71,7 +71,7 @@ class Attempts:
         try:
             job = self._launcher.attach(self._document.job_name)
         except LaunchRefused as error:  # its run must stay open: the job may be there
-            raise LostSight(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
+            raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
         self.job = job if job is not None else self._launcher.submit(self._document, self._inputs())
 
     def look(self) -> bool:
@@ -108,7 +108,7 @@ class Attempts:
         """Stop what runs, wait until the launcher says so, and book what it cost.
 
         Raises:
-            LostSight: nobody has said within STOP_PATIENCE_S that it has stopped.
+            LostContact: nobody has said within STOP_PATIENCE_S that it has stopped.
         """
         if self.job is None:
             return
@@ -116,7 +116,7 @@ class Attempts:
         self.job.stop()
         while not self.job.state().is_terminal:
             if self._clock.monotonic() > until:
-                raise LostSight(
+                raise LostContact(
                     f"{self.job.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said that it "
                     "has: it may still be running; `mlflow run . -e sync` follows it"
                 )

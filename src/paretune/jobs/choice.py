@@ -34,9 +34,9 @@ def launcher_for(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[s
 
 def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:
     from paretune.estimating.recorded.rehearsal import Rehearsal
-    from paretune.launchers.simulated.course import Course
+    from paretune.launchers.simulated.course import TimelineFactory
     from paretune.launchers.simulated.launcher import SimulatedLauncher
     from paretune.tracking import Tracking
 
     rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
-    return SimulatedLauncher(home, clock, environment, Course(rehearsal.predict, rehearsal.recall_f1))
+    return SimulatedLauncher(home, clock, environment, TimelineFactory(rehearsal.predict, rehearsal.recall_f1))

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LostSight, ParetuneError
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.forecast import Forecast
-from paretune.jobs.attempts import Attempts
+from paretune.jobs.attempts import RetryingJob
 from paretune.jobs.preparation import prepare
-from paretune.jobs.recording import Outcome, Recording, first_plan, job_name
+from paretune.jobs.recording import JobRunWriter, Outcome, first_plan, job_name
 from paretune.launchers.base import Launcher
 from paretune.pricing.prices import Price, price_remarks
 from paretune.spec import metrics
@@ -50,15 +50,15 @@ def launch(
         BadInput, BudgetRefused, LaunchRefused: nothing was launched.
         JobFailed, OutOfMemory: the job failed; its run says why.
         Interrupted: the job was stopped first, and its run says so; with on_interrupt=detach it goes on.
-        LostSight: the job goes on, but AWS no longer tells how.
+        LostContact: the job goes on, but AWS no longer tells how.
     """
     inputs = partial(
         inputs_of, spec, launcher, home=home, clock=clock, environment=environment, interruption=interruption
     )
     prepared = _checked_inputs(spec, launcher, tracking, inputs)
     foreseen = _foresee(spec, launcher, prepared, forecast, environment)
-    recording = Recording(spec, launcher, tracking)
-    attempts = Attempts(
+    recording = JobRunWriter(spec, launcher, tracking)
+    attempts = RetryingJob(
         spec,
         launcher=launcher,
         recording=recording,
@@ -81,7 +81,7 @@ def launch(
             raise
         recording.leave()
         raise Interrupted(f"{error}; {attempts.job.name} goes on, `mlflow run . -e sync` collects it") from error
-    except LostSight:
+    except LostContact:
         recording.leave()
         raise
     except BaseException as error:
@@ -166,11 +166,11 @@ def _checked_inputs(
         raise
 
 
-def _end_early(attempts: Attempts, recording: Recording, error: BaseException) -> None:
+def _end_early(attempts: RetryingJob, recording: JobRunWriter, error: BaseException) -> None:
     """Stop and book what runs, and close its run; one that cannot be seen to stop leaves its run open."""
     try:
         attempts.stop(WATCH_INTERVAL_S)
-    except LostSight:
+    except LostContact:
         recording.leave()
         raise
     recording.give_up(error, attempts.job)

@@ -42,7 +42,7 @@ def probe_of(item: Estimate) -> JobSpec:
     """The job that probes what `item` predicts, with a limit of its own."""
     seconds = item.time.startup_seconds + PROBE_STEPS * item.time.step_seconds
     minutes = max(_SHORTEST_MINUTES, math.ceil(_PATIENCE * seconds / 60))
-    return item.spec.but(
+    return item.spec.replace(
         probe_steps=PROBE_STEPS,
         max_runtime_minutes=float(min(minutes, item.spec.max_runtime_minutes)),
         max_cost_usd=None,
@@ -73,11 +73,12 @@ def run_probes(
     specs = [probe_of(item) for item in chosen]
     limits = [None if item.price is not None else max_cost_usd for item in chosen]  # an unknown price is refused
     worst_cases = [
-        admit(spec.but(max_cost_usd=limit), item.price) for spec, limit, item in zip(specs, limits, chosen, strict=True)
+        admit(spec.replace(max_cost_usd=limit), item.price)
+        for spec, limit, item in zip(specs, limits, chosen, strict=True)
     ]
     if max_cost_usd is not None and all(worst is None or worst > max_cost_usd for worst in worst_cases):
         spec, item, _ = min(zip(specs, chosen, worst_cases, strict=True), key=lambda job: job[2] or 0.0)
-        admit(spec.but(max_cost_usd=max_cost_usd), item.price)
+        admit(spec.replace(max_cost_usd=max_cost_usd), item.price)
     spent, done = 0.0, 0
     for spec, worst in zip(specs, worst_cases, strict=True):
         where = f"{spec.instance_count} x {spec.instance_type}"

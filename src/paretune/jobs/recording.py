@@ -71,7 +71,7 @@ class Outcome:
     basis: str = ""
 
 
-class Recording:
+class JobRunWriter:
     """What goes into the run of one job, over all its attempts.
 
     Args:

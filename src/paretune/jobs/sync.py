@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostSight
+from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.attempts import Attempts
+from paretune.jobs.attempts import RetryingJob
 from paretune.jobs.launch import WATCH_INTERVAL_S, inputs_of
-from paretune.jobs.recording import Outcome, Recording, first_plan, job_name
+from paretune.jobs.recording import JobRunWriter, Outcome, first_plan, job_name
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_watched
 from paretune.spec.container import Event, JobInputs
@@ -32,8 +32,8 @@ class Collected:
 class _Followed:
     """A job under way, and the clock it goes by."""
 
-    attempts: Attempts
-    recording: Recording
+    attempts: RetryingJob
+    recording: JobRunWriter
     clock: Clock
 
 
@@ -112,9 +112,9 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         if begun is None:
             return f"its job was never created; to start it: {run.tags.get('paretune.command', '')}"
-        recording = Recording(spec, launcher, self._tracking, run_id=run.run_id)
+        recording = JobRunWriter(spec, launcher, self._tracking, run_id=run.run_id)
         recording.begin(None)
-        attempts = Attempts(
+        attempts = RetryingJob(
             spec,
             launcher=launcher,
             recording=recording,
@@ -125,7 +125,7 @@ class Sync:
         )
         try:
             attempts.begin()
-        except (LaunchRefused, LostSight) as error:
+        except (LaunchRefused, LostContact) as error:
             recording.leave()
             return f"its job cannot be looked at: {error}"
         self._under_way[run.run_id] = _Followed(attempts, recording, clock)
@@ -152,7 +152,7 @@ def spec_of(run: RecordedRun) -> JobSpec:
     pairs = [word for flag, word in itertools.pairwise(words) if flag == "-P"]
     spec = JobSpec.from_text(dict(pair.split("=", 1) for pair in pairs))
     place = {name: run.tags[f"paretune.{name}"] for name in ("region", "bucket") if f"paretune.{name}" in run.tags}
-    return spec.but(**place) if spec.on_sagemaker else spec
+    return spec.replace(**place) if spec.on_sagemaker else spec
 
 
 def _look(followed: _Followed) -> Collected | None:
@@ -162,6 +162,6 @@ def _look(followed: _Followed) -> Collected | None:
         return Collected(run_id=run_id, outcome=attempts.outcome) if attempts.look() else None
     except JobFailed as error:
         return Collected(run_id=run_id, remark=str(error))
-    except (LostSight, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job
+    except (LostContact, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job
         recording.leave()
         return Collected(run_id=run_id, remark=str(error))

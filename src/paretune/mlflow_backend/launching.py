@@ -151,7 +151,7 @@ def _check(read: _Read, account: Account, price: Price | None) -> dict[str, Path
     """
     spec, needs = read.configuration.spec, read.needs
     admit(spec, price)
-    faults = images.faults(spec.but(image_uri=spec.image_uri or needs.image_uri), account.region)
+    faults = images.faults(spec.replace(image_uri=spec.image_uri or needs.image_uri), account.region)
     faults += account_faults(spec, account)
     files: dict[str, Path] = {}
     try:

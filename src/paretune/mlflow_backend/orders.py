@@ -12,7 +12,7 @@ from paretune.jobs.recording import job_name
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-from paretune.launchers.sagemaker.request import Order, build, network_environment
+from paretune.launchers.sagemaker.request import TrainingJobRequest, build, network_environment
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.mlflow_backend import container_entrypoint as inside
 from paretune.mlflow_backend.command import Command
@@ -122,7 +122,7 @@ def _request(order: ProjectJobOrder, account: Account, staging: Staging) -> dict
     files: dict[str, Path | str] = {f"{_FOLDER}/{name}": path for name, path in order.files.items()}
     spec = order.spec
     return build(
-        Order(
+        TrainingJobRequest(
             job_name=order.job_name,
             cluster=spec,
             image_uri=image_of(spec, order.environment, account.region),

@@ -10,7 +10,7 @@ from mlflow.exceptions import ExecutionException, MlflowException
 from mlflow.projects.submitted_run import SubmittedRun
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LostSight, ParetuneError
+from paretune.core.errors import LostContact, ParetuneError
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
@@ -74,7 +74,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         """Stop the job: SIGTERM, and up to two minutes until SageMaker says that it has stopped. The run is filled."""
         try:
             self.job.stop()
-        except LostSight as error:
+        except LostContact as error:
             raise self._lost(error) from error
         except AWS_ERRORS as error:
             raise ExecutionException(explain(error, f"stop {self.job.name}")) from error
@@ -84,7 +84,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         """MLflow's word for the state of the run, such as RUNNING; the run is filled when it is over."""
         try:
             state = self.job.state()
-        except LostSight as error:
+        except LostContact as error:
             raise self._lost(error) from error
         if not state.is_terminal:
             return "RUNNING"
@@ -97,7 +97,7 @@ class SageMakerSubmittedRun(SubmittedRun):
                 self._show()
                 self._clock.sleep(_INTERVAL_S)
             self._show()
-        except LostSight as error:
+        except LostContact as error:
             raise self._lost(error) from error
         self._finish(state)
         return state

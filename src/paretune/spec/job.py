@@ -141,7 +141,7 @@ class JobSpec(Cluster):
             reference_batch_size=self.reference_batch_size,
         )
 
-    def but(self, **changes: Any) -> "JobSpec":
+    def replace(self, **changes: Any) -> "JobSpec":
         """The same specification with some fields changed, checked again."""
         return replace(self, **changes)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
-from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
+from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
 _NO_SPACE = 28  # errno.ENOSPC
 _LOST = (
@@ -28,7 +28,7 @@ _LOST = (
 def main(folder: JobFolder) -> int:
     """Run this process's share of the job in `folder`; 0 when it finished or stopped as asked, 1 when it failed."""
     hosts = Hosts.read(folder.resource_config)
-    lifeline = Lifeline(grace_s=GRACE_S if hosts is None else SAGEMAKER_GRACE_S)
+    lifeline = StopSignal(grace_s=GRACE_S if hosts is None else SAGEMAKER_GRACE_S)
     lifeline.watch_parent()
     try:
         document = JobDocument.read(folder.document)

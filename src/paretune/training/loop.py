@@ -30,7 +30,7 @@ from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.recorder import EventWriter, Progress, Recorder
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import TokenRows, as_batch, read_vocabulary
-from paretune.training.stop_signal import Lifeline
+from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.trainer import (
     Judge,
@@ -58,7 +58,7 @@ class _Training:
     compact: bool
 
 
-def train(document: JobDocument, folder: JobFolder, lifeline: Lifeline) -> bool:
+def train(document: JobDocument, folder: JobFolder, lifeline: StopSignal) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
     Continues from the newest checkpoint that all processes have whole. After a finish the model and the report are
@@ -95,7 +95,7 @@ def _is_first_of_instance() -> bool:
 def _put_together(
     document: JobDocument,
     folder: JobFolder,
-    lifeline: Lifeline,
+    lifeline: StopSignal,
     strategy: Strategy,
     kept: checkpoints.CheckpointFolder,
 ) -> _Training:

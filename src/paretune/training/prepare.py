@@ -14,7 +14,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.spec.container import JobDocument, write_json
 from paretune.spec.job import JobSpec
-from paretune.training.stop_signal import Lifeline
+from paretune.training.stop_signal import StopSignal
 
 
 def main(arguments: list[str]) -> int:
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     """
     request, cache, answer = (Path(argument) for argument in arguments)
     spec = JobSpec.from_text(json.loads(request.read_text()))
-    Lifeline().watch_parent()
+    StopSignal().watch_parent()
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # `datasets` would report every local file it reads
     logging.disable(logging.WARNING)

@@ -13,7 +13,7 @@ SAGEMAKER_GRACE_S = 110.0
 _FIRST = 1
 
 
-class Lifeline:
+class StopSignal:
     """Ends this process when its parent does, and remembers that it was asked to stop.
 
     The parent is watched once a second by a thread: that works on every system and whatever killed the parent. A parent

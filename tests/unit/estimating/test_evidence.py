@@ -12,7 +12,7 @@ from paretune.core.clock import SystemClock
 from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
 from paretune.estimating.evidence import Evidence, collect, read
-from paretune.estimating.timing_features import Described, describe
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 
@@ -31,7 +31,7 @@ def run_of(tags: Mapping[str, str] = COMPLETED, metrics: Mapping[str, float] = M
     return RecordedRun("run", params=spec.as_text(), tags=dict(tags), metrics=dict(metrics))
 
 
-def described(**changes: Any) -> tuple[JobSpec, Described]:
+def described(**changes: Any) -> tuple[JobSpec, JobFeatures]:
     spec = JobSpec(**{**A10G, **changes})
     built = well_known(spec.model)
     assert built is not None

@@ -73,9 +73,9 @@ def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> No
 
 
 def test_a_job_under_way_answers_for_all_that_need_more(known: Fitting) -> None:
-    known.ask([held(64)])
-    assert known.is_asked(held(64))
-    assert not known.is_asked(held(128))  # known already
-    assert not known.is_asked(held(64, LARGE))
-    known.ask([])
-    assert not known.is_asked(held(64))
+    known.set_pending([held(64)])
+    assert known.is_pending(held(64))
+    assert not known.is_pending(held(128))  # known already
+    assert not known.is_pending(held(64, LARGE))
+    known.set_pending([])
+    assert not known.is_pending(held(64))

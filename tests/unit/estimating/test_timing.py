@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.estimating.architecture import well_known
-from paretune.estimating.timing import Measurement, Setting, TimeModel
+from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
 from paretune.spec.job import JobSpec
 
-ROUND = Setting(
+ROUND = TimingFeatures(
     chip="chip",
     model="model",
     cluster="cluster",
@@ -39,7 +39,7 @@ STEP = 2 * (0.1 + 0.012) + 0.04
 AROUND = 240 + 6e12 / (1e12 * 0.3) + 4 * 1.5e8 / 50e6  # start-up, evaluation, upload
 
 
-def predicted(setting: Setting, model: TimeModel | None = None) -> float:
+def predicted(setting: TimingFeatures, model: TimeModel | None = None) -> float:
     return (model or TimeModel()).predict([setting])[0].seconds
 
 
@@ -125,7 +125,7 @@ def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:
     other_chip = replace(ROUND, chip="other", cluster="other")
     other_model = replace(ROUND, model="other", cluster="other")
 
-    def ratio(setting: Setting) -> float:
+    def ratio(setting: TimingFeatures) -> float:
         return model.predict([setting])[0].step_seconds / STEP
 
     assert 1.9 < ratio(ROUND) < 2.05
@@ -145,7 +145,7 @@ positive = st.floats(0.1, 10)
 
 
 @st.composite
-def any_setting(draw: st.DrawFn) -> Setting:
+def any_setting(draw: st.DrawFn) -> TimingFeatures:
     instances = draw(st.integers(1, 16))
     return replace(
         ROUND,
@@ -169,7 +169,7 @@ def any_setting(draw: st.DrawFn) -> Setting:
     asked=st.lists(any_setting(), min_size=1, max_size=3),
 )
 def test_an_interval_holds_its_prediction_and_rows_of_a_table_do_not_touch_each_other(
-    measured: list[tuple[Setting, float]], asked: list[Setting]
+    measured: list[tuple[TimingFeatures, float]], asked: list[TimingFeatures]
 ) -> None:
     prior = TimeModel()
     model = TimeModel([Measurement(setting=item, seconds=predicted(item, prior) * off) for item, off in measured])
@@ -217,7 +217,7 @@ TRUTH: Mapping[str, float] = {
 }
 
 
-def true_seconds(setting: Setting) -> tuple[float, float]:
+def true_seconds(setting: TimingFeatures) -> tuple[float, float]:
     """Step and whole, by the formulas of the module's docstring."""
     n, d = setting.instances, setting.devices
     utilisation = TRUTH["utilisation"] * TRUTH["chip"] * TRUTH["model"]
@@ -234,7 +234,7 @@ def true_seconds(setting: Setting) -> tuple[float, float]:
 
 
 @cache
-def world(count: int, seed: int, batches: tuple[int, ...]) -> tuple[Setting, ...]:
+def world(count: int, seed: int, batches: tuple[int, ...]) -> tuple[TimingFeatures, ...]:
     source = random.Random(seed)
     built = well_known("bert-base-uncased")
     assert built is not None
@@ -254,7 +254,7 @@ def world(count: int, seed: int, batches: tuple[int, ...]) -> tuple[Setting, ...
     return tuple(found)
 
 
-def measured(setting: Setting, source: random.Random, *, with_step: bool) -> Measurement:
+def measured(setting: TimingFeatures, source: random.Random, *, with_step: bool) -> Measurement:
     step, seconds = true_seconds(setting)
     noise = math.exp(source.gauss(0, 0.015))
     return Measurement(setting=setting, seconds=seconds * noise, step_seconds=step * noise if with_step else None)
@@ -288,7 +288,7 @@ def test_eighty_per_cent_intervals_hold_about_eighty_per_cent(noise: float, leas
         off = {name: source.gauss(0, noise) for name in sorted({item.cluster for item in (*known, *unseen)})}
 
         def seconds(
-            setting: Setting, off: Mapping[str, float] = off, source: random.Random = source
+            setting: TimingFeatures, off: Mapping[str, float] = off, source: random.Random = source
         ) -> float:  # a cluster differs from the physics, and a job from its repeats
             step, whole = true_seconds(setting)
             of_steps = setting.steps * step

@@ -7,7 +7,7 @@ import pytest
 from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.timing_features import Described, describe
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.spec.catalog import instance
 from paretune.spec.job import JobSpec
 
@@ -22,7 +22,7 @@ def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_this_machine_has_bf16", lambda: False)
 
 
-def described(**changes: Any) -> Described:
+def described(**changes: Any) -> JobFeatures:
     spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
     found = describe(spec, spec.plan(), BUILT)
     assert found is not None

@@ -9,11 +9,11 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostSight, OutOfMemory
+from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.core.interruption import Interruption
-from paretune.jobs.attempts import CAPACITY_PAUSE_S, STOP_PATIENCE_S, Attempts
+from paretune.jobs.attempts import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.jobs.launch import admit_everywhere, launch
-from paretune.jobs.recording import Recording
+from paretune.jobs.recording import JobRunWriter
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -139,13 +139,13 @@ class Desk:
     client: MlflowClient
     run_id: str | None = None
 
-    def attempts(self, launcher: ScriptedLauncher, **changes: Any) -> Attempts:
+    def attempts(self, launcher: ScriptedLauncher, **changes: Any) -> RetryingJob:
         """A watcher of one job; a second one takes up the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
-        recording = Recording(spec, launcher, self.tracking, run_id=self.run_id)
+        recording = JobRunWriter(spec, launcher, self.tracking, run_id=self.run_id)
         self.run_id = recording.run.run_id
         recording.begin(None)
-        made = Attempts(
+        made = RetryingJob(
             spec,
             launcher=launcher,
             recording=recording,
@@ -156,7 +156,7 @@ class Desk:
         made.begin()
         return made
 
-    def follow(self, attempts: Attempts) -> None:
+    def follow(self, attempts: RetryingJob) -> None:
         """Look until the end, twice a second."""
         while not attempts.look():
             self.clock.sleep(0.5)
@@ -406,7 +406,7 @@ def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(de
     attempts.job.stop = lambda: None  # type: ignore[method-assign]  # AWS does not answer
     begun = desk.clock.monotonic()
 
-    with pytest.raises(LostSight, match="sync"):
+    with pytest.raises(LostContact, match="sync"):
         attempts.stop(0.5)
 
     assert STOP_PATIENCE_S <= desk.clock.monotonic() - begun < STOP_PATIENCE_S + 5
@@ -417,7 +417,7 @@ def test_a_job_that_cannot_be_looked_for_keeps_its_run_open(desk: Desk) -> None:
         def attach(self, job_name: str) -> Job | None:
             raise LaunchRefused("AWS does not answer")
 
-    with pytest.raises(LostSight, match="sync"):
+    with pytest.raises(LostContact, match="sync"):
         desk.attempts(Deaf([DONE]))
 
 
@@ -428,9 +428,9 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
     with pytest.raises(BudgetRefused, match="worst case 4 USD"):
         admit_everywhere(spec, launcher)
 
-    assert admit_everywhere(spec.but(max_cost_usd=4.0), launcher) == 1.0
+    assert admit_everywhere(spec.replace(max_cost_usd=4.0), launcher) == 1.0
     with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is not known"):
-        admit_everywhere(spec.but(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher)
+        admit_everywhere(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher)
 
 
 def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_run(desk: Desk) -> None:

@@ -10,9 +10,9 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import Interrupted, LaunchRefused, LostSight
+from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import Recording, job_name
+from paretune.jobs.recording import JobRunWriter, job_name
 from paretune.jobs.sync import Collected, Sync, spec_of
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.pricing.prices import Price
@@ -120,7 +120,7 @@ class Desk:
         script = self.home / "train.py"  # a job with a script of its own has nothing to prepare
         script.touch()
         spec = JobSpec(**{"instance_type": GPU, "region": "us-east-1", "entry_script": str(script), **changes})
-        recording = Recording(spec, self.account, self.tracking)
+        recording = JobRunWriter(spec, self.account, self.tracking)
         run_id = recording.run.run_id
         recording.begin(None)
         name = job_name(run_id, 1)
@@ -245,7 +245,7 @@ def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -
 
 
 def test_a_job_that_is_lost_sight_of_stays_open_and_hinders_no_other(desk: Desk) -> None:
-    lost, good = desk.leave(EndingJob("", looks=1, fails=LostSight("expired"))), desk.leave(EndingJob("", looks=5))
+    lost, good = desk.leave(EndingJob("", looks=1, fails=LostContact("expired"))), desk.leave(EndingJob("", looks=5))
 
     collected = desk.sync()
 
@@ -292,7 +292,7 @@ def test_a_specification_is_read_back_with_the_place_where_it_ran() -> None:
     spec = JobSpec(instance_type=GPU, tags={"team": "search & rescue"}, model="a b", learning_rate=3e-4)
     tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
 
-    assert spec_of(RecordedRun("run", {}, tags)) == spec.but(region="eu-west-1", bucket="found")
+    assert spec_of(RecordedRun("run", {}, tags)) == spec.replace(region="eu-west-1", bucket="found")
 
 
 def test_a_local_job_has_no_place() -> None:

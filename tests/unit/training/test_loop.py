@@ -12,7 +12,7 @@ from paretune.spec.job import JobSpec
 from paretune.training.loop import train
 from paretune.training.rows import data
 from paretune.training.rows.data import Rows
-from paretune.training.stop_signal import Lifeline
+from paretune.training.stop_signal import StopSignal
 
 SPEC = JobSpec(
     precision="fp32",
@@ -49,7 +49,7 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
-    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, Lifeline())
+    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
     found = JobReport.read(folder.report)
     assert found is not None
     return found

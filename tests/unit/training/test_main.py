@@ -12,7 +12,7 @@ from paretune.spec.job import JobSpec
 from paretune.training import __main__ as room
 from paretune.training import device
 from paretune.training import stop_signal as lifeline
-from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, Lifeline
+from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_first_process_of_a_container_obeys_sigterm_and_has_no_parent_to_los
 
     monkeypatch.setattr(lifeline.time, "sleep", sleep)
     monkeypatch.setattr(lifeline.threading.Thread, "start", lambda _self: None)
-    watch = Lifeline()
+    watch = StopSignal()
     watch.watch_parent()
     with pytest.raises(Enough):
         watch._watch()

@@ -6,7 +6,7 @@ from datetime import date
 
 from paretune.cli.output.estimate_errors import estimate_errors, summarise
 from paretune.cli.output.report_tables import about_kinds, cost_csv, cost_table, error_tables, front_changes
-from paretune.cli.output.repricing import RunCost, Terms, price_again, remarks
+from paretune.cli.output.repricing import RunCost, Terms, remarks, reprice
 from paretune.cli.requests.prompts import ReportRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
@@ -29,7 +29,7 @@ def run(request: ReportRequest) -> int:
         print("no job is recorded" + (" that fits the filter" if request.filter else ""))
         return 0
     errors = estimate_errors(runs)
-    costs = price_again(runs, prices, terms)
+    costs = reprice(runs, prices, terms)
     parts = [_costs_text(costs, terms, date.fromtimestamp(clock.now()))]
     if errors:
         parts.append(f"estimates against measurements\n{error_tables(errors, summarise(errors))}")

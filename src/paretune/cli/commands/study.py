@@ -14,9 +14,9 @@ from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import repeat_front
 from paretune.studies.search.ledger import Ledger
-from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
-from paretune.studies.search.study_run import StudyRecord
+from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.trial_job import Place
 from paretune.studies.search.untried import some_jobs
 from paretune.tracking import Tracking
@@ -49,8 +49,8 @@ def run(file: StudyFile) -> int:
             interruption=interruption,
         )
         _check(jobs, place)
-        ledger, study = Ledger(storage, file.name), Study(file, storage)
-        record = StudyRecord(file, ledger, tracking)
+        ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
+        record = StudyRunWriter(file, ledger, tracking)
         driver = Driver(
             file,
             study,
@@ -70,7 +70,7 @@ def run(file: StudyFile) -> int:
     return 0
 
 
-def _drive(driver: Driver, record: StudyRecord) -> None:
+def _drive(driver: Driver, record: StudyRunWriter) -> None:
     try:
         driver.adopt()
         method = split.search if driver.file.takes_split else joint.search

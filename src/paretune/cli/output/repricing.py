@@ -84,7 +84,7 @@ class RunCost:
         return self.instance_type.startswith("ml.")
 
 
-def price_again(runs: Sequence[RecordedRun], prices: PriceList, terms: Terms) -> list[RunCost]:
+def reprice(runs: Sequence[RecordedRun], prices: PriceList, terms: Terms) -> list[RunCost]:
     """Every run on other terms, in the same order. The recorded runs stay as they are."""
     return [_cost(run, prices, terms) for run in runs]
 

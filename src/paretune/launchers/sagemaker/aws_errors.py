@@ -59,7 +59,7 @@ def is_throttling(error: BaseException) -> bool:
     return code(error) in _THROTTLED
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same question may be answered a little later: throttling, a broken connection, AWS's own trouble."""
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

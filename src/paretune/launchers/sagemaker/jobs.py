@@ -8,10 +8,10 @@ from heapq import merge
 from typing import Any, BinaryIO
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused, LostSight
+from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_passing
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
 from paretune.launchers.sagemaker.logs import GROUP, read_event
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
@@ -209,9 +209,11 @@ class SageMakerJob(Job):
         try:
             self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
-            self._must_stop_again = is_passing(error)
-            if not is_passing(error) and code(error) != "ValidationException":  # has ended meanwhile, or stops already
-                raise LostSight(
+            self._must_stop_again = is_transient(error)
+            if (
+                not is_transient(error) and code(error) != "ValidationException"
+            ):  # has ended meanwhile, or stops already
+                raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
                     f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"
                 ) from error
@@ -224,9 +226,9 @@ class SageMakerJob(Job):
                 packed = self._staging.open(self._key("output.tar.gz"))
                 self._results = _unpack(packed) if packed is not None else {}
             except AWS_ERRORS as error:
-                if is_passing(error):
+                if is_transient(error):
                     return None
-                raise LostSight(
+                raise LostContact(
                     f"{explain(error, f'read the results of {self.name}')}\nit has ended; sign in again, then "
                     "`mlflow run . -e sync`"
                 ) from error

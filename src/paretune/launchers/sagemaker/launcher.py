@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, LaunchRefused, LostSight
+from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.launchers.base import Launcher
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_passing
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
-from paretune.launchers.sagemaker.request import Order, build, load_sdk, network_environment
+from paretune.launchers.sagemaker.request import TrainingJobRequest, build, load_sdk, network_environment
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.cluster import Cluster
@@ -131,14 +131,16 @@ class SageMakerLauncher(Launcher):
 
         Raises:
             LaunchRefused: there is none.
-            LostSight: AWS does not even tell whether there is one.
+            LostContact: AWS does not even tell whether there is one.
         """
-        if code(error) != "ResourceInUse" and not is_passing(error):
+        if code(error) != "ResourceInUse" and not is_transient(error):
             raise LaunchRefused(explain(error, "create the training job")) from error
         try:
             found = self.attach(job_name)
         except LaunchRefused as unknown:
-            raise LostSight(f"{unknown}\n{job_name} may have been created: `mlflow run . -e sync` finds it") from error
+            raise LostContact(
+                f"{unknown}\n{job_name} may have been created: `mlflow run . -e sync` finds it"
+            ) from error
         if found is not None:
             return found
         if code(error) == "ResourceInUse":
@@ -165,7 +167,7 @@ class SageMakerLauncher(Launcher):
             f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(shown.as_json(), indent=2)
         )
         module = "paretune.tracking.in_job" if self.is_direct else "paretune.training"
-        order = Order(
+        order = TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
             image_uri=image.uri,
@@ -207,7 +209,7 @@ class SageMakerLauncher(Launcher):
                 whole = path.is_dir()
                 channels[name] = staging.folder("files", path) if whole else staging.file("files", path.resolve())
                 moved[name] = f"/opt/ml/input/data/{name}" + ("" if whole else f"/{path.resolve().name}")
-        return channels, spec.but(**moved), files
+        return channels, spec.replace(**moved), files
 
     def _job_environment(self, document: JobDocument) -> dict[str, str]:
         environment = {
@@ -261,7 +263,7 @@ def _run_id(job_name: str) -> str:
 def _without_account(spec: JobSpec) -> JobSpec:
     """What the training needs to know: nothing of account, network and money."""
     names = ("region", "role", "bucket", "kms_key", "subnets", "security_group_ids", "max_cost_usd")
-    return spec.but(**dict.fromkeys(names), tags={})
+    return spec.replace(**dict.fromkeys(names), tags={})
 
 
 def _smp(spec: JobSpec) -> dict[str, Any]:

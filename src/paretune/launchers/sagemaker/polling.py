@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LostSight
+from paretune.core.errors import LostContact
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, is_missing, is_passing
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, is_missing, is_transient
 from paretune.launchers.sagemaker.logs import LogReader
 
 CALLS_PER_MINUTE = 60
@@ -88,9 +88,9 @@ class Poller:
                     break
             self._read_logs()
         except AWS_ERRORS as error:
-            if not is_passing(error):
+            if not is_transient(error):
                 names = ", ".join(name for name, job in self._jobs.items() if not job.has_ended)
-                raise LostSight(
+                raise LostContact(
                     f"{explain(error, 'look at the job')}\n{names} may still be running: sign in again, then "
                     "`mlflow run . -e sync`"
                 ) from error

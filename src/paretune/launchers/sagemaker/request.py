@@ -33,7 +33,7 @@ _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class TrainingJobRequest:
     """What a job is, in our words; `build` says it in AWS's.
 
     Attributes:
@@ -71,7 +71,7 @@ def load_sdk() -> None:
         import sagemaker.train  # noqa: F401
 
 
-def build(order: Order, account: Account, staging: Staging) -> dict[str, Any]:
+def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict[str, Any]:
     """The request, ready for boto; code and drivers have been uploaded, unless `staging` is dry.
 
     Raises:
@@ -89,7 +89,7 @@ def build(order: Order, account: Account, staging: Staging) -> dict[str, Any]:
     return request
 
 
-def _trainer(order: Order, account: Account, staging: Staging, archive: Path) -> Any:
+def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, archive: Path) -> Any:
     from sagemaker.core.helper.session_helper import Session
     from sagemaker.core.training import configs
     from sagemaker.train import ModelTrainer
@@ -145,7 +145,7 @@ def _trainer(order: Order, account: Account, staging: Staging, archive: Path) ->
     )
 
 
-def _compute(order: Order, configs: Any) -> Any:
+def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     cluster = order.cluster
     optional: dict[str, Any] = {}
     if cluster.keep_alive_minutes:
@@ -161,7 +161,7 @@ def _compute(order: Order, configs: Any) -> Any:
     )
 
 
-def _longest_wait(order: Order) -> int:
+def _longest_wait(order: TrainingJobRequest) -> int:
     minutes = order.cluster.max_wait_minutes
     wait = minutes * 60 if minutes else min(_LONGEST_WAIT_S, order.max_seconds + _SPOT_WAIT_MINUTES * 60)
     return max(int(order.max_seconds), int(wait))

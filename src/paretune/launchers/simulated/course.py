@@ -29,7 +29,7 @@ _MOST_INTERRUPTIONS = 100
 
 
 @dataclass
-class Course:
+class TimelineFactory:
     """Makes timelines.
 
     Attributes:

@@ -128,7 +128,7 @@ def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
 def _rehearsed(spec: JobSpec, driver: Driver) -> dict[str, float]:
     """What the simulated launcher would say of the job; empty where it cannot."""
     try:
-        calm = spec.but(simulation={})  # whatever trouble it would meet
+        calm = spec.replace(simulation={})  # whatever trouble it would meet
         document = JobDocument(job_name="paretune-default", spec=calm, plan=calm.plan())
         said = driver.place.launcher.preview(document, JobInputs())
     except BadInput:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostSight, ParetuneError
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.launch import WATCH_INTERVAL_S
 from paretune.jobs.recording import run_name
 from paretune.launchers.base import Launcher
@@ -23,9 +23,9 @@ from paretune.launchers.processes import is_alive, this_process
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.ledger import Ledger, Promise
-from paretune.studies.search.optuna_study import Asked, Study, Telling
-from paretune.studies.search.trial_history import Memory
+from paretune.studies.search.ledger import Ledger, Reservation
+from paretune.studies.search.optuna_study import OptunaStudy, Suggestion, Telling
+from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, Ended, Place, TrialJob
 from paretune.studies.search.worst_case import WorstCase
 
@@ -37,7 +37,7 @@ MOST_REFUSED = 3
 """Times in a row that AWS refuses the only job, before the study ends."""
 
 
-class Room:
+class ConcurrencyLimit:
     """Holds back jobs that would only be refused.
 
     Args:
@@ -52,7 +52,7 @@ class Room:
         self._until = 0.0
         self._refused = 0
 
-    def may_start(self, running: int) -> bool:
+    def has_free_slot(self, running: int) -> bool:
         """Whether a job may be asked for beside those that run."""
         return running < self._most or self._clock.now() >= self._until
 
@@ -100,7 +100,7 @@ class Driver:
     def __init__(
         self,
         file: StudyFile,
-        study: Study,
+        study: OptunaStudy,
         ledger: Ledger,
         *,
         run_id: str,
@@ -113,9 +113,9 @@ class Driver:
         self.study = study
         self.ledger = ledger
         self.place = place
-        self.memory = Memory(file, ledger, place.launcher.origin)
+        self.history = TrialHistory(file, ledger, place.launcher.origin)
         self.worst_case = WorstCase(place, has_budget=file.budget_usd is not None)
-        self._telling = Telling(file, study, self.memory)
+        self._telling = Telling(file, study, self.history)
         self.is_full = False
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
         self._run_id = run_id
@@ -127,12 +127,12 @@ class Driver:
         self._under_way: dict[int, TrialJob] = {}
         self._impossible: set[str] = set()
         self._elsewhere: set[str] = set()
-        self._room = Room(place.clock, place.launcher)
+        self._room = ConcurrencyLimit(place.clock, place.launcher)
 
     @property
     def trials(self) -> dict[int, Trial]:
         """All trials of the study that have ended, whoever ran them, in the order of booking."""
-        return self.memory.trials
+        return self.history.trials
 
     @property
     def running(self) -> tuple[TrialJob, ...]:
@@ -142,7 +142,7 @@ class Driver:
     def adopt(self) -> None:
         """Take over what drivers that are gone have left: finish their jobs, tell what they have not told."""
         self._seen = self._now()
-        self.ledger.still_here(self._owner, self._seen)
+        self.ledger.heartbeat(self._owner, self._seen)
         self._take_news(now=0.0)
         others = self.others()
         running = self.ledger.running()
@@ -154,7 +154,7 @@ class Driver:
                 counts = entry.note["repeats"] is None
                 self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, adopt=True, counts=counts)
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
-            self.ledger.gone(owner)
+            self.ledger.deregister(owner)
         known = {entry.trial for entry in running} | set(self.trials)
         for number, asked in self.study.running().items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
@@ -167,7 +167,7 @@ class Driver:
 
     def start(
         self,
-        asked: Asked,
+        asked: Suggestion,
         *,
         repeats: int | None = None,
         changes: Mapping[str, Any] | None = None,
@@ -189,7 +189,7 @@ class Driver:
         told = {"seed": spec.seed, "repeats": repeats, "changes": dict(changes or {}), "kind": kind}
         told["predicted"] = dict(predicted or {})
         try:
-            made = self.ledger.promise(
+            made = self.ledger.reserve(
                 asked.number,
                 self.worst_case.limited(spec).as_text(),
                 {"point": dict(asked.point), **told},
@@ -204,21 +204,21 @@ class Driver:
             self.study.tell_failed(asked.number)
             self._say(f"trial {asked.number}: {error}")
             return False
-        if made is not Promise.MADE:
-            self.is_full = made is Promise.FULL
-            self._elsewhere |= {spec.spec_hash()} if made is Promise.DOUBLE else set()
+        if made is not Reservation.GRANTED:
+            self.is_full = made is Reservation.TRIAL_LIMIT
+            self._elsewhere |= {spec.spec_hash()} if made is Reservation.DUPLICATE else set()
             self.study.tell_failed(asked.number)
             return False
-        self.memory.due.pop(spec.spec_hash(), None)
+        self.history.due.pop(spec.spec_hash(), None)
         self._begin(asked.number, self.worst_case.limited(spec), "", counts=repeats is None)
         return True
 
     def start_due(self) -> bool:
         """Begin a point again that met trouble before, if the time of one has come; whether there was one."""
         now = self.place.clock.now()
-        for identity, due in list(self.memory.due.items()):
+        for identity, due in list(self.history.due.items()):
             if due.not_before <= now:
-                del self.memory.due[identity]
+                del self.history.due[identity]
                 note = due.note
                 asked = self.study.ask_for(due.point)
                 told = {name: note[name] for name in ("repeats", "changes", "kind", "predicted")}
@@ -228,26 +228,26 @@ class Driver:
 
     def is_due(self) -> bool:
         """Whether the time has come of a point that is to be asked for again."""
-        return any(due.not_before <= self.place.clock.now() for due in self.memory.due.values())
+        return any(due.not_before <= self.place.clock.now() for due in self.history.due.values())
 
-    def may_start(self) -> bool:
+    def has_free_slot(self) -> bool:
         """Whether AWS may be asked for a further job: not at once after it has refused one."""
-        return self._room.may_start(len(self._under_way))
+        return self._room.has_free_slot(len(self._under_way))
 
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not, or must not, run any more: its outcome is known, it is impossible, or it failed."""
         identity = spec.spec_hash()
         return (
-            self.memory.settled(identity) is not None
-            or self.memory.has_failed(identity)
+            self.history.settled(identity) is not None
+            or self.history.has_failed(identity)
             or identity in self._impossible
-            or self.memory.cannot_fit(spec)
+            or self.history.cannot_fit(spec)
         )
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be begun now: not closed, not under way here or elsewhere, not waiting for its time."""
         identity = spec.spec_hash()
-        under_way = {job.spec.spec_hash() for job in self.running} | self._elsewhere | set(self.memory.due)
+        under_way = {job.spec.spec_hash() for job in self.running} | self._elsewhere | set(self.history.due)
         return identity not in under_way and not self.is_closed(spec)
 
     def look(self) -> None:
@@ -270,7 +270,7 @@ class Driver:
         left = {
             number
             for number, job in jobs.items()
-            if isinstance(error, LostSight)
+            if isinstance(error, LostContact)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
         for number in jobs.keys() - left:
@@ -284,19 +284,19 @@ class Driver:
             except ParetuneError as trouble:
                 self._say(f"trial {number}: {trouble}")
             job.leave()
-        with suppress(LostSight):
+        with suppress(LostContact):
             self.finish()
 
     def finish(self) -> None:
         """Say that this driver is not at work any more."""
-        self.ledger.gone(self._owner)
+        self.ledger.deregister(self._owner)
 
-    def _possible(self, asked: Asked, changes: Mapping[str, Any]) -> JobSpec | None:
+    def _possible(self, asked: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None where there can be none, which is told."""
         spec = None
         try:
             spec = self.file.spec_at(asked.point)
-            spec = spec.but(**changes) if changes else spec
+            spec = spec.replace(**changes) if changes else spec
             self.place.launcher.check(spec)
         except BadInput as error:
             if spec is not None:
@@ -304,15 +304,15 @@ class Driver:
             self.study.tell_infeasible(asked.number, out_of_memory=False)
             self._say(f"trial {asked.number}: cannot be: {error.faults[0]}")
             return None
-        if self.memory.cannot_fit(spec) and self.memory.settled(spec.spec_hash()) is None:
+        if self.history.cannot_fit(spec) and self.history.settled(spec.spec_hash()) is None:
             self.study.tell_infeasible(asked.number, out_of_memory=True)
             self._say(f"trial {asked.number}: not run: no more rows ran out of memory on as large a device")
             return None
         return spec
 
-    def _is_answered(self, asked: Asked, spec: JobSpec) -> bool:
+    def _is_answered(self, asked: Suggestion, spec: JobSpec) -> bool:
         """Whether the trial was answered from the record: Optuna learns it again, nobody pays."""
-        entry = self.memory.settled(spec.spec_hash())
+        entry = self.history.settled(spec.spec_hash())
         if entry is not None:
             self._telling.tell(entry, asked.number)
         return entry is not None
@@ -324,33 +324,33 @@ class Driver:
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {PARENT: self._run_id, "paretune.trial": str(number)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
-        self.ledger.opened(number, run.run_id)
+        self.ledger.set_run_id(number, run.run_id)
         job = self._under_way[number] = TrialJob(number, spec, run, self.place, counts=counts)
         ended = job.begin(adopt=adopt)
         if ended is None:
             self._room.was_given()
             return
         self._conclude(number, job, ended)
-        if ended.is_trouble:
+        if ended.retryable:
             self._room.was_refused(len(self._under_way), ended.reason)
 
     def _conclude(self, number: int, job: TrialJob, ended: Ended) -> None:
         """Book, tell, remember: in this order, so that nothing is told that is not booked."""
         found = ended.as_json()
-        settled = self.memory.is_settled(job.spec.spec_hash(), found)
-        self.ledger.book(number, ended.cost_usd, found, settled=settled, counts=False if ended.is_trouble else None)
+        settled = self.history.is_settled(job.spec.spec_hash(), found)
+        self.ledger.book(number, ended.cost_usd, found, settled=settled, counts=False if ended.retryable else None)
         self._under_way.pop(number, None)
         self._take_news(self.place.clock.now())
         self._on_trial(self.trials[number])
 
     def _take_news(self, now: float) -> None:
         """Remember and tell what was booked since the last time."""
-        for entry in self.memory.refresh(now):
+        for entry in self.history.refresh(now):
             self._telling.tell(entry)
             self._elsewhere.clear()
             self.is_full = False
         self.worst_case.learn(len(self.trials))
-        for due in self.memory.due.values():
+        for due in self.history.due.values():
             self.place.launcher.wake_at(due.not_before)
 
     def _lives(self, owner: str, seen: float) -> bool:

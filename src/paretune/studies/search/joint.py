@@ -13,7 +13,7 @@ from paretune.studies.search.early_stopping import Curve, is_hopeless, optimisti
 from paretune.studies.search.optuna_study import violations
 from paretune.studies.search.stopping import costs_too_much, has_stalled
 from paretune.studies.search.trial_job import TrialJob
-from paretune.studies.search.untried import Untried
+from paretune.studies.search.untried import UntriedPoints
 
 F1_NOISE = 0.005
 """Standard deviation of F1 between seeds where no repeats have shown it; SageMaker repeats differed by up to 0.0052."""
@@ -28,13 +28,13 @@ def search(driver: Driver) -> str:
     stopping = _EarlyStopping(driver)
     reason, judged = "", -1
     while True:
-        if judged != driver.memory.place:  # what has ended may have left money, or a point to be asked for again
-            reason, judged = "", driver.memory.place
-        while not reason and len(driver.running) < driver.file.n_parallel and driver.may_start():
+        if judged != driver.history.place:  # what has ended may have left money, or a point to be asked for again
+            reason, judged = "", driver.history.place
+        while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
             reason = suggesting.begin_next()
         stopping.look()
         driver.look()
-        if reason and not driver.running and not driver.memory.due and judged == driver.memory.place:
+        if reason and not driver.running and not driver.history.due and judged == driver.history.place:
             return reason
         driver.wait()
         if driver.is_due():
@@ -48,7 +48,7 @@ def repeat_front(driver: Driver, most: int) -> int:
     repeated = {trial.repeats for trial in driver.trials.values()}
     waiting = [trial for trial in chosen[:most] if trial.number not in repeated]
     while waiting or driver.running:
-        while waiting and len(driver.running) < driver.file.n_parallel and driver.may_start():
+        while waiting and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
             trial = waiting.pop(0)
             asked = driver.study.ask_for(trial.point)
             done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
@@ -83,7 +83,7 @@ class _Suggesting:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._untried = Untried(driver)
+        self._untried = UntriedPoints(driver)
         self._refused = 0
         self._judged, self._enough = -1, ""
 
@@ -95,7 +95,7 @@ class _Suggesting:
         reason = self._over()
         if reason:
             return reason
-        if driver.file.sampler != "grid" and not driver.memory.place and not driver.running:
+        if driver.file.sampler != "grid" and not driver.history.place and not driver.running:
             point = default_point(driver)
             if point is not None and driver.start(driver.study.ask_for(point)):
                 return ""
@@ -104,7 +104,7 @@ class _Suggesting:
             return ""
         point = self._untried.next_point()
         if point is None:
-            return self._untried.why_none()
+            return self._untried.why_exhausted()
         if driver.start(driver.study.ask_for(point)):
             self._refused = MOST_REFUSALS // 2
         return ""
@@ -113,10 +113,10 @@ class _Suggesting:
         driver = self._driver
         most = driver.file.n_trials
         under_way = sum(job.counts for job in driver.running)
-        if most is not None and (driver.is_full or driver.memory.begun + under_way >= most):
+        if most is not None and (driver.is_full or driver.history.begun + under_way >= most):
             return f"{most} trials were made"
-        if driver.memory.place != self._judged:
-            self._judged, trials = driver.memory.place, list(driver.trials.values())
+        if driver.history.place != self._judged:
+            self._judged, trials = driver.history.place, list(driver.trials.values())
             self._enough = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
             self._enough = self._enough or costs_too_much(trials, driver.file)
         return self._enough
@@ -144,12 +144,12 @@ class _EarlyStopping:
 
     def _judge(self, job: TrialJob) -> None:
         driver = self._driver
-        end = _optimistic(job, list(driver.memory.curves.values()))
+        end = _optimistic(job, list(driver.history.curves.values()))
         if end is None:
             return
-        if self._known != driver.memory.place:
+        if self._known != driver.history.place:
             found = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
-            self._known, self._best = driver.memory.place, [trial.values for trial in found]
+            self._known, self._best = driver.history.place, [trial.values for trial in found]
         if is_hopeless(end, self._best, driver.file.objectives):
             reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"
             job.stop_early(reason, {**end, "f1": job.curve[-1][1]})

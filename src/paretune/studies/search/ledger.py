@@ -1,6 +1,6 @@
 """The books of a study: what was promised, what was paid, who is at work on it. Tables beside Optuna's own.
 
-A trial's dollars are promised before its job is created and booked when it has ended. Promise and check are one
+A trial's dollars are promised before its job is created and booked when it has ended. Reservation and check are one
 transaction, so that drivers on several machines together never exceed the budget and never begin the same job twice,
 and a driver that died has left written down what it had begun.
 """
@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from paretune.core.errors import BadInput, BudgetRefused, LostSight
+from paretune.core.errors import BadInput, BudgetRefused, LostContact
 
 METADATA = MetaData()
 STUDIES = Table(
@@ -126,13 +126,13 @@ _ROUNDING_USD = 1e-9
 _TRIES = 5  # to make the tables: another driver may be making them at this moment
 
 
-class Promise(Enum):
+class Reservation(Enum):
     """What became of a promise."""
 
-    MADE = "made"
-    DOUBLE = "double"
+    GRANTED = "made"
+    DUPLICATE = "double"
     """The same job runs, or its outcome is known: nothing was written."""
-    FULL = "full"
+    TRIAL_LIMIT = "full"
     """All trials that the study may have are begun: nothing was written."""
 
 
@@ -145,7 +145,7 @@ class Ledger:
 
     Raises:
         BadInput: the storage does not answer.
-        LostSight: from any method, when the storage no longer answers; jobs go on.
+        LostContact: from any method, when the storage no longer answers; jobs go on.
     """
 
     def __init__(self, storage: str, study: str) -> None:
@@ -175,7 +175,7 @@ class Ledger:
         """
         query = select(STUDIES).where(STUDIES.c.name == self._study)
         new = {"name": self._study, "run_id": run_id, "mark": uuid.uuid4().hex, "described": described}
-        with suppress(LostSight), self._transaction() as connection:  # two may begin it at the same moment
+        with suppress(LostContact), self._transaction() as connection:  # two may begin it at the same moment
             if connection.execute(query).first() is None:
                 connection.execute(STUDIES.insert().values(**new))
         with self._transaction() as connection:
@@ -201,7 +201,7 @@ class Ledger:
             connection.execute(STUDIES.update().where(mine, STUDIES.c.run_id == "").values(run_id=run_id))
             return str(connection.execute(select(STUDIES.c.run_id).where(mine)).scalar_one())
 
-    def promise(
+    def reserve(
         self,
         trial: int,
         parameters: Mapping[str, str],
@@ -213,7 +213,7 @@ class Ledger:
         identity: str = "",
         most_trials: int | None = None,
         counts: bool = True,
-    ) -> Promise:
+    ) -> Reservation:
         """Write down that a trial's job is about to be created.
 
         Args:
@@ -232,9 +232,9 @@ class Ledger:
         """
         with self._transaction() as connection:
             if identity and connection.execute(self._same(identity)).first() is not None:
-                return Promise.DOUBLE
+                return Reservation.DUPLICATE
             if counts and most_trials is not None and self._begun(connection) >= most_trials:
-                return Promise.FULL
+                return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 _admit(worst_usd, budget_usd, self._balance(connection), parameters.get("instance_type", ""))
             connection.execute(
@@ -251,9 +251,9 @@ class Ledger:
                     owner=owner,
                 )
             )
-        return Promise.MADE
+        return Reservation.GRANTED
 
-    def opened(self, trial: int, run_id: str) -> None:
+    def set_run_id(self, trial: int, run_id: str) -> None:
         """Write down the MLflow run of a trial."""
         with self._transaction() as connection:
             connection.execute(ENTRIES.update().where(self._is(trial)).values(run_id=run_id))
@@ -283,13 +283,13 @@ class Ledger:
             values |= {"settled": int(settled)} | ({} if counts is None else {"counts": int(counts)})
             connection.execute(ENTRIES.update().where(self._is(trial), ENTRIES.c.ended.is_(None)).values(**values))
 
-    def still_here(self, owner: str, now: float) -> None:
+    def heartbeat(self, owner: str, now: float) -> None:
         """Say that the driver `owner` is alive, at `now` seconds since the epoch."""
         with self._transaction() as connection:
             connection.execute(delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
             connection.execute(DRIVERS.insert().values(study=self._study, owner=owner, seen=now))
 
-    def gone(self, owner: str) -> None:
+    def deregister(self, owner: str) -> None:
         """Say that the driver `owner` is not at work any more."""
         with self._transaction() as connection:
             connection.execute(delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
@@ -379,7 +379,7 @@ class Ledger:
         except SQLAlchemyError as error:
             again = "another driver has written the same" if isinstance(error, IntegrityError) else "it does not answer"
             text = f"{again} ({_first_line(error)}): the same command goes on with the study"
-            raise LostSight(f"storage {self._where}: {text}") from error
+            raise LostContact(f"storage {self._where}: {text}") from error
 
 
 def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instance_type: str) -> None:
@@ -415,4 +415,4 @@ def _immediately(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-__all__ = ["Balance", "Entry", "Ledger", "Promise"]
+__all__ = ["Balance", "Entry", "Ledger", "Reservation"]

@@ -26,7 +26,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, kind_of
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Entry
-from paretune.studies.search.trial_history import Memory
+from paretune.studies.search.trial_history import TrialHistory
 
 _MEMORY = "memory"
 _POSSIBLE = "possible"
@@ -36,14 +36,14 @@ _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Suggestion:
     """A point that Optuna has suggested, or that it was told to suggest."""
 
     number: int
     point: Mapping[str, Value]
 
 
-class Study:
+class OptunaStudy:
     """The trials of one study.
 
     Args:
@@ -73,7 +73,7 @@ class Study:
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (-P name=...)"])
 
-    def ask(self) -> Asked:
+    def ask(self) -> Suggestion:
         """The next point."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -81,9 +81,9 @@ class Study:
             point = {name: self._value(name, trial.params[self._key(name)]) for name in self._file.search}
             if self._ranked:
                 trial.set_user_attr(_POINT, point)
-        return Asked(number=trial.number, point=point)
+        return Suggestion(number=trial.number, point=point)
 
-    def ask_for(self, point: Mapping[str, Value]) -> Asked:
+    def ask_for(self, point: Mapping[str, Value]) -> Suggestion:
         """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
         told = {self._key(name): self._rank(name, value) for name, value in point.items()}
         template = optuna.trial.create_trial(
@@ -93,7 +93,7 @@ class Study:
             user_attrs={_POINT: dict(point)} if self._ranked else {},
         )
         identity = self._study._storage.create_new_trial(self._study._study_id, template_trial=template)
-        return Asked(number=self._study._storage.get_trial(identity).number, point=dict(point))
+        return Suggestion(number=self._study._storage.get_trial(identity).number, point=dict(point))
 
     def _key(self, name: str) -> str:
         """What Optuna calls a searched parameter."""
@@ -245,10 +245,10 @@ class Telling:
         memory: what is known of it.
     """
 
-    def __init__(self, file: StudyFile, study: Study, memory: Memory) -> None:
+    def __init__(self, file: StudyFile, study: OptunaStudy, memory: TrialHistory) -> None:
         self._file = file
         self._study = study
-        self._memory = memory
+        self._history = memory
 
     def tell(self, entry: Entry, number: int | None = None) -> None:
         """Tell how a trial has ended.
@@ -264,12 +264,12 @@ class Telling:
         assert entry.ended is not None  # it was booked
         status = TrialStatus(entry.ended["status"])
         found = entry.ended["expected"] if status is TrialStatus.STOPPED else entry.ended["metrics"]
-        values = self._memory.values(found, entry.parameters)
+        values = self._history.values(found, entry.parameters)
         if entry.ended["again"] or set(entry.note["changes"]) - _HARMLESS:
             self._study.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
             self._study.tell(number, values, violations(values, self._file.constraints))
-        elif self._memory.settled(entry.identity) is not None and self._is_impossible(status, found):
+        elif self._history.settled(entry.identity) is not None and self._is_impossible(status, found):
             self._study.tell_infeasible(number, out_of_memory=status is TrialStatus.OUT_OF_MEMORY)
         else:
             self._study.tell_failed(number)

@@ -19,7 +19,7 @@ _BETWEEN_PAGES = 8.0
 """Times as long as a page takes to make, until the next one is made: pages of long studies take seconds."""
 
 
-class StudyRecord:
+class StudyRunWriter:
     """The record of one study.
 
     Args:

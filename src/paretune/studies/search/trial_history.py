@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.estimating.memory_limits import Fitting, Held
+from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Value
@@ -35,7 +35,7 @@ class Due:
     not_before: float
 
 
-class Memory:
+class TrialHistory:
     """The study as its ledger tells it.
 
     Args:
@@ -60,7 +60,7 @@ class Memory:
         self.kinds: dict[int, str] = {}
         self.predicted: dict[int, Mapping[str, float]] = {}
         self.due: dict[str, Due] = {}
-        self.fitting = Fitting()
+        self.memory_limits = MemoryLimits()
         self.begun = 0
 
     def refresh(self, now: float = 0.0) -> list[Entry]:
@@ -80,7 +80,7 @@ class Memory:
 
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory, from one that did with no more rows on as large a device."""
-        return self.fitting.has_full and self.fitting.is_full(Held.by(spec, spec.plan()))
+        return self.memory_limits.has_full and self.memory_limits.is_full(Footprint.by(spec, spec.plan()))
 
     def has_failed(self, identity: str) -> bool:
         """Whether a job has failed by itself: it is not tried again, unless the sampler insists."""
@@ -108,7 +108,7 @@ class Memory:
         self.predicted[entry.trial] = entry.note["predicted"]
         if status is TrialStatus.OUT_OF_MEMORY:
             spec = JobSpec.from_text(entry.parameters)
-            self.fitting.ran_out(Held.by(spec, spec.plan()))
+            self.memory_limits.ran_out(Footprint.by(spec, spec.plan()))
         if status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = ended["metrics"]
             self.curves[entry.trial] = [(share, value) for share, value in ended["curve"]]

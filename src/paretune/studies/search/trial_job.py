@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostSight, OutOfMemory
+from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
-from paretune.jobs.attempts import Attempts
+from paretune.jobs.attempts import RetryingJob
 from paretune.jobs.launch import inputs_of
 from paretune.jobs.preparation import recall
-from paretune.jobs.recording import Recording, job_name
+from paretune.jobs.recording import JobRunWriter, job_name
 from paretune.launchers.base import JobState, Launcher
 from paretune.spec import metrics
 from paretune.spec.container import Event, FailureKind, JobInputs
@@ -54,7 +54,7 @@ class Ended:
         cost_usd: booked, whatever the end; None where the price is unknown.
         reason: why it did not complete.
         curve: share of the training and F1.
-        is_trouble: nothing was learnt about the point: no capacity, a quota, an interruption, a driver that died.
+        retryable: nothing was learnt about the point: no capacity, a quota, an interruption, a driver that died.
         may_pass: it is trouble that may pass with time, such as no capacity; the others are over already.
         expected: of a job that was stopped early, what it would have reached and cost at its end.
     """
@@ -64,7 +64,7 @@ class Ended:
     cost_usd: float | None = None
     reason: str = ""
     curve: tuple[tuple[float, float], ...] = ()
-    is_trouble: bool = False
+    retryable: bool = False
     may_pass: bool = False
     expected: Mapping[str, float] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class Ended:
             "metrics": dict(self.metrics),
             "reason": self.reason,
             "curve": [list(point) for point in self.curve],
-            "again": self.is_trouble,
+            "again": self.retryable,
             "later": self.may_pass,
             "expected": dict(self.expected),
         }
@@ -111,8 +111,8 @@ class TrialJob:
             environment=place.environment,
             interruption=place.interruption,
         )
-        self.recording = Recording(spec, place.launcher, place.tracking, run=run)
-        self._attempts = Attempts(
+        self.recording = JobRunWriter(spec, place.launcher, place.tracking, run=run)
+        self._attempts = RetryingJob(
             spec,
             launcher=place.launcher,
             recording=self.recording,
@@ -129,7 +129,7 @@ class TrialJob:
             adopt: an earlier driver may have started the job already.
 
         Raises:
-            LostSight: whether it was started cannot be seen; nothing else is lost.
+            LostContact: whether it was started cannot be seen; nothing else is lost.
             Interrupted: before it was started.
         """
         try:
@@ -180,7 +180,7 @@ class TrialJob:
         """Stop the job now, wait until it has stopped, book it and close its run.
 
         Raises:
-            LostSight: it cannot be seen to stop.
+            LostContact: it cannot be seen to stop.
         """
         self._attempts.stop(pause_s)
         job = self._attempts.job
@@ -190,7 +190,7 @@ class TrialJob:
             found = self.recording.totals() | (dict(report.metrics) if report is not None else {})
             return self._completed(found)
         self.recording.give_up(error, job)
-        return self._ended(TrialStatus.STOPPED, str(error), is_trouble=True)
+        return self._ended(TrialStatus.STOPPED, str(error), retryable=True)
 
     def leave(self) -> None:
         """Watch it no longer; it goes on."""
@@ -228,13 +228,13 @@ class TrialJob:
         try:
             return self._place.launcher.attach(name) is not None
         except LaunchRefused as error:
-            raise LostSight(f"{error}: the same command finds {name}, if it was started before") from error
+            raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused) -> Ended:
         """AWS would not create the job, or its next attempt: quota, permission; or its data cannot be read."""
         self.recording.give_up(error, None)
         refused = isinstance(error, LaunchRefused)
-        return self._ended(TrialStatus.FAILED, str(error), is_trouble=refused, may_pass=refused)
+        return self._ended(TrialStatus.FAILED, str(error), retryable=refused, may_pass=refused)
 
     def _failed(self, error: JobFailed) -> Ended:
         job = self._attempts.job
@@ -245,7 +245,7 @@ class TrialJob:
         trouble = failure is not None and failure[0] is FailureKind.CAPACITY
         # A job that was taken over from a dead driver, and cannot outlive its driver, has shown nothing by its end.
         fell = self._is_adopted and not self._place.launcher.outlives
-        return self._ended(TrialStatus.FAILED, error.reason, is_trouble=trouble or fell, may_pass=trouble)
+        return self._ended(TrialStatus.FAILED, error.reason, retryable=trouble or fell, may_pass=trouble)
 
     def _completed(self, found: Mapping[str, float]) -> Ended:
         if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):
@@ -253,13 +253,13 @@ class TrialJob:
         ended = self._ended(TrialStatus.COMPLETED, "")
         return replace(ended, metrics=dict(found))
 
-    def _ended(self, status: TrialStatus, reason: str, *, is_trouble: bool = False, may_pass: bool = False) -> Ended:
+    def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, may_pass: bool = False) -> Ended:
         return Ended(
             status=status,
             cost_usd=self.recording.cost_usd,
             reason=reason,
             curve=tuple(self.curve),
-            is_trouble=is_trouble,
+            retryable=retryable,
             may_pass=may_pass,
             expected=self._expected if status is TrialStatus.STOPPED else {},
         )

@@ -13,7 +13,7 @@ _MOST_POINTS = 5_000
 _DRAWN = 300
 
 
-class Untried:
+class UntriedPoints:
     """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices.
 
     Args:
@@ -40,7 +40,7 @@ class Untried:
             self._too_dear += 1
         return None
 
-    def why_none(self) -> str:
+    def why_exhausted(self) -> str:
         """Why there was none, in words."""
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paretune.cli.output.repricing import RunCost, Terms, fronts, price_again, remarks
+from paretune.cli.output.repricing import RunCost, Terms, fronts, remarks, reprice
 from paretune.pricing.prices import Price, PriceList
 from paretune.tracking import RecordedRun
 
@@ -61,7 +61,7 @@ def run(number: int = 1, **others: Any) -> RecordedRun:
 
 
 def cost(recorded: RecordedRun, **terms: Any) -> RunCost:
-    (found,) = price_again([recorded], PRICES, Terms(**terms))
+    (found,) = reprice([recorded], PRICES, Terms(**terms))
     return found
 
 
@@ -143,12 +143,12 @@ def test_the_region_of_a_run_without_a_price_is_the_one_it_ran_in() -> None:
 
 def test_an_unknown_price_is_said_once_whatever_the_number_of_runs() -> None:
     terms = Terms(region="ap-east-1")
-    said = remarks(price_again([run(1), run(2), run(3)], PRICES, terms), terms, TODAY)
+    said = remarks(reprice([run(1), run(2), run(3)], PRICES, terms), terms, TODAY)
 
     (sentence,) = said
     assert sentence.startswith("price of ml.g5.xlarge in ap-east-1 is not known, so cost will be absent")
     dated = Terms(region="us-east-1", on=date(2024, 1, 1))
-    assert remarks(price_again([run(1), run(2)], PRICES, dated), dated, TODAY) == [
+    assert remarks(reprice([run(1), run(2)], PRICES, dated), dated, TODAY) == [
         "price of ml.g5.xlarge in us-east-1 on 2024-01-01 or before is not known, so cost is absent"
     ]
 
@@ -158,17 +158,17 @@ def test_doubts_of_a_new_price_are_said_once_and_its_age_is_that_on_the_day_aske
     runs = [run(1), run(2)]
 
     terms = Terms(region="eu-west-1")
-    (said,) = remarks(price_again(runs, old, terms), terms, TODAY)
+    (said,) = remarks(reprice(runs, old, terms), terms, TODAY)
     assert "is of 2026-01-01, 323 days old" in said
     dated = Terms(region="eu-west-1", on=date(2026, 2, 1))
-    assert remarks(price_again(runs, old, dated), dated, TODAY) == []
+    assert remarks(reprice(runs, old, dated), dated, TODAY) == []
 
 
 def test_reasons_are_counted() -> None:
     terms = Terms(on=TODAY)
     runs = [run(number, price_region=None) for number in range(3)]
 
-    assert remarks(price_again(runs, PRICES, terms), terms, TODAY) == ["3 runs: no region is recorded: set region"]
+    assert remarks(reprice(runs, PRICES, terms), terms, TODAY) == ["3 runs: no region is recorded: set region"]
 
 
 def test_a_price_cut_changes_who_is_on_the_front() -> None:
@@ -178,7 +178,7 @@ def test_a_price_cut_changes_who_is_on_the_front() -> None:
     unknown = run(4, cost_usd=None)
     runs = [fast, small, worst, unknown]
 
-    costs = price_again(runs, PRICES, Terms(region="eu-west-1"))
+    costs = reprice(runs, PRICES, Terms(region="eu-west-1"))
 
     assert fronts(costs, again=False) == [True, False, False, None]
     # 900 s x 40 = 10 USD; 3600 s x 2 x 2 = 4 USD; 1800 s x 2 x 2 = 2 USD, but F1 0.8 < 0.9; 2 USD
@@ -190,8 +190,8 @@ def test_a_price_cut_changes_who_is_on_the_front() -> None:
     [{"origin": "simulated"}, {"dataset": "other"}, {"instance_type": "local"}, {"dataset_config_name": "sst2"}],
 )
 def test_runs_of_another_origin_data_set_or_kind_of_dollars_are_on_a_front_of_their_own(other: dict[str, str]) -> None:
-    costs = price_again([run(1), run(2, f1=0.5, cost_usd=9.0, **other)], PRICES, Terms())
+    costs = reprice([run(1), run(2, f1=0.5, cost_usd=9.0, **other)], PRICES, Terms())
 
     assert fronts(costs, again=False) == [True, True]
-    same = price_again([run(1), run(2, f1=0.5, cost_usd=9.0)], PRICES, Terms())
+    same = reprice([run(1), run(2, f1=0.5, cost_usd=9.0)], PRICES, Terms())
     assert fronts(same, again=False) == [True, False]

@@ -4,7 +4,7 @@ import pytest
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError
 
-from paretune.launchers.sagemaker.aws_errors import classify, explain, is_denied, is_missing, is_passing
+from paretune.launchers.sagemaker.aws_errors import classify, explain, is_denied, is_missing, is_transient
 from paretune.spec.container import FailureKind
 from tests.unit.launchers.sagemaker.aws import error
 
@@ -67,7 +67,7 @@ def test_each_error_becomes_one_sentence_with_a_next_step(trouble: Exception, pa
     ids=lambda value: type(value).__name__,
 )
 def test_what_may_be_answered_later_passes(trouble: Exception) -> None:
-    assert is_passing(trouble)
+    assert is_transient(trouble)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_may_be_answered_later_passes(trouble: Exception) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_what_no_waiting_heals_does_not_pass(trouble: Exception) -> None:
-    assert not is_passing(trouble)
+    assert not is_transient(trouble)
 
 
 def test_denied_and_missing_are_told_apart() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from paretune.core.errors import LostSight
+from paretune.core.errors import LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
@@ -104,7 +104,7 @@ def test_results_that_may_not_be_read_are_lost_sight_of_and_no_failure(
     aws.refuse("GetObject", "ExpiredToken", times=1)
     aws.sagemaker.end(NAME)
 
-    with pytest.raises(LostSight, match="sign in again"):
+    with pytest.raises(LostContact, match="sign in again"):
         look(job, clock)
 
 
@@ -192,7 +192,7 @@ def test_stop_is_asked_again_when_aws_throttles_it(aws: Aws, job: SageMakerJob, 
 def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: SageMakerJob) -> None:
     aws.refuse("StopTrainingJob", "AccessDeniedException", "no")
 
-    with pytest.raises(LostSight, match=f"aws sagemaker stop-training-job --training-job-name {NAME}"):
+    with pytest.raises(LostContact, match=f"aws sagemaker stop-training-job --training-job-name {NAME}"):
         job.stop()
 
 

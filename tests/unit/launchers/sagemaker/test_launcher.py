@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, LaunchRefused, LostSight
+from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.spec.cluster import Cluster
@@ -89,7 +89,7 @@ def test_a_job_that_may_have_been_created_is_lost_sight_of_and_not_given_up(
     aws.refuse("CreateTrainingJob", ReadTimeoutError(endpoint_url="https://aws"))
     aws.refuse("DescribeTrainingJob", EndpointConnectionError(endpoint_url="https://aws"), times=9)
 
-    with pytest.raises(LostSight, match=f"{NAME} may have been created"):
+    with pytest.raises(LostContact, match=f"{NAME} may have been created"):
         launcher.submit(order(), JobInputs())
 
 

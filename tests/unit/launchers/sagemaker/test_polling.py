@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import EndpointConnectionError, UnauthorizedSSOTokenError
 
-from paretune.core.errors import LostSight
+from paretune.core.errors import LostContact
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller, Watched
 from paretune.spec.container import Event
@@ -212,7 +212,7 @@ def test_trouble_that_stays_is_lost_sight_and_names_the_jobs_that_go_on(
     pass_time(poller, clock, 30)
     aws.refuse("ListTrainingJobs", trouble if trouble != "sso" else UnauthorizedSSOTokenError())
 
-    with pytest.raises(LostSight) as caught:
+    with pytest.raises(LostContact) as caught:
         pass_time(poller, clock, 30)
 
     assert running.name in str(caught.value)

@@ -12,7 +12,7 @@ from botocore.validate import ParamValidator
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.request import Order, build
+from paretune.launchers.sagemaker.request import TrainingJobRequest, build
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import JobDocument, JobInputs
@@ -310,7 +310,7 @@ def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: st
     assert {name: text for name, text in environment.items() if name.startswith(("FI_", "RDMAV"))} == expected
 
 
-def plain_order(**changes: Any) -> Order:
+def plain_order(**changes: Any) -> TrainingJobRequest:
     usual: dict[str, Any] = {
         "job_name": "paretune-run1-1",
         "cluster": Cluster(instance_type="ml.m5.large"),
@@ -324,4 +324,4 @@ def plain_order(**changes: Any) -> Order:
         "volume_gib": 30,
         "tags": {},
     }
-    return Order(**(usual | changes))
+    return TrainingJobRequest(**(usual | changes))

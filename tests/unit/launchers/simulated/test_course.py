@@ -9,7 +9,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.prediction import Predicted
-from paretune.launchers.simulated.course import CAPACITY_SECONDS, Course
+from paretune.launchers.simulated.course import CAPACITY_SECONDS, TimelineFactory
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.spec.container import FailureKind, JobDocument
 from paretune.spec.job import JobSpec
@@ -45,8 +45,8 @@ def document(table: str | None, simulation: Mapping[str, Any] | None = None, **c
     return JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan())
 
 
-def course(**parts: Any) -> Course:
-    return Course(**{"predict": not_asked, "recall_f1": not_asked, **parts})
+def course(**parts: Any) -> TimelineFactory:
+    return TimelineFactory(**{"predict": not_asked, "recall_f1": not_asked, **parts})
 
 
 def play(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> Timeline:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostSight
-from paretune.jobs.attempts import Attempts
+from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
+from paretune.jobs.attempts import RetryingJob
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -124,7 +124,7 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     search(driver)
 
     assert rates(driver) == list(RATES)
-    assert driver.memory.begun == 4
+    assert driver.history.begun == 4
     assert desk.clock.now() - begun > 300
 
 
@@ -289,7 +289,7 @@ def test_jobs_that_cannot_be_seen_any_more_are_left_for_the_next_driver(desk: De
     desk.launcher.judge = lambda spec, times: "endless"
     driver = desk.driver()
     driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
-    driver.stop(LostSight("the credentials have expired"))
+    driver.stop(LostContact("the credentials have expired"))
     assert [entry.ended for entry in driver.ledger.running()] == [None]
     (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
     assert run.info.status == "RUNNING"
@@ -315,15 +315,15 @@ def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
 ) -> None:
     driver = desk.driver()
     driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
-    look = Attempts.look
+    look = RetryingJob.look
     refusals = [QUOTA]
 
-    def refused(attempts: Attempts) -> bool:
+    def refused(attempts: RetryingJob) -> bool:
         if refusals:
             raise refusals.pop()
         return look(attempts)
 
-    monkeypatch.setattr(Attempts, "look", refused)
+    monkeypatch.setattr(RetryingJob, "look", refused)
     search(driver)
     assert rates(driver) == list(RATES)
 

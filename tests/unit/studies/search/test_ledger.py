@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.studies.search.ledger import Balance, Ledger, Promise
+from paretune.studies.search.ledger import Balance, Ledger, Reservation
 
 NOTE: dict[str, Any] = {"point": {}, "seed": 42, "repeats": None}
 
@@ -30,14 +30,14 @@ def ledger(storage: str) -> Iterator[Ledger]:
     opened.close()
 
 
-def promise(ledger: Ledger, trial: int, worst_usd: float | None = 1.0, **terms: Any) -> Promise:
+def reserve(ledger: Ledger, trial: int, worst_usd: float | None = 1.0, **terms: Any) -> Reservation:
     terms = {"budget_usd": None, "owner": "me", **terms}
-    return ledger.promise(trial, {"instance_type": "ml.g5.xlarge"}, NOTE, worst_usd=worst_usd, **terms)
+    return ledger.reserve(trial, {"instance_type": "ml.g5.xlarge"}, NOTE, worst_usd=worst_usd, **terms)
 
 
 def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
-    promise(ledger, 0, 3.0)
-    promise(ledger, 1, 2.0)
+    reserve(ledger, 0, 3.0)
+    reserve(ledger, 1, 2.0)
     assert ledger.balance() == Balance(spent_usd=0.0, committed_usd=5.0)
 
     ledger.book(0, 1.25, {"status": "Completed"})
@@ -45,45 +45,45 @@ def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
 
 
 def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: Ledger) -> None:
-    promise(ledger, 0, 3.0, budget_usd=10.0)
+    reserve(ledger, 0, 3.0, budget_usd=10.0)
     ledger.book(0, 2.0, {})
-    promise(ledger, 1, 5.0, budget_usd=10.0)
+    reserve(ledger, 1, 5.0, budget_usd=10.0)
 
     with pytest.raises(BudgetRefused, match=r"worst case 3\.5 USD does not fit: of 10 USD 2 are spent and 5 promised"):
-        promise(ledger, 2, 3.5, budget_usd=10.0)
-    promise(ledger, 2, 3.0, budget_usd=10.0)  # to the last cent
+        reserve(ledger, 2, 3.5, budget_usd=10.0)
+    reserve(ledger, 2, 3.0, budget_usd=10.0)  # to the last cent
 
 
 def test_an_unknown_price_fits_no_budget_and_any_study_without_one(ledger: Ledger) -> None:
     with pytest.raises(BudgetRefused, match=r"price of ml\.g5\.xlarge is not known"):
-        promise(ledger, 0, None, budget_usd=10.0)
-    assert promise(ledger, 0, None) is Promise.MADE
+        reserve(ledger, 0, None, budget_usd=10.0)
+    assert reserve(ledger, 0, None) is Reservation.GRANTED
 
 
 def test_a_job_that_runs_or_is_known_is_not_promised_again(ledger: Ledger) -> None:
-    assert promise(ledger, 0, identity="a") is Promise.MADE
-    assert promise(ledger, 1, identity="a") is Promise.DOUBLE
+    assert reserve(ledger, 0, identity="a") is Reservation.GRANTED
+    assert reserve(ledger, 1, identity="a") is Reservation.DUPLICATE
     ledger.book(0, 1.0, {})
-    assert promise(ledger, 1, identity="a") is Promise.DOUBLE
-    assert promise(ledger, 1, identity="b") is Promise.MADE
+    assert reserve(ledger, 1, identity="a") is Reservation.DUPLICATE
+    assert reserve(ledger, 1, identity="b") is Reservation.GRANTED
 
 
 def test_a_job_that_met_trouble_may_be_promised_again(ledger: Ledger) -> None:
-    promise(ledger, 0, identity="a")
+    reserve(ledger, 0, identity="a")
     ledger.book(0, 0.0, {}, settled=False)
-    assert promise(ledger, 1, identity="a") is Promise.MADE
+    assert reserve(ledger, 1, identity="a") is Reservation.GRANTED
 
 
 def test_no_more_trials_are_begun_than_the_study_may_have(ledger: Ledger) -> None:
-    assert promise(ledger, 0, most_trials=1) is Promise.MADE
-    assert promise(ledger, 1, most_trials=1) is Promise.FULL
-    assert promise(ledger, 1, most_trials=1, counts=False) is Promise.MADE  # a repeat
+    assert reserve(ledger, 0, most_trials=1) is Reservation.GRANTED
+    assert reserve(ledger, 1, most_trials=1) is Reservation.TRIAL_LIMIT
+    assert reserve(ledger, 1, most_trials=1, counts=False) is Reservation.GRANTED  # a repeat
     ledger.book(0, 0.0, {}, counts=False)  # it met trouble: that was no trial
-    assert promise(ledger, 2, most_trials=1) is Promise.MADE
+    assert reserve(ledger, 2, most_trials=1) is Reservation.GRANTED
 
 
 def test_the_first_booking_stands(ledger: Ledger) -> None:
-    promise(ledger, 0)
+    reserve(ledger, 0)
     ledger.book(0, 1.0, {"status": "Completed"})
     ledger.book(0, 7.0, {"status": "Failed"})
 
@@ -93,7 +93,7 @@ def test_the_first_booking_stands(ledger: Ledger) -> None:
 
 def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: Ledger) -> None:
     for trial in range(3):
-        promise(ledger, trial)
+        reserve(ledger, trial)
     for trial, usd in ((2, 1.0), (0, None), (1, 0.5)):
         ledger.book(trial, usd, {})
 
@@ -103,7 +103,7 @@ def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: Le
 
 
 def test_only_one_driver_takes_a_trial_over(ledger: Ledger) -> None:
-    promise(ledger, 0, owner="dead")
+    reserve(ledger, 0, owner="dead")
     assert ledger.take_over(0, "dead", "first")
     assert not ledger.take_over(0, "dead", "second")
     ledger.book(0, 1.0, {})
@@ -112,11 +112,11 @@ def test_only_one_driver_takes_a_trial_over(ledger: Ledger) -> None:
 
 
 def test_drivers_say_when_they_were_last_at_work(ledger: Ledger) -> None:
-    ledger.still_here("a", 1.0)
-    ledger.still_here("b", 2.0)
-    ledger.still_here("a", 3.0)
+    ledger.heartbeat("a", 1.0)
+    ledger.heartbeat("b", 2.0)
+    ledger.heartbeat("a", 3.0)
     assert ledger.drivers() == {"a": 3.0, "b": 2.0}
-    ledger.gone("a")
+    ledger.deregister("a")
     assert ledger.drivers() == {"b": 2.0}
 
 
@@ -140,9 +140,9 @@ def test_another_search_under_the_same_name_is_refused_with_the_difference(ledge
 
 def test_studies_in_one_storage_have_books_of_their_own(ledger: Ledger, storage: str) -> None:
     other = Ledger(storage, "another study")
-    promise(ledger, 0, 5.0)
+    reserve(ledger, 0, 5.0)
     assert other.balance() == Balance(spent_usd=0.0, committed_usd=0.0)
-    assert promise(other, 0, 1.0, budget_usd=1.0) is Promise.MADE
+    assert reserve(other, 0, 1.0, budget_usd=1.0) is Reservation.GRANTED
     assert len(ledger.entries()) == len(other.entries()) == 1
     other.close()
 
@@ -173,7 +173,7 @@ def test_no_order_of_promises_and_bookings_exceeds_the_budget(tmp_path: Path, de
         if deed == "promise":
             fits = spent + sum(running.values()) + usd <= budget + 1e-9
             try:
-                promise(ledger, number, usd, budget_usd=budget)
+                reserve(ledger, number, usd, budget_usd=budget)
             except BudgetRefused:
                 assert not fits
             else:
@@ -199,7 +199,7 @@ def _promise_and_book(storage: str, first: int, seed: int, budget: float, togeth
     for trial in range(first, first + 25):
         worst = source.uniform(0.1, 2.0)
         try:
-            promise(ledger, trial, worst, budget_usd=budget, owner=str(first))
+            reserve(ledger, trial, worst, budget_usd=budget, owner=str(first))
             running[trial] = worst
         except BudgetRefused:
             pass

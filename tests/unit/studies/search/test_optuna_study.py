@@ -10,9 +10,9 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.search.optuna_study import Study
+from paretune.studies.search.optuna_study import OptunaStudy
 
-OPENED: list[Study] = []
+OPENED: list[OptunaStudy] = []
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def storage(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'study.db'}"
 
 
-def study(storage: str, **terms: Any) -> Study:
+def study(storage: str, **terms: Any) -> OptunaStudy:
     standard: dict[str, Any] = {
         "name": "one",
         "search": {
@@ -38,11 +38,11 @@ def study(storage: str, **terms: Any) -> Study:
         "budget_usd": 10.0,
         "objectives": {"cost_usd": "minimize", "f1": "maximize"},
     }
-    OPENED.append(Study(StudyFile(**{**standard, **terms}), storage))
+    OPENED.append(OptunaStudy(StudyFile(**{**standard, **terms}), storage))
     return OPENED[-1]
 
 
-def trial(made: Study, number: int) -> optuna.trial.FrozenTrial:
+def trial(made: OptunaStudy, number: int) -> optuna.trial.FrozenTrial:
     return made._study.get_trials()[number]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BudgetRefused
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.untried import Untried, some_jobs
+from paretune.studies.search.untried import UntriedPoints, some_jobs
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_default_job import write
 
@@ -35,15 +35,15 @@ def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
 
 def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
     driver = made(workplace, budget_usd="2")
-    untried = Untried(driver)
+    untried = UntriedPoints(driver)
 
     assert untried.next_point() is None
-    assert "no untried point fits what is left of the budget (2 USD)" in untried.why_none()
+    assert "no untried point fits what is left of the budget (2 USD)" in untried.why_exhausted()
 
 
 def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
     driver = made(workplace, budget_usd="500", per_device_train_batch_size="16")
-    untried, seen = Untried(driver), set()
+    untried, seen = UntriedPoints(driver), set()
     while (point := untried.next_point()) is not None:
         seen.add(point["learning_rate"])
         assert driver.start(driver.study.ask_for(point))
@@ -52,4 +52,4 @@ def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
             driver.wait()
 
     assert len(seen) == 4
-    assert untried.why_none() == "every point was tried"
+    assert untried.why_exhausted() == "every point was tried"

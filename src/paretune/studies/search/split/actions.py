@@ -89,7 +89,7 @@ class Actions:
     def _candidates(self) -> Iterator[Action]:
         """For each promising candidate the job itself, and the cheaper way of only knowing what it would reach."""
         know = self._know
-        knowing, running = know.gains_of_knowing(), know.gains_of_running()
+        knowing, running = know.information_gain(), know.expected_improvement()
         both = knowing + running
         for place in map(int, np.argsort(-both)[:_LOOKED_AT]):
             if both[place] < _ENOUGH:

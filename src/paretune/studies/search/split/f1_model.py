@@ -70,7 +70,7 @@ class F1Guess:
         return np.clip(self.best + above - below, 0.0, 1.0)
 
 
-class Regression:
+class GaussianProcess:
     """A Gaussian process over kinds and numbers, with a straight line as its mean.
 
     Args:
@@ -126,7 +126,7 @@ class Regression:
         variance = np.maximum(self._scale**2 - (half**2).sum(axis=0), 1e-12)
         return Guess(mean, np.sqrt(variance))
 
-    def expecting(self, keys: Sequence[Key]) -> "Regression":
+    def fantasize(self, keys: Sequence[Key]) -> "GaussianProcess":
         """The same process, as if N further points had shown what is expected of them: what it would then know."""
         if not len(self._values):
             return self
@@ -207,15 +207,15 @@ class F1Model:
         drawn = self._process.guess(_along(keys, self._power))
         return F1Guess(drawn.mean - self._fall(keys, self._power), drawn.deviation, self._best)
 
-    def expecting(self, keys: Sequence[Key]) -> "F1Model":
+    def fantasize(self, keys: Sequence[Key]) -> "F1Model":
         """The same, as if N further points had shown what is expected of them."""
         other = copy.copy(self)
-        other._process = self._process.expecting(_along(keys, self._power))
+        other._process = self._process.fantasize(_along(keys, self._power))
         return other
 
-    def _fitted(self, keys: Sequence[Key], drawn: Sequence[float], power: float) -> Regression:
+    def _fitted(self, keys: Sequence[Key], drawn: Sequence[float], power: float) -> GaussianProcess:
         values = np.array(drawn) + self._fall(keys, power)
-        return Regression(
+        return GaussianProcess(
             _along(keys, power),
             list(values),
             noise=F1_NOISE,
@@ -240,7 +240,7 @@ def _along(keys: Sequence[Key], power: float) -> list[Key]:
     ]
 
 
-def improvements(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Hypervolume that each of N points adds to a front, for two objectives, both minimised.
 
     Args:

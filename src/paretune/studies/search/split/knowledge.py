@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from paretune.core.pareto import front
-from paretune.estimating.memory_limits import Fitting, Held
+from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import Candidate, candidates, quality_of, rows_of, step_of
-from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, Guess, Key, improvements
+from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, Guess, Key, hypervolume_improvement
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 SECONDS_KNOWN = 0.08
@@ -56,7 +56,7 @@ class Knowledge:
         self._driver = driver
         self.pool = candidates(driver.file)
         self._step_keys = [item.step for item in self.pool]
-        self._held = [Held.by(item.spec, item.plan) for item in self.pool]
+        self._held = [Footprint.by(item.spec, item.plan) for item in self.pool]
         self.quality_keys = [item.quality for item in self.pool]
         self.rows = np.array([item.rows for item in self.pool])
         rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
@@ -77,17 +77,17 @@ class Knowledge:
         qualities: list[Key] = []
         ran: list[Reached] = []
         was_run: set[Place] = set()
-        fitting = self._fitting = Fitting()
+        memory_limits = self._memory_limits = MemoryLimits()
         for number, trial in self._driver.trials.items():
             spec = JobSpec.from_text(trial.parameters)
             plan = spec.plan()
             step = step_of(spec, plan)
             if trial.status is TrialStatus.OUT_OF_MEMORY:
-                fitting.ran_out(Held.by(spec, plan))
-            measured = self._driver.memory.measured.get(number)
+                memory_limits.ran_out(Footprint.by(spec, plan))
+            measured = self._driver.history.measured.get(number)
             if trial.status is not TrialStatus.COMPLETED or measured is None:
                 continue
-            fitting.fitted(Held.by(spec, plan))
+            memory_limits.fitted(Footprint.by(spec, plan))
             seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
             steps.append(step)
             log_seconds.append(math.log(seconds))
@@ -100,8 +100,8 @@ class Knowledge:
         waiting = [(spec, spec.plan()) for spec in expected]
         self._times = SecondsModel(steps, log_seconds)
         soon = [step_of(spec, plan) for spec, plan in waiting]
-        fitting.ask(Held.by(spec, plan) for spec, plan in waiting)
-        self._times = self._times.expecting(soon)
+        memory_limits.set_pending(Footprint.by(spec, plan) for spec, plan in waiting)
+        self._times = self._times.fantasize(soon)
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
@@ -111,7 +111,7 @@ class Knowledge:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
             keys = [quality_of(spec, plan) for spec, plan in trained]
             guesses = self._f1.guess(keys).mean
-            self._f1 = self._f1.expecting(keys)
+            self._f1 = self._f1.fantasize(keys)
             ran += [self._expected(spec, guess) for (spec, _), guess in zip(trained, guesses, strict=True)]
             was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
@@ -131,25 +131,25 @@ class Knowledge:
         self.time_open, self.f1_open = times.deviation, quality.deviation
         self.f1_known = _F1_KNOWN * max(self._f1.noise, F1_NOISE)
         self._mean = self._table(self.seconds, quality.mean)
-        self._hopeful = self._table(self.seconds, quality.at(_HOPE))
+        self._optimistic_values = self._table(self.seconds, quality.at(_HOPE))
         self._cases = [
             (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
         ]
-        self.chance = np.array([self._fitting.chance(held) for held in self._held])
+        self.chance = np.array([self._memory_limits.chance(held) for held in self._held])
         self.impossible = (self.chance == 0) | (self.seconds > self._limits)
         self.fits = self.chance == 1
-        self._waits = np.array([self._fitting.is_asked(held) for held in self._held])
+        self._waits = np.array([self._memory_limits.is_pending(held) for held in self._held])
         self.costs = self._expected_costs()
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
-    def gains_of_knowing(self) -> np.ndarray:
+    def information_gain(self) -> np.ndarray:
         """Share of the hypervolume that each candidate is expected to add to the front of what is known."""
         gains = self._gains(self._mean[self.known & self._meets(self._mean)])
         gains[self.known] = 0.0
         return gains
 
-    def gains_of_running(self) -> np.ndarray:
+    def expected_improvement(self) -> np.ndarray:
         """Share of the hypervolume that each candidate is expected to add to the front of what was run."""
         gains = self._gains(self._ran[self._meets(self._ran)])
         gains[self.was_run] = 0.0
@@ -174,13 +174,13 @@ class Knowledge:
             return gains
         for column in self._columns:
             predicted = _front(self._mean[possible], column)
-            reference = self._reference(predicted, _front(self._hopeful[possible], column), column)
+            reference = self._reference(predicted, _front(self._optimistic_values[possible], column), column)
             whole = hypervolume(predicted.tolist(), reference.tolist())
             best = _front(base, column)
             added = np.zeros(len(self.pool))
             for weight, table in self._cases:
                 points = np.stack([table[:, column], -table[:, 2]], axis=1)
-                added += weight * np.where(self._meets(table), improvements(points, best, reference), 0.0)
+                added += weight * np.where(self._meets(table), hypervolume_improvement(points, best, reference), 0.0)
             gains = np.maximum(gains, added / max(whole, 1e-12))
         gains[self.impossible | self._waits] = 0.0
         return np.asarray(gains * self.chance)

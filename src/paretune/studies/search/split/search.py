@@ -51,10 +51,10 @@ class Split:
             return joint.search(driver)
         reason = ""
         while True:
-            if self._judged != driver.memory.place:
-                self._judged = driver.memory.place
+            if self._judged != driver.history.place:
+                self._judged = driver.history.place
                 self._refused.clear()
-            while not reason and len(driver.running) < driver.file.n_parallel and driver.may_start():
+            while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
                 if driver.start_due():  # a point that had met no capacity, or no quota
                     continue
                 reason = self._over()
@@ -67,7 +67,7 @@ class Split:
                     reason = reason or self._why_none()
             driver.look()
             self._forget_ended()
-            if reason and not driver.running and not driver.memory.due:
+            if reason and not driver.running and not driver.history.due:
                 break
             driver.wait()
         if reason == _WRONG:
@@ -111,7 +111,7 @@ class Split:
 
     def _learn(self) -> None:
         file = self.driver.file
-        self.know.learn(file.spec_at(action.point).but(**action.changes) for action in self._pending.values())
+        self.know.learn(file.spec_at(action.point).replace(**action.changes) for action in self._pending.values())
 
     def _begin(self, action: Action) -> None:
         asked = self.driver.study.ask_for(action.point)
@@ -120,7 +120,7 @@ class Split:
         if self.driver.start(asked, changes=changes, kind=action.kind, predicted=action.predicted):
             self._pending[asked.number] = action
         else:
-            is_closed = self.driver.is_closed(self.driver.file.spec_at(action.point).but(**changes))
+            is_closed = self.driver.is_closed(self.driver.file.spec_at(action.point).replace(**changes))
             (self._impossible if is_closed else self._refused).add(action.identity)
 
     def _limit_minutes(self, action: Action) -> float:
@@ -133,7 +133,7 @@ class Split:
 
     def _checked(self) -> list[tuple[Trial, Mapping[str, float]]]:
         """Verifications that have measured F1, by whichever driver, and what was predicted of them."""
-        trials, books = self.driver.trials, self.driver.memory.predicted
+        trials, books = self.driver.trials, self.driver.history.predicted
         found = [(trials.get(number), predicted) for number, predicted in books.items() if predicted]
         return [(trial, predicted) for trial, predicted in found if trial is not None and metrics.F1 in trial.values]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paretune.studies.search.split.f1_model import Guess, Key, Regression
+from paretune.studies.search.split.f1_model import GaussianProcess, Guess, Key
 
 SECONDS_NOISE = 0.015
 """Relative; repeats of a SageMaker job differ by 1.4 % (median)."""
@@ -38,7 +38,7 @@ class SecondsModel:
         usual = np.mean([parts for parts, _ in self._fitted.values()], axis=0) if keys else _USUAL
         self._unseen = usual, np.diag(_SPREAD**2)
         explained = self._explained(keys)
-        self._rest = Regression(
+        self._rest = GaussianProcess(
             keys,
             list(values - explained.mean),
             noise=SECONDS_NOISE,
@@ -48,12 +48,12 @@ class SecondsModel:
             kinds_alike=0.2,
         )
 
-    def expecting(self, keys: Sequence[Key]) -> "SecondsModel":
+    def fantasize(self, keys: Sequence[Key]) -> "SecondsModel":
         """The same, as if N further clusters had taken what is expected of them: what it would then know."""
         other = copy.copy(self)
         values = np.append(self._values, self.guess(keys).mean)
         other._fitted = _by_kind([*self._keys, *keys], values)
-        other._rest = self._rest.expecting(keys)
+        other._rest = self._rest.fantasize(keys)
         return other
 
     def guess(self, keys: Sequence[Key]) -> Guess:

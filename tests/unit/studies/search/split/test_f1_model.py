@@ -11,14 +11,14 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from paretune.core.pareto import front
 from paretune.studies.results.hypervolume import hypervolume
-from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, Key, Regression, improvements
+from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, GaussianProcess, Key, hypervolume_improvement
 
 KEYS: list[Key] = [(("a",), (4.0, -9.0, 0.0)), (("a",), (6.0, -8.0, 0.0)), (("a",), (9.0, -10.0, 0.0))]
 VALUES = [0.80, 0.90, 0.70]
 
 
 def test_the_process_is_that_of_a_library_with_the_same_kernel() -> None:
-    own = Regression(
+    own = GaussianProcess(
         KEYS, VALUES, noise=0.01, slopes=(0.0, 0.0, 0.0), scale=0.1, lengths=(3.0, 1.5, 1.0), kinds_alike=0.5
     )
     kernel = ConstantKernel(0.1**2, "fixed") * Matern((3.0, 1.5, 1.0), "fixed", nu=2.5)
@@ -88,7 +88,7 @@ def test_hopes_do_not_rise_far_above_the_best_that_was_seen() -> None:
 def test_what_is_expected_makes_surer_and_changes_no_mean() -> None:
     soon: list[Key] = [(("a",), (5.0, -8.5, 0.0))]
     before = F1Model(KEYS, VALUES)
-    after = before.expecting(soon)
+    after = before.fantasize(soon)
 
     assert after.guess(soon).mean == pytest.approx(before.guess(soon).mean, abs=1e-4)
     assert after.guess(soon).deviation[0] < 0.8 * before.guess(soon).deviation[0]
@@ -106,7 +106,7 @@ def test_an_improvement_is_the_hypervolume_with_the_point_less_that_without_it(
     marks = front(known, (False, False))
     best = np.array([point for point, is_best in zip(known, marks, strict=True) if is_best]).reshape(-1, 2)
 
-    found = improvements(np.array(asked), best, np.array(reference))
+    found = hypervolume_improvement(np.array(asked), best, np.array(reference))
 
     before = hypervolume(known, reference) if known else 0.0
     for point, gained in zip(asked, found, strict=True):

@@ -66,7 +66,7 @@ def test_another_type_is_thought_to_be_like_those_that_are_known() -> None:
 
 def test_what_is_expected_makes_surer_and_changes_no_mean() -> None:
     before = model((4, 1))
-    after = before.expecting([key(64)])
+    after = before.fantasize([key(64)])
 
     assert after.guess([key(64)]).mean == pytest.approx(before.guess([key(64)]).mean, abs=0.02)
     assert after.guess([key(64)]).deviation[0] < before.guess([key(64)]).deviation[0] / 3
