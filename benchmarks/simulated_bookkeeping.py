@@ -170,10 +170,10 @@ def run(trials: int, place: Path) -> None:
     """Launch the jobs and print what they took."""
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{place / 'mlflow.db'}"
     os.chdir(place)
+
     from paretune.core.interruption import Interruption
-    from paretune.jobs.choice import clock_for, launcher_for
     from paretune.jobs.launch import launch
-    from paretune.tracking import Tracking
+    from paretune.jobs.workplace import Workplaces
 
     logging.disable(logging.WARNING)
     table = place / "runs.csv"
@@ -181,28 +181,14 @@ def run(trials: int, place: Path) -> None:
     home = place / "home"
     took: list[float] = []
     shares = Shares()
-    environment: dict[str, str] = {}
-    tracking = launcher = clock = None
+    workplaces = Workplaces(environment={}, interruption=Interruption(), home=home)
     for number, spec in enumerate(specifications(trials + WARM_UP, table)):
-        if launcher is None:
-            clock = clock_for(spec, home)
-            launcher = launcher_for(spec, home, clock, environment)
-            tracking = Tracking(environment, clock)
         if number == WARM_UP:
             shares.seconds.clear()
             shares.calls.clear()
         with shares.watching():
             begun = time.perf_counter()
-            launch(
-                spec,
-                launcher=launcher,
-                tracking=tracking,
-                home=home,
-                clock=clock,
-                environment=environment,
-                interruption=Interruption(),
-                on_events=lambda events: None,
-            )
+            launch(spec, workplaces.of(spec), lambda events: None)
             took.append(1000 * (time.perf_counter() - begun))
     report(took, trials, shares)
 

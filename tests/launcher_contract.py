@@ -16,7 +16,7 @@ FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")
 LAST_STEP = 5
 
 
-class TrainingJobRequest(Protocol):
+class Order(Protocol):
     """Makes what a job needs: `kind` says which job, the rest are fields of its specification."""
 
     def __call__(self, kind: str, **changes: object) -> tuple[JobDocument, JobInputs]: ...
@@ -42,7 +42,7 @@ class Place:
 
     launcher: Launcher
     another: Callable[[], Launcher]
-    order: TrainingJobRequest
+    order: Order
     let_time_pass: Callable[[], None] = lambda: time.sleep(0.02)
     within_s: float = 30.0
     shortest_runtime_minutes: float = 0.5 / 60
@@ -72,12 +72,12 @@ class Place:
         """Wait for the first events."""
         seen: list[Event] = []
 
-        def look() -> bool:
+        def poll() -> bool:
             job.state()  # a launcher may look at its jobs only when it is asked for their state
             seen.extend(self.events(job))
             return bool(seen)
 
-        self.until(look, f"{job.name} tells something")
+        self.until(poll, f"{job.name} tells something")
         return seen
 
     def attached(self, name: str) -> Job:

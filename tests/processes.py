@@ -15,11 +15,11 @@ import psutil
 Found = TypeVar("Found")
 
 
-def wait_until(look: Callable[[], Found], *, within_s: float, what: str) -> Found:
-    """The first true answer of `look`; fails when there is none in time."""
+def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Found:
+    """The first true answer of `poll`; fails when there is none in time."""
     deadline = time.monotonic() + within_s
     while True:
-        found = look()
+        found = poll()
         if found:
             return found
         if time.monotonic() > deadline:

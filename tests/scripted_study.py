@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.interruption import Interruption
-from paretune.estimating.forecast import Forecast
 from paretune.launchers.base import Job
 from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import JobSpec
@@ -16,9 +15,9 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
-from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
-from tests.unit.jobs.test_attempts import DONE, SMALL, Clock, Ending, ScriptedLauncher
+from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, Ending, ScriptedLauncher
+from tests.workplaces import make_workplace
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)
 Judge = Callable[[JobSpec, int], Ending | Exception]
@@ -94,14 +93,12 @@ class Desk:
         file = StudyFile(**{**standard, **terms})
         self.run_id = self.run_id or self.tracking.create("study").run_id
         study, ledger = OptunaStudy(file, self.storage), Ledger(self.storage, file.name)
-        self.set_run_id += [study, ledger]
-        place = Place(
+        self.opened += [study, ledger]
+        workplace = make_workplace(
             launcher=self.launcher,
             tracking=self.tracking,
-            forecast=Forecast(self.tracking),
             home=self.folder,
             clock=self.clock,
-            environment={},
             interruption=self.interruption,
         )
         return Driver(
@@ -109,7 +106,7 @@ class Desk:
             study,
             ledger,
             run_id=self.run_id,
-            place=place,
+            workplace=workplace,
             now=self.clock.now,
             on_trial=self.ended.append,
             say=self.said.append,
@@ -117,5 +114,5 @@ class Desk:
 
     def close(self) -> None:
         """Close all storages."""
-        for item in self.set_run_id:
+        for item in self.opened:
             item.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.interruption import Interruption
-from paretune.estimating.forecast import Forecast
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.course import TimelineFactory
 from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
 from paretune.launchers.simulated.virtual_clock import VirtualClock
@@ -23,7 +23,6 @@ from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
-from paretune.studies.search.trial_job import Place
 from paretune.tracking import Tracking
 from search.scoring import PAIRS, Booked
 from search.tables import PRICES, Point, Table
@@ -104,14 +103,14 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
         OptunaStudy(file, storage),
         ledger,
         run_id=run_id,
-        place=Place(
+        workplace=Workplace(
             launcher=SimulatedLauncher(home, clock, PRICES, course),
-            tracking=tracking,
-            forecast=Forecast(tracking, simulated=True),
             home=home,
             clock=clock,
             environment={},
             interruption=Interruption(),
+            open_tracking=lambda: tracking,
+            simulated=True,
         ),
         now=time.time,
         on_trial=ended,

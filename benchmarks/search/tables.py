@@ -12,8 +12,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.launchers.simulated.launcher import usual_price
-from paretune.pricing.prices import VARIABLE, PriceList
-from paretune.spec import metrics
+from paretune.pricing.prices import VARIABLE, Price, PriceList
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import parse, spell
@@ -162,7 +161,7 @@ class Table:
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
         """Dollars of so many billed seconds."""
-        return metrics.cost_usd(seconds, spec.instance_count, self._price(spec))
+        return self._price(spec).cost_usd(seconds, spec.instance_count)
 
     def naive(self) -> Point:
         """One of the cheapest instance that fits, batch 16 and rate 5e-5 or what is nearest, 3 epochs."""
@@ -176,17 +175,17 @@ class Table:
                 for name, value in wanted.items()
                 if name in point
             ]
-            return (float(self.truth(point) is None), self._price(spec), spec.instance_count, sum(off))
+            return (float(self.truth(point) is None), self._price(spec).usd_per_hour, spec.instance_count, sum(off))
 
         return min(self.points, key=badness)
 
-    def _price(self, spec: JobSpec) -> float:
+    def _price(self, spec: JobSpec) -> Price:
         found = usual_price(spec, self._prices, PRICES)
         if found is None:
             raise SystemExit(
                 f"{self.name}: the price of {spec.instance_type} is not known: give it in a CSV ({VARIABLE})"
             )
-        return found.usd_per_hour
+        return found
 
     def _point_of(self, row: RecordedRow) -> dict[str, Any]:
         return {name: _value(row, name) for name in self.axes}

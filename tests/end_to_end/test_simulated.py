@@ -15,12 +15,12 @@ from mlflow.entities import Run
 
 from paretune.cli.main import main
 from paretune.core.errors import JobFailed
-from paretune.jobs.attempts import RetryingJob
-from paretune.jobs.choice import clock_for, launcher_for
+from paretune.core.interruption import Interruption
 from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.workplace import Workplaces
 from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec
-from paretune.tracking import Tracking
 from tests.conftest import sentences, write_csv
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
@@ -242,18 +242,15 @@ def _spec(**changes: Any) -> JobSpec:
 def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRunWriter:
     """A driver that looks so many times at its job and is killed then; without a number, it goes on to the end."""
     home = Path(os.environ["PARETUNE_HOME"])
-    clock = clock_for(spec, home)
-    launcher = launcher_for(spec, home, clock, {})
-    recording = JobRunWriter(spec, launcher, Tracking({}, clock), run_id=run_id)
+    workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
+    recording = JobRunWriter(spec, workplace, run_id=run_id)
     recording.begin(JobInputs() if run_id is None else None)
-    attempts = RetryingJob(
-        spec, launcher=launcher, recording=recording, inputs=JobInputs, clock=clock, on_events=lambda events: None
-    )
+    attempts = RetryingJob(spec, workplace, recording, lambda events: None, inputs=JobInputs)
     attempts.begin()
     for _ in range(looks):
-        if attempts.look():
+        if attempts.poll():
             break
-        clock.sleep(0.5)
+        workplace.clock.sleep(0.5)
     return recording
 
 

@@ -13,6 +13,7 @@ from paretune.estimating.hub_config import hub_config
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
+from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
@@ -47,9 +48,7 @@ class Estimate:
 
     def usd(self, seconds: float) -> float | None:
         """Dollars of so many billable seconds."""
-        if self.price is None:
-            return None
-        return metrics.cost_usd(seconds, self.spec.instance_count, self.price.usd_per_hour)
+        return cost_usd(self.price, self.spec, seconds)
 
     @property
     def cost_usd(self) -> float | None:

@@ -11,6 +11,7 @@ from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
 from paretune.jobs.recording import params_of, price_tags, run_name
 from paretune.launchers.base import JobState
+from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.container import Event
@@ -92,8 +93,9 @@ def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source
         found[metrics.F1] = row.f1
     if row.billable_seconds is not None:
         found[metrics.BILLABLE_SECONDS] = row.billable_seconds
-        if price is not None:
-            found[metrics.COST_USD] = metrics.cost_usd(row.billable_seconds, spec.instance_count, price.usd_per_hour)
+        usd = cost_usd(price, spec, row.billable_seconds)
+        if usd is not None:
+            found[metrics.COST_USD] = usd
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
         run.log_params(params_of(spec))

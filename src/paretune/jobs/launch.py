@@ -4,24 +4,19 @@ Order matters: everything that can be refused is refused before a run is opened,
 starts, so that a job is never without a record.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from typing import Any
 
-from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LostContact, ParetuneError
-from paretune.core.interruption import Interruption
+from paretune.core.errors import Interrupted, LostContact, ParetuneError
 from paretune.estimating.estimates import Estimate
-from paretune.estimating.forecast import Forecast
-from paretune.jobs.attempts import RetryingJob
-from paretune.jobs.preparation import prepare
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter, Outcome, first_plan, job_name
+from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
-from paretune.pricing.prices import Price, price_remarks
-from paretune.spec import metrics
+from paretune.pricing.budget import admit
+from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobInputs
 from paretune.spec.job import JobSpec
@@ -32,18 +27,7 @@ WATCH_INTERVAL_S = 0.5
 """Between two looks at a job; a launcher that pays for looking limits itself."""
 
 
-def launch(
-    spec: JobSpec,
-    *,
-    launcher: Launcher,
-    tracking: Tracking,
-    home: Path,
-    clock: Clock,
-    environment: Mapping[str, str],
-    interruption: Interruption,
-    on_events: Callable[[list[Event]], None],
-    forecast: Forecast | None = None,
-) -> Outcome:
+def launch(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> Outcome:
     """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher of this run has started.
 
     Raises:
@@ -52,42 +36,38 @@ def launch(
         Interrupted: the job was stopped first, and its run says so; with on_interrupt=detach it goes on.
         LostContact: the job goes on, but AWS no longer tells how.
     """
-    inputs = partial(
-        inputs_of, spec, launcher, home=home, clock=clock, environment=environment, interruption=interruption
-    )
-    prepared = _checked_inputs(spec, launcher, tracking, inputs)
-    foreseen = _foresee(spec, launcher, prepared, forecast, environment)
-    recording = JobRunWriter(spec, launcher, tracking)
-    attempts = RetryingJob(
+    prepared = _checked_inputs(spec, workplace)
+    foreseen = _foresee(spec, prepared, workplace)
+    writer = JobRunWriter(spec, workplace)
+    job = RetryingJob(
         spec,
-        launcher=launcher,
-        recording=recording,
-        inputs=lambda: prepared or inputs(),
-        clock=clock,
-        on_events=on_events,
-        plan=foreseen.plan or first_plan(spec, recording.run.tags()),
+        workplace,
+        writer,
+        on_events,
+        inputs=lambda: prepared or inputs_of(spec, workplace),
+        plan=foreseen.plan or first_plan(spec, writer.run.tags()),
     )
     try:
-        recording.begin(prepared, first_plan=foreseen.changed_plan, estimate=foreseen.estimate)
-        said = [_announcement(spec, prepared, recording.run.run_id), *foreseen.sentences]
-        on_events([Event(time=clock.now(), step=0, message=sentence) for sentence in said])
-        attempts.begin()
-        while not attempts.look():
-            interruption.check()
-            clock.sleep(WATCH_INTERVAL_S)
+        writer.begin(prepared, first_plan=foreseen.changed_plan, estimate=foreseen.estimate)
+        said = [_announcement(spec, prepared, writer.run.run_id), *foreseen.sentences]
+        on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
+        job.begin()
+        while not job.poll():
+            workplace.interruption.check()
+            workplace.clock.sleep(WATCH_INTERVAL_S)
     except Interrupted as error:
-        if spec.on_interrupt != "detach" or not spec.on_sagemaker or attempts.job is None:
-            _end_early(attempts, recording, error)
+        if spec.on_interrupt != "detach" or not spec.on_sagemaker or job.current is None:
+            _end_early(job, writer, error)
             raise
-        recording.leave()
-        raise Interrupted(f"{error}; {attempts.job.name} goes on, `mlflow run . -e sync` collects it") from error
+        writer.leave()
+        raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
     except LostContact:
-        recording.leave()
+        writer.leave()
         raise
     except BaseException as error:
-        _end_early(attempts, recording, error)
+        _end_early(job, writer, error)
         raise
-    return attempts.outcome
+    return job.outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,22 +83,15 @@ class _Foreseen:
     sentences: tuple[str, ...] = ()
 
 
-def _foresee(
-    spec: JobSpec,
-    launcher: Launcher,
-    inputs: JobInputs | None,
-    forecast: Forecast | None,
-    environment: Mapping[str, str],
-) -> _Foreseen:
+def _foresee(spec: JobSpec, inputs: JobInputs | None, workplace: Workplace) -> _Foreseen:
     if inputs is None:
         return _Foreseen()
+    launcher, forecast = workplace.launcher, workplace.forecast
     price = launcher.price(spec)
     sentences = []
     if spec.has_instances:
-        region = launcher.place().get("region") or usual_region(spec.region, environment)
+        region = launcher.place().get("region") or usual_region(spec.region, workplace.environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
-    if forecast is None:
-        return _Foreseen(plan=spec.plan(), sentences=tuple(sentences))
     plan, against = forecast.first_plan(spec, inputs)
     if against is not None:
         sentences.append(
@@ -137,43 +110,28 @@ def _foresee(
     )
 
 
-def inputs_of(
-    spec: JobSpec, launcher: Launcher, meanwhile: Callable[[], None] = lambda: None, **place: Any
-) -> JobInputs:
-    """What the job reads, prepared as `preparation.prepare` does; nothing where nothing is read.
-
-    Raises:
-        BadInput: what is wrong with it, and what `meanwhile` finds.
-    """
-    if launcher.reads_inputs:
-        return prepare(spec, meanwhile=meanwhile, **place)
-    meanwhile()
-    return JobInputs()
-
-
-def _checked_inputs(
-    spec: JobSpec, launcher: Launcher, tracking: Tracking, inputs: Callable[[Callable[[], None]], JobInputs]
-) -> JobInputs | None:
+def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
     """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
+    tracking, launcher = workplace.tracking, workplace.launcher
     try:
         run_id = tracking.opened_run_id()
         if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
             return None
         admit_everywhere(spec, launcher)
-        return inputs(lambda: launcher.check(spec))
+        return inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     except ParetuneError as error:
         _give_up_opened_run(tracking, error)
         raise
 
 
-def _end_early(attempts: RetryingJob, recording: JobRunWriter, error: BaseException) -> None:
+def _end_early(job: RetryingJob, writer: JobRunWriter, error: BaseException) -> None:
     """Stop and book what runs, and close its run; one that cannot be seen to stop leaves its run open."""
     try:
-        attempts.stop(WATCH_INTERVAL_S)
+        job.stop(WATCH_INTERVAL_S)
     except LostContact:
-        recording.leave()
+        writer.leave()
         raise
-    recording.give_up(error, attempts.job)
+    writer.give_up(error, job.current)
 
 
 def _give_up_opened_run(tracking: Tracking, error: ParetuneError) -> None:
@@ -183,30 +141,6 @@ def _give_up_opened_run(tracking: Tracking, error: ParetuneError) -> None:
         run = tracking.run(run_id)
         run.set_tags({"paretune.failure_reason": str(error)})
         run.end(RunStatus.KILLED if isinstance(error, Interrupted) else RunStatus.FAILED)
-
-
-def admit(spec: JobSpec, price: Price | None) -> float | None:
-    """The job's worst-case dollars, None when its price is unknown.
-
-    Raises:
-        BudgetRefused: they exceed max_cost_usd, or the price is unknown and a limit is set.
-    """
-    if price is None:
-        if spec.max_cost_usd is not None:
-            raise BudgetRefused(
-                f"max_cost_usd is {spec.max_cost_usd:g} but the price of {spec.instance_type} is not known "
-                "in this region: leave max_cost_usd out, or take another type or region"
-            )
-        return None
-    minutes = spec.max_runtime_minutes + spec.keep_alive_minutes  # a warm pool is billed like a job
-    worst = metrics.cost_usd(minutes * 60, spec.instance_count, price.usd_per_hour)
-    if spec.max_cost_usd is not None and worst > spec.max_cost_usd:
-        raise BudgetRefused(
-            f"worst case {worst:.4g} USD ({minutes:g} minutes x {spec.instance_count} x "
-            f"{price.usd_per_hour:g} USD per hour) must be at most max_cost_usd, {spec.max_cost_usd:g}: lower "
-            "max_runtime_minutes or raise max_cost_usd"
-        )
-    return worst
 
 
 def admit_everywhere(spec: JobSpec, launcher: Launcher) -> float | None:
@@ -240,17 +174,3 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
         f"learning rate {plan.learning_rate:g}"
     )
-
-
-def home_folder(environment: Mapping[str, str]) -> Path:
-    """Where jobs, checkpoints and prepared data lie: PARETUNE_HOME, or .paretune in the current folder; made if absent.
-
-    Raises:
-        BadInput: it cannot be a folder.
-    """
-    home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
-    return home

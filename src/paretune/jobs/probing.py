@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimates import Estimate
-from paretune.jobs.launch import admit
+from paretune.pricing.budget import admit
 from paretune.spec.job import JobSpec
 
 PROBE_STEPS = 40

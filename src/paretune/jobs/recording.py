@@ -4,21 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paretune.core.clock import Clock
 from paretune.core.errors import Interrupted, JobFailed, OutOfMemory
 from paretune.estimating.estimates import Estimate
-from paretune.launchers.base import Job, JobState, Launcher
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
+from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
-from paretune.tracking import Run, RunStatus, Tracking
+from paretune.tracking import Run, RunStatus
 from paretune.tracking.figures import classification_report, confusion_figure
 
 
-def advise(job: Job, spec: JobSpec) -> str:
+def failure_message(job: Job, spec: JobSpec) -> str:
     """Why the job did not end well, and what to do; empty when it did, or was stopped as asked."""
     failure = job.failure()
     if failure is None:
@@ -76,8 +77,7 @@ class JobRunWriter:
 
     Args:
         spec: what is to run.
-        launcher: where.
-        tracking: gives the run.
+        workplace: where; its store gives the run.
         run_id: the run, when it is there already.
         run: the same, where this process has just made it: then nothing of it has to be read.
     """
@@ -85,12 +85,12 @@ class JobRunWriter:
     def __init__(
         self,
         spec: JobSpec,
-        launcher: Launcher,
-        tracking: Tracking,
-        run_id: str | None = None,
+        workplace: Workplace,
         *,
+        run_id: str | None = None,
         run: Run | None = None,
     ) -> None:
+        tracking = workplace.tracking
         known = tracking.run(run_id) if run_id is not None else None
         self.run = run or known or tracking.begin(run_name(spec))
         self.job_seconds = 0.0
@@ -98,9 +98,10 @@ class JobRunWriter:
         self._cost_usd: float | None = 0.0
         self._closed = False
         self._spec = spec
-        self._launcher = launcher
+        self._launcher = workplace.launcher
         self._tracking = tracking
-        self._price = launcher.price(spec)
+        self._clock = workplace.clock
+        self._price = workplace.launcher.price(spec)
         self._facts: Mapping[str, float] = {}
         self._detail = ""
         self._events: list[Event] = []
@@ -170,11 +171,8 @@ class JobRunWriter:
         """Add what an ended attempt took and cost."""
         self.job_seconds += job.seconds()
         self.billable_seconds += job.billable_seconds()
-        price = self._launcher.price(document.spec)
-        if price is None:
-            self._cost_usd = None
-        elif self._cost_usd is not None:
-            self._cost_usd += metrics.cost_usd(job.billable_seconds(), document.spec.instance_count, price.usd_per_hour)
+        cost = cost_usd(self._launcher.price(document.spec), document.spec, job.billable_seconds())
+        self._cost_usd = None if cost is None or self._cost_usd is None else self._cost_usd + cost
 
     def retry(self, document: JobDocument) -> str:
         """Record that the job runs again with less memory; the sentence that tells the user."""
@@ -198,15 +196,15 @@ class JobRunWriter:
         self.run.set_tags({"paretune.used_instance_type": document.spec.instance_type})
         self._tag_plan(document.plan, ("used",))
 
-    def finish(self, job: Job, clock: Clock) -> Outcome:
+    def finish(self, job: Job) -> Outcome:
         """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
-        report, state, reason = job.report(), job.state(), advise(job, self._spec)
+        report, state, reason = job.report(), job.state(), failure_message(job, self._spec)
         with self.run.later():
             self.run.log_events(self._events)
         measured = self._write(report, state, reason, job)
-        patience = clock.monotonic() + _PATIENCE_S
-        while self.run.has_gap and clock.monotonic() < patience:
-            clock.sleep(_PATIENCE_S / 24)
+        patience = self._clock.monotonic() + _PATIENCE_S
+        while self.run.has_gap and self._clock.monotonic() < patience:
+            self._clock.sleep(_PATIENCE_S / 24)
             self.run.has_gap = False
             self._write(report, state, reason, job)
         if state is not JobState.COMPLETED:

@@ -2,19 +2,18 @@
 
 import itertools
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.attempts import RetryingJob
-from paretune.jobs.launch import WATCH_INTERVAL_S, inputs_of
+from paretune.jobs.launch import WATCH_INTERVAL_S
 from paretune.jobs.recording import JobRunWriter, Outcome, first_plan, job_name
-from paretune.launchers.base import Launcher
+from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import is_watched
-from paretune.spec.container import Event, JobInputs
+from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 
@@ -30,10 +29,10 @@ class Collected:
 
 @dataclass(frozen=True)
 class _Followed:
-    """A job under way, and the clock it goes by."""
+    """A job under way, its record, and the clock it goes by."""
 
-    attempts: RetryingJob
-    recording: JobRunWriter
+    job: RetryingJob
+    writer: JobRunWriter
     clock: Clock
 
 
@@ -41,31 +40,22 @@ class Sync:
     """Follows every unfinished job to its end. The jobs are watched, not owned: an interruption leaves them running.
 
     Args:
-        launcher_of: the launcher a specification belongs to; the same one for jobs of one place.
+        workplace_of: the workplace a specification belongs to; the same one for jobs of one place.
         tracking: where the runs are.
-        home: where prepared data lie, should a job be tried again with a smaller batch.
-        clock_of: the clock of that launcher, for pauses.
-        environment: for preparing data.
         interruption: ends the watching.
-        on_events: told what the jobs tell.
+        on_events: called with the jobs' events.
     """
 
     def __init__(
         self,
         *,
-        launcher_of: Callable[[JobSpec], Launcher],
+        workplace_of: Callable[[JobSpec], Workplace],
         tracking: Tracking,
-        home: Path,
-        clock_of: Callable[[JobSpec], Clock],
-        environment: Mapping[str, str],
         interruption: Interruption,
         on_events: Callable[[list[Event]], None],
     ) -> None:
-        self._launcher_of = launcher_of
+        self._workplace_of = workplace_of
         self._tracking = tracking
-        self._home = home
-        self._clock_of = clock_of
-        self._environment = environment
         self._interruption = interruption
         self._on_events = on_events
         self._under_way: dict[str, _Followed] = {}
@@ -85,7 +75,7 @@ class Sync:
         try:
             while self._under_way:
                 for run_id, followed in list(self._under_way.items()):
-                    found = _look(followed)
+                    found = _poll(followed)
                     if found is not None:
                         collected.append(found)
                         del self._under_way[run_id]
@@ -94,7 +84,7 @@ class Sync:
                     clock.sleep(WATCH_INTERVAL_S)
         finally:
             for followed in self._under_way.values():
-                followed.recording.leave()
+                followed.writer.leave()
         return collected
 
     def _take_up(self, run: RecordedRun) -> str:
@@ -106,40 +96,22 @@ class Sync:
         except (BadInput, ValueError) as error:
             return f"it cannot be read back: {error}"
         try:
-            launcher, clock = self._launcher_of(spec), self._clock_of(spec)
-            begun = launcher.attach(job_name(run.run_id, 1))  # the next attempts follow from it
+            workplace = self._workplace_of(spec)
+            begun = workplace.launcher.attach(job_name(run.run_id, 1))  # the next attempts follow from it
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
         if begun is None:
             return f"its job was never created; to start it: {run.tags.get('paretune.command', '')}"
-        recording = JobRunWriter(spec, launcher, self._tracking, run_id=run.run_id)
-        recording.begin(None)
-        attempts = RetryingJob(
-            spec,
-            launcher=launcher,
-            recording=recording,
-            inputs=lambda: self._prepare(spec, launcher),
-            clock=clock,
-            on_events=self._on_events,
-            plan=first_plan(spec, run.tags),
-        )
+        writer = JobRunWriter(spec, workplace, run_id=run.run_id)
+        writer.begin(None)
+        job = RetryingJob(spec, workplace, writer, self._on_events, plan=first_plan(spec, run.tags))
         try:
-            attempts.begin()
+            job.begin()
         except (LaunchRefused, LostContact) as error:
-            recording.leave()
+            writer.leave()
             return f"its job cannot be looked at: {error}"
-        self._under_way[run.run_id] = _Followed(attempts, recording, clock)
+        self._under_way[run.run_id] = _Followed(job, writer, workplace.clock)
         return ""
-
-    def _prepare(self, spec: JobSpec, launcher: Launcher) -> JobInputs:
-        return inputs_of(
-            spec,
-            launcher,
-            home=self._home,
-            clock=self._clock_of(spec),
-            environment=self._environment,
-            interruption=self._interruption,
-        )
 
 
 def spec_of(run: RecordedRun) -> JobSpec:
@@ -155,13 +127,12 @@ def spec_of(run: RecordedRun) -> JobSpec:
     return spec.replace(**place) if spec.on_sagemaker else spec
 
 
-def _look(followed: _Followed) -> Collected | None:
-    attempts, recording = followed.attempts, followed.recording
-    run_id = recording.run.run_id
+def _poll(followed: _Followed) -> Collected | None:
+    run_id = followed.writer.run.run_id
     try:
-        return Collected(run_id=run_id, outcome=attempts.outcome) if attempts.look() else None
+        return Collected(run_id=run_id, outcome=followed.job.outcome) if followed.job.poll() else None
     except JobFailed as error:
         return Collected(run_id=run_id, remark=str(error))
     except (LostContact, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job
-        recording.leave()
+        followed.writer.leave()
         return Collected(run_id=run_id, remark=str(error))

@@ -12,7 +12,6 @@ from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run,
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused
-from paretune.jobs.launch import admit
 from paretune.jobs.recording import job_name
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
@@ -27,6 +26,7 @@ from paretune.mlflow_backend.jobs import ProjectJob, shared_poller
 from paretune.mlflow_backend.orders import ProjectJobOrder, create, find, image_of, project_files
 from paretune.mlflow_backend.recording import ProjectRecord
 from paretune.mlflow_backend.submitted import SageMakerSubmittedRun, tell
+from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price, PriceList, price_remarks
 
 

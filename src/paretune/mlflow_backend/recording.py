@@ -8,6 +8,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 from paretune.core.clock import Clock
 from paretune.launchers.base import JobState
 from paretune.mlflow_backend.jobs import ProjectJob
+from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
@@ -84,8 +85,9 @@ class ProjectRecord:
     def _write(self, job: ProjectJob, reason: str, remarks: Sequence[str]) -> None:
         billable = job.billable_seconds()
         measured = {metrics.JOB_SECONDS: job.seconds(), metrics.BILLABLE_SECONDS: billable}
-        if self._price is not None:
-            measured[metrics.COST_USD] = metrics.cost_usd(billable, self._spec.instance_count, self._price.usd_per_hour)
+        usd = cost_usd(self._price, self._spec, billable)
+        if usd is not None:
+            measured[metrics.COST_USD] = usd
         known = self.run.metrics()  # of an earlier process: what is there is not written twice
         self.run.log_metrics({name: value for name, value in measured.items() if known.get(name) != value})
         facts = {f"paretune.{name}": text for name, text in job.facts().items()}

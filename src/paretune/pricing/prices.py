@@ -49,6 +49,10 @@ class Price:
     instance_type: str = ""
     confidence: str = "confirmed"
 
+    def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
+        """Dollars of a job. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""
+        return billable_seconds * instance_count * self.usd_per_hour / 3600
+
     @property
     def since(self) -> date:
         """First day of `as_of`; the earliest possible date where it has none."""

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
@@ -205,3 +206,18 @@ def _contradictions(spec: JobSpec) -> list[str]:
             "set dataset to your training rows"
         )
     return faults
+
+
+def missing_files(texts: Mapping[str, str]) -> list[str]:
+    """One fault per parameter that can only be a path and leads nowhere."""
+    faults = []
+    for name in ("dataset", "validation_file", "test_file", "entry_script", "model"):
+        text = texts.get(name, "")
+        is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~")) or _has_file_ending(text)
+        if text and is_path and not Path(text).expanduser().exists():
+            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
+    return faults
+
+
+def _has_file_ending(text: str) -> bool:
+    return Path(text).suffix.lower() in {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt"}

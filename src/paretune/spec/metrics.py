@@ -43,11 +43,6 @@ ESTIMATED_MEMORY_GIB = "estimated_memory_gib"
 """Highest memory of one device that was predicted before the job began."""
 
 
-def cost_usd(billable_seconds: float, instance_count: int, usd_per_hour: float) -> float:
-    """Dollars of a job. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""
-    return billable_seconds * instance_count * usd_per_hour / 3600
-
-
 def perplexity(eval_loss: float) -> float | None:
     """exp(mean negative log-likelihood per token in nats); None where it overflows a float."""
     try:

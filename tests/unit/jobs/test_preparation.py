@@ -13,6 +13,7 @@ from paretune.jobs.preparation import prepare
 from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec
 from tests.processes import working_in
+from tests.workplaces import make_workplace
 
 
 class BusyClock(SystemClock):
@@ -36,10 +37,12 @@ def _prepare(
 ) -> JobInputs:
     return prepare(
         spec,
-        home=home,
-        clock=BusyClock(meanwhile),
-        environment=dict(os.environ) | environment,
-        interruption=interruption or Interruption(),
+        make_workplace(
+            home=home,
+            clock=BusyClock(meanwhile),
+            environment=dict(os.environ) | environment,
+            interruption=interruption,
+        ),
     )
 
 
@@ -52,10 +55,7 @@ def test_faults_found_meanwhile_are_named_with_those_of_the_data(workplace: Path
     with pytest.raises(BadInput) as caught:
         prepare(
             JobSpec(model=str(tiny_model), dataset="rows.csv"),
-            home=workplace / "home",
-            clock=SystemClock(),
-            environment=dict(os.environ),
-            interruption=Interruption(),
+            make_workplace(home=workplace / "home", environment=dict(os.environ)),
             meanwhile=check,
         )
 
@@ -70,10 +70,7 @@ def test_nothing_goes_on_preparing_when_the_check_ends_the_command(workplace: Pa
     with pytest.raises(LaunchRefused):
         prepare(
             JobSpec(),
-            home=workplace / "home",
-            clock=SystemClock(),
-            environment=dict(os.environ),
-            interruption=Interruption(),
+            make_workplace(home=workplace / "home", environment=dict(os.environ)),
             meanwhile=check,
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.preparation import recall, remember
+from paretune.jobs.preparation import cache_inputs, load_cached_inputs
 from paretune.spec.container import JobInputs, PreparedDataset
 from paretune.spec.job import JobSpec
 
@@ -31,11 +31,11 @@ def inputs(tmp_path: Path) -> JobInputs:
 
 
 def test_what_was_prepared_is_known_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
-    assert recall(spec, tmp_path) is None
+    assert load_cached_inputs(spec, tmp_path) is None
 
-    remember(spec, tmp_path, inputs)
+    cache_inputs(spec, tmp_path, inputs)
 
-    assert recall(spec, tmp_path) == inputs
+    assert load_cached_inputs(spec, tmp_path) == inputs
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_what_was_prepared_is_known_again(spec: JobSpec, inputs: JobInputs, tmp_
 def test_jobs_that_only_train_differently_share_it(
     spec: JobSpec, inputs: JobInputs, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    remember(spec, tmp_path, inputs)
+    cache_inputs(spec, tmp_path, inputs)
 
-    assert recall(replace(spec, **changes), tmp_path) == inputs
+    assert load_cached_inputs(replace(spec, **changes), tmp_path) == inputs
 
 
 @pytest.mark.parametrize(
@@ -64,30 +64,30 @@ def test_jobs_that_only_train_differently_share_it(
 def test_what_is_checked_or_made_differently_is_made_again(
     spec: JobSpec, inputs: JobInputs, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    remember(spec, tmp_path, inputs)
+    cache_inputs(spec, tmp_path, inputs)
 
-    assert recall(replace(spec, **changes), tmp_path) is None
+    assert load_cached_inputs(replace(spec, **changes), tmp_path) is None
 
 
 def test_a_file_that_was_written_again_is_read_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
-    remember(spec, tmp_path, inputs)
+    cache_inputs(spec, tmp_path, inputs)
 
     os.utime(tmp_path / "rows.csv", ns=(1, 1))
 
-    assert recall(spec, tmp_path) is None
+    assert load_cached_inputs(spec, tmp_path) is None
 
 
 def test_a_prepared_data_set_that_is_gone_is_made_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
-    remember(spec, tmp_path, inputs)
+    cache_inputs(spec, tmp_path, inputs)
 
     (tmp_path / "prepared" / "dataset.json").unlink()
 
-    assert recall(spec, tmp_path) is None
+    assert load_cached_inputs(spec, tmp_path) is None
 
 
 def test_what_lies_on_a_hub_is_asked_again_each_time(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
     hub = replace(spec, dataset="nyu-mll/glue")
 
-    remember(hub, tmp_path, inputs)
+    cache_inputs(hub, tmp_path, inputs)
 
-    assert recall(hub, tmp_path) is None
+    assert load_cached_inputs(hub, tmp_path) is None

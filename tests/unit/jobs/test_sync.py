@@ -19,6 +19,7 @@ from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
+from tests.workplaces import make_workplace
 
 GPU = "ml.g5.xlarge"
 
@@ -120,7 +121,7 @@ class Desk:
         script = self.home / "train.py"  # a job with a script of its own has nothing to prepare
         script.touch()
         spec = JobSpec(**{"instance_type": GPU, "region": "us-east-1", "entry_script": str(script), **changes})
-        recording = JobRunWriter(spec, self.account, self.tracking)
+        recording = JobRunWriter(spec, make_workplace(launcher=self.account, tracking=self.tracking))
         run_id = recording.run.run_id
         recording.begin(None)
         name = job_name(run_id, 1)
@@ -133,13 +134,10 @@ class Desk:
 
     def sync(self) -> dict[str, Collected]:
         """The command; run to what became of it."""
-        clock = Clock()
+        workplace = make_workplace(launcher=self.account, tracking=self.tracking, home=self.home, clock=Clock())
         collected = Sync(
-            launcher_of=lambda spec: self.account,
+            workplace_of=lambda spec: workplace,
             tracking=self.tracking,
-            home=self.home,
-            clock_of=lambda spec: clock,
-            environment={},
             interruption=self.interruption,
             on_events=lambda events: None,
         ).run()

@@ -20,7 +20,7 @@ from paretune.launchers.processes import Process
 from paretune.pricing.prices import ML_M5_LARGE
 from paretune.spec.container import FailureKind, JobDocument, JobFolder, JobInputs, JobReport, write_json
 from paretune.spec.job import JobSpec
-from tests.launcher_contract import LauncherContract, Place, TrainingJobRequest
+from tests.launcher_contract import LauncherContract, Order, Place
 from tests.processes import command, wait_until, working_in
 
 WITHIN_S = 30.0
@@ -124,7 +124,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worksh
 
 
 @pytest.fixture
-def order() -> TrainingJobRequest:
+def order() -> Order:
     numbers = itertools.count(1)
 
     def make(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
@@ -136,12 +136,12 @@ def order() -> TrainingJobRequest:
 
 class TestLocalLauncherKeepsTheContract(LauncherContract):
     @pytest.fixture
-    def place(self, workshop: Workshop, order: TrainingJobRequest) -> Place:
+    def place(self, workshop: Workshop, order: Order) -> Place:
         return Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
 
 
 @pytest.fixture
-def place(workshop: Workshop, order: TrainingJobRequest) -> Place:
+def place(workshop: Workshop, order: Order) -> Place:
     return Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
 
 
@@ -209,7 +209,7 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
     assert seen.failure() == (FailureKind.ERROR, "the process that started it has ended, and the job with it")
 
 
-def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: TrainingJobRequest) -> None:
+def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: Order) -> None:
     workshop.environment |= {"MLFLOW_TRACKING_URI": "http://u:p@host", "MLFLOW_RUN_ID": "1", "MY_OWN": "kept"}
     job = workshop.launcher().submit(*order("quick"))
     wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")

@@ -68,7 +68,7 @@ def test_every_price_of_a_local_job_says_that_it_is_notional_and_is_never_stale(
 
 
 def packaged() -> list[dict[str, str]]:
-    lines = files("paretune").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    lines = files("paretune.spec").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
     return [row for row in csv.DictReader(lines) if row["price_usd_per_hour"]]
 
 

@@ -1,7 +1,6 @@
 """The command `estimate`: how long, how much and whether it fits, before anything is paid for."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,16 +10,14 @@ from paretune.cli.output.terminal import ProgressPrinter
 from paretune.cli.requests.estimate_request import EstimateRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, JobFailed
-from paretune.core.interruption import Interruption
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
-from paretune.estimating.forecast import Forecast
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.workload import EMBEDDED_ROWS
-from paretune.jobs.choice import clock_for, launcher_for
-from paretune.jobs.launch import home_folder, launch
-from paretune.jobs.preparation import recall
+from paretune.jobs.launch import launch
+from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.probing import probes, require_limit, run_probes
+from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import PriceList, price_remarks, usual_price
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import usual_region
@@ -35,17 +32,17 @@ _OF_THE_DATA = {
 
 def run(asked: EstimateRequest) -> int:
     """Print the table, record it, and probe what was never measured if asked to."""
-    environment, clock = dict(os.environ), SystemClock()
+    workplaces = Workplaces.of_process()
+    environment, home = workplaces.environment, workplaces.home
     prices = PriceList.read(environment)
     region = usual_region(asked.specs[0].region, environment)
     built = {
         spec.model: architecture_of(spec.model, spec.task, environment)
         for spec in {spec.model: spec for spec in asked.specs}.values()
     }
-    home = home_folder(environment)
     facts = _facts(asked.specs, home)
     _refuse_unknown_data(asked, facts)
-    tracking = Tracking(environment, clock)
+    tracking = Tracking(environment, SystemClock())
 
     def table() -> list[Estimate]:
         estimator = Estimator(collect(tracking, simulated=asked.specs[0].is_simulated, machine=machine_name()))
@@ -59,7 +56,8 @@ def run(asked: EstimateRequest) -> int:
     if asked.probe:
         chosen = probes(estimates)
         limit = require_limit(chosen) if chosen else None
-        if run_probes(chosen, limit, lambda spec: _run_job(spec, home, environment), _say):
+        own = workplaces.without_opened_run()
+        if run_probes(chosen, limit, lambda spec: _run_job(spec, own), _say):
             estimates = table()
     _print(estimates, region)
     _record(estimates, tracking)
@@ -69,7 +67,7 @@ def run(asked: EstimateRequest) -> int:
 def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
     """What an earlier preparation has found out about the rows, be it for this cluster or for this machine."""
     data = {name: text for name, text in spec.as_text().items() if name in _OF_THE_DATA}
-    known = recall(spec, home) or recall(JobSpec.from_text(data), home)
+    known = load_cached_inputs(spec, home) or load_cached_inputs(JobSpec.from_text(data), home)
     return known.dataset.facts if known is not None and known.dataset is not None else None
 
 
@@ -103,25 +101,12 @@ def _refuse_unknown_data(asked: EstimateRequest, facts: list[Mapping[str, float]
         )
 
 
-def _run_job(spec: JobSpec, home: Path, environment: Mapping[str, str]) -> float | None:
+def _run_job(spec: JobSpec, workplaces: Workplaces) -> float | None:
     """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
-    own = {name: text for name, text in environment.items() if name != "MLFLOW_RUN_ID"}
-    clock, progress = clock_for(spec, home), ProgressPrinter()
-    interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
-    with interruption.listening():
+    progress = ProgressPrinter()
+    with workplaces.interruption.listening():
         try:
-            tracking = Tracking(own, clock)
-            outcome = launch(
-                spec,
-                launcher=launcher_for(spec, home, clock, own),
-                tracking=tracking,
-                forecast=Forecast(tracking, simulated=spec.is_simulated),
-                home=home,
-                clock=clock,
-                environment=own,
-                interruption=interruption,
-                on_events=progress,
-            )
+            outcome = launch(spec, workplaces.of(spec), progress)
         except JobFailed as error:
             _say(f"the probe has failed: {error}")
             return None

@@ -1,13 +1,10 @@
 """The command `study`: find the front for the fewest dollars, within the budget."""
 
-import os
 import time
 
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.core.interruption import Interruption
-from paretune.estimating.forecast import Forecast
-from paretune.jobs.choice import clock_for, launcher_for
-from paretune.jobs.launch import home_folder, inputs_of
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search import joint
@@ -17,9 +14,7 @@ from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
-from paretune.studies.search.trial_job import Place
 from paretune.studies.search.untried import some_jobs
-from paretune.tracking import Tracking
 
 MOST_REPEATS = 5
 """Points of the front that are trained again with another seed."""
@@ -29,26 +24,15 @@ _MOST_CHECKED = 300
 
 def run(file: StudyFile) -> int:
     """Run the study, or go on with it; several processes may, on one storage."""
-    environment = dict(os.environ)
-    home = home_folder(environment)
+    workplaces = Workplaces.of_process()
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
-    clock = clock_for(jobs[0], home)
-    storage = file.storage or f"sqlite:///{home / 'studies.db'}"
-    interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
-    with interruption.listening():
-        tracking = Tracking(environment, clock)
-        place = Place(
-            launcher=launcher_for(jobs[0], home, clock, environment),
-            tracking=tracking,
-            forecast=Forecast(tracking, simulated=jobs[0].is_simulated),
-            home=home,
-            clock=clock,
-            environment=environment,
-            interruption=interruption,
-        )
-        _check(jobs, place)
+    storage = file.storage or f"sqlite:///{workplaces.home / 'studies.db'}"
+    with workplaces.interruption.listening():
+        workplace = workplaces.of(jobs[0])
+        tracking = workplace.tracking
+        _check(jobs, workplace)
         ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
         record = StudyRunWriter(file, ledger, tracking)
         driver = Driver(
@@ -56,7 +40,7 @@ def run(file: StudyFile) -> int:
             study,
             ledger,
             run_id=record.run_id,
-            place=place,
+            workplace=workplace,
             now=time.time,
             on_trial=record.trial_ended,
             say=record.say,
@@ -86,7 +70,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> None:
     record.finish(reason, repeats)
 
 
-def _check(jobs: list[JobSpec], place: Place) -> None:
+def _check(jobs: list[JobSpec], workplace: Workplace) -> None:
     """Refuse a study none of whose jobs could run, before anything is written or paid.
 
     Raises:
@@ -95,18 +79,11 @@ def _check(jobs: list[JobSpec], place: Place) -> None:
     refused: BadInput | None = None
     for spec in jobs:
         try:
-            place.launcher.check(spec)
+            workplace.launcher.check(spec)
         except BadInput as error:
             refused = refused or error
             continue
-        inputs_of(
-            spec,
-            place.launcher,
-            home=place.home,
-            clock=place.clock,
-            environment=place.environment,
-            interruption=place.interruption,
-        )
+        inputs_of(spec, workplace)
         return
     if refused is not None:
         raise refused

@@ -154,7 +154,7 @@ def _cost(run: RecordedRun, prices: PriceList, terms: Terms) -> RunCost:
         price = prices.price(name, region, terms.on)
         if price is None:
             return replace(cost, remark=f"price unknown in {region}", unknown=(name, region))
-    usd = metrics.cost_usd(seconds, instance_count(run), price.usd_per_hour)
+    usd = price.cost_usd(seconds, instance_count(run))
     return replace(cost, price=price, cost_usd=usd)
 
 

@@ -10,9 +10,8 @@ from typing import TypeVar
 from paretune.cli.requests.estimate_request import EstimateRequest
 from paretune.core.errors import BadInput
 from paretune.estimating.recorded.import_request import ImportRequest
-from paretune.jobs.preparation import missing_files
 from paretune.spec.cluster import listed
-from paretune.spec.job import JobSpec
+from paretune.spec.job import JobSpec, missing_files
 from paretune.spec.parameters import read
 from paretune.spec.profile import read_profile
 from paretune.studies.definition.file import StudyFile

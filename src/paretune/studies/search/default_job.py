@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.jobs.preparation import known_inputs
+from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
 from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import JobSpec
@@ -67,7 +69,7 @@ def _distance(one: float, other: float) -> float:
 
 
 def _usd_per_hour(spec: JobSpec, driver: Driver) -> float:
-    price = driver.place.launcher.price(spec)
+    price = driver.workplace.launcher.price(spec)
     return math.inf if price is None else price.usd_per_hour
 
 
@@ -100,18 +102,18 @@ def _computed(spec: JobSpec) -> object:
 
 
 def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
-    place = driver.place
-    inputs, price = place.known_inputs(spec), place.launcher.price(spec)
+    workplace = driver.workplace
+    inputs, price = known_inputs(spec, workplace), workplace.launcher.price(spec)
     found, origin = {}, _ESTIMATED
-    if place.launcher.origin == "simulated":
-        found, origin = _rehearsed(spec, driver), place.launcher.origin
-    elif (estimate := place.forecast.of(spec, spec.plan(), inputs, price)) is not None:
+    if workplace.launcher.origin == "simulated":
+        found, origin = _rehearsed(spec, driver), workplace.launcher.origin
+    elif (estimate := workplace.forecast.of(spec, spec.plan(), inputs, price)) is not None:
         found = {metrics.JOB_SECONDS: estimate.time.seconds, metrics.BILLABLE_SECONDS: estimate.time.seconds}
     if not found:
         return None
-    if price is not None:
-        seconds = found[metrics.BILLABLE_SECONDS]
-        found[metrics.COST_USD] = metrics.cost_usd(seconds, spec.instance_count, price.usd_per_hour)
+    usd = cost_usd(price, spec, found[metrics.BILLABLE_SECONDS])
+    if usd is not None:
+        found[metrics.COST_USD] = usd
     return Trial(
         number=-1,
         run_id="",
@@ -130,7 +132,7 @@ def _rehearsed(spec: JobSpec, driver: Driver) -> dict[str, float]:
     try:
         calm = spec.replace(simulation={})  # whatever trouble it would meet
         document = JobDocument(job_name="paretune-default", spec=calm, plan=calm.plan())
-        said = driver.place.launcher.preview(document, JobInputs())
+        said = driver.workplace.launcher.preview(document, JobInputs())
     except BadInput:
         return {}
     if said.get("ends") != "Completed":

@@ -18,6 +18,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.launch import WATCH_INTERVAL_S
 from paretune.jobs.recording import run_name
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_alive, this_process
 from paretune.spec.job import JobSpec
@@ -26,7 +27,7 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.ledger import Ledger, Reservation
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion, Telling
 from paretune.studies.search.trial_history import TrialHistory
-from paretune.studies.search.trial_job import PARENT, Ended, Place, TrialJob
+from paretune.studies.search.trial_job import PARENT, Ended, TrialJob
 from paretune.studies.search.worst_case import WorstCase
 
 REFUSED_PAUSE_S = 60.0
@@ -91,7 +92,7 @@ class Driver:
         study: its trials in Optuna.
         ledger: its books.
         run_id: its MLflow run.
-        place: where its jobs run.
+        workplace: where its jobs run.
         now: the machine's time, for signs of life; virtual clocks run ahead of it.
         on_trial: told each trial that has ended, after it was booked.
         say: told what a person wants to know.
@@ -104,7 +105,7 @@ class Driver:
         ledger: Ledger,
         *,
         run_id: str,
-        place: Place,
+        workplace: Workplace,
         now: Callable[[], float],
         on_trial: Callable[[Trial], None],
         say: Callable[[str], None],
@@ -112,9 +113,9 @@ class Driver:
         self.file = file
         self.study = study
         self.ledger = ledger
-        self.place = place
-        self.history = TrialHistory(file, ledger, place.launcher.origin)
-        self.worst_case = WorstCase(place, has_budget=file.budget_usd is not None)
+        self.workplace = workplace
+        self.history = TrialHistory(file, ledger, workplace.launcher.origin)
+        self.worst_case = WorstCase(workplace, has_budget=file.budget_usd is not None)
         self._telling = Telling(file, study, self.history)
         self.is_full = False
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
@@ -127,7 +128,7 @@ class Driver:
         self._under_way: dict[int, TrialJob] = {}
         self._impossible: set[str] = set()
         self._elsewhere: set[str] = set()
-        self._room = ConcurrencyLimit(place.clock, place.launcher)
+        self._room = ConcurrencyLimit(workplace.clock, workplace.launcher)
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -215,7 +216,7 @@ class Driver:
 
     def start_due(self) -> bool:
         """Begin a point again that met trouble before, if the time of one has come; whether there was one."""
-        now = self.place.clock.now()
+        now = self.workplace.clock.now()
         for identity, due in list(self.history.due.items()):
             if due.not_before <= now:
                 del self.history.due[identity]
@@ -228,7 +229,7 @@ class Driver:
 
     def is_due(self) -> bool:
         """Whether the time has come of a point that is to be asked for again."""
-        return any(due.not_before <= self.place.clock.now() for due in self.history.due.values())
+        return any(due.not_before <= self.workplace.clock.now() for due in self.history.due.values())
 
     def has_free_slot(self) -> bool:
         """Whether AWS may be asked for a further job: not at once after it has refused one."""
@@ -250,10 +251,10 @@ class Driver:
         under_way = {job.spec.spec_hash() for job in self.running} | self._elsewhere | set(self.history.due)
         return identity not in under_way and not self.is_closed(spec)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look at all jobs once, conclude those that have ended, and say that this driver is alive."""
         for number, job in list(self._under_way.items()):
-            ended = job.look()
+            ended = job.poll()
             if ended is not None:
                 self._conclude(number, job, ended)
         if self._now() - self._seen > _HEARTBEAT_S:
@@ -261,8 +262,8 @@ class Driver:
 
     def wait(self) -> None:
         """Let time pass until the next look."""
-        self.place.interruption.check()
-        self.place.clock.sleep(WATCH_INTERVAL_S)
+        self.workplace.interruption.check()
+        self.workplace.clock.sleep(WATCH_INTERVAL_S)
 
     def stop(self, error: BaseException) -> None:
         """End what runs: stopped and booked, or left running where the jobs are to be detached."""
@@ -297,7 +298,7 @@ class Driver:
         try:
             spec = self.file.spec_at(asked.point)
             spec = spec.replace(**changes) if changes else spec
-            self.place.launcher.check(spec)
+            self.workplace.launcher.check(spec)
         except BadInput as error:
             if spec is not None:
                 self._impossible.add(spec.spec_hash())
@@ -318,14 +319,14 @@ class Driver:
         return entry is not None
 
     def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
-        tracking = self.place.tracking
+        tracking = self.workplace.tracking
         if not run_id and adopt:  # it may have been opened by a driver that died before it could say so
             condition = f"tags.`{PARENT}` = '{self._run_id}' and tags.`paretune.trial` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {PARENT: self._run_id, "paretune.trial": str(number)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.ledger.set_run_id(number, run.run_id)
-        job = self._under_way[number] = TrialJob(number, spec, run, self.place, counts=counts)
+        job = self._under_way[number] = TrialJob(number, spec, run, self.workplace, counts=counts)
         ended = job.begin(adopt=adopt)
         if ended is None:
             self._room.was_given()
@@ -340,7 +341,7 @@ class Driver:
         settled = self.history.is_settled(job.spec.spec_hash(), found)
         self.ledger.book(number, ended.cost_usd, found, settled=settled, counts=False if ended.retryable else None)
         self._under_way.pop(number, None)
-        self._take_news(self.place.clock.now())
+        self._take_news(self.workplace.clock.now())
         self._on_trial(self.trials[number])
 
     def _take_news(self, now: float) -> None:
@@ -351,7 +352,7 @@ class Driver:
             self.is_full = False
         self.worst_case.learn(len(self.trials))
         for due in self.history.due.values():
-            self.place.launcher.wake_at(due.not_before)
+            self.workplace.launcher.wake_at(due.not_before)
 
     def _lives(self, owner: str, seen: float) -> bool:
         alive = is_alive(owner)

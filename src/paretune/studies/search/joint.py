@@ -32,8 +32,8 @@ def search(driver: Driver) -> str:
             reason, judged = "", driver.history.place
         while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
             reason = suggesting.begin_next()
-        stopping.look()
-        driver.look()
+        stopping.poll()
+        driver.poll()
         if reason and not driver.running and not driver.history.due and judged == driver.history.place:
             return reason
         driver.wait()
@@ -52,7 +52,7 @@ def repeat_front(driver: Driver, most: int) -> int:
             trial = waiting.pop(0)
             asked = driver.study.ask_for(trial.point)
             done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
-        driver.look()
+        driver.poll()
         if driver.running or waiting:
             driver.wait()
     return done
@@ -133,7 +133,7 @@ class _EarlyStopping:
         self._known = -1
         self._best: list[Mapping[str, float]] = []
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Judge each job whose curve has grown since the last look."""
         if not self._is_possible:
             return

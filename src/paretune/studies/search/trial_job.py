@@ -2,46 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact, OutOfMemory
-from paretune.core.interruption import Interruption
-from paretune.estimating.forecast import Forecast
-from paretune.jobs.attempts import RetryingJob
-from paretune.jobs.launch import inputs_of
-from paretune.jobs.preparation import recall
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter, job_name
-from paretune.launchers.base import JobState, Launcher
+from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import JobState
+from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
-from paretune.spec.container import Event, FailureKind, JobInputs
+from paretune.spec.container import Event, FailureKind
 from paretune.spec.job import JobSpec
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.early_stopping import Progress
-from paretune.tracking import Run, Tracking
+from paretune.tracking import Run
 
 PARENT = "mlflow.parentRunId"
 """MLflow's tag that nests a run under another."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """What all jobs of a study share."""
-
-    launcher: Launcher
-    tracking: Tracking
-    forecast: Forecast
-    home: Path
-    clock: Clock
-    environment: Mapping[str, str]
-    interruption: Interruption
-
-    def known_inputs(self, spec: JobSpec) -> JobInputs:
-        """What is known of a job's inputs without preparing them."""
-        known = recall(spec, self.home) if self.launcher.reads_inputs else None
-        return known or JobInputs()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +66,11 @@ class TrialJob:
         number: of the trial.
         spec: its job.
         run: its MLflow run.
-        place: what it shares with the others.
+        workplace: what it shares with the others.
         counts: whether it counts towards the trials of the study; repeats do not.
     """
 
-    def __init__(self, number: int, spec: JobSpec, run: Run, place: Place, *, counts: bool = True) -> None:
+    def __init__(self, number: int, spec: JobSpec, run: Run, workplace: Workplace, *, counts: bool = True) -> None:
         self.number = number
         self.counts = counts
         self.spec = spec
@@ -100,27 +78,10 @@ class TrialJob:
         self.stopped_because = ""
         self._expected: Mapping[str, float] = {}
         self._progress = Progress()
-        self._place = place
+        self._workplace = workplace
         self._is_adopted = False
-        self._inputs = partial(
-            inputs_of,
-            spec,
-            place.launcher,
-            home=place.home,
-            clock=place.clock,
-            environment=place.environment,
-            interruption=place.interruption,
-        )
-        self.recording = JobRunWriter(spec, place.launcher, place.tracking, run=run)
-        self._attempts = RetryingJob(
-            spec,
-            launcher=place.launcher,
-            recording=self.recording,
-            inputs=self._inputs,
-            clock=place.clock,
-            on_events=self._follow,
-            halves=False,
-        )
+        self.writer = JobRunWriter(spec, workplace, run=run)
+        self._job = RetryingJob(spec, workplace, self.writer, self._follow, halves=False)
 
     def begin(self, *, adopt: bool = False) -> Ended | None:
         """Open its record and start its job; how it has ended at once where it could not be started.
@@ -135,21 +96,21 @@ class TrialJob:
         try:
             self._is_adopted = adopt and self._is_there()
             if self._is_adopted:
-                self.recording.begin(None)
+                self.writer.begin(None)
             else:
-                inputs = self._inputs()
-                price = self._place.launcher.price(self.spec)
-                estimate = self._place.forecast.of(self.spec, self.spec.plan(), inputs, price)
-                self.recording.begin(inputs, estimate=estimate)
-            self._attempts.begin()
+                inputs = inputs_of(self.spec, self._workplace)
+                price = self._workplace.launcher.price(self.spec)
+                estimate = self._workplace.forecast.of(self.spec, self.spec.plan(), inputs, price)
+                self.writer.begin(inputs, estimate=estimate)
+            self._job.begin()
         except (BadInput, LaunchRefused) as error:
             return self._refused(error)
         return None
 
-    def look(self) -> Ended | None:
+    def poll(self) -> Ended | None:
         """How it ended; None while it runs."""
         try:
-            if not self._attempts.look():
+            if not self._job.poll():
                 return None
         except OutOfMemory as error:
             return self._ended(TrialStatus.OUT_OF_MEMORY, error.reason)
@@ -157,24 +118,24 @@ class TrialJob:
             return self._failed(error)
         except (BadInput, LaunchRefused) as error:  # of the next attempt
             return self._refused(error)
-        return self._completed(self._attempts.outcome.metrics)
+        return self._completed(self._job.outcome.metrics)
 
     def stop_early(self, reason: str, expected: Mapping[str, float] | None = None) -> None:
-        """Ask the job to stop; `look` says when it has.
+        """Ask the job to stop; `poll` says when it has.
 
         Args:
             reason: in words.
             expected: what it would have reached and cost at its end.
         """
-        if not self.stopped_because and self._attempts.job is not None:
+        if not self.stopped_because and self._job.current is not None:
             self.stopped_because = reason
             self._expected = expected or {}
-            self._attempts.job.stop()
+            self._job.current.stop()
 
     def ask_to_stop(self) -> None:
         """Begin to stop it, before others are waited for."""
-        if self._attempts.job is not None:
-            self._attempts.job.stop()
+        if self._job.current is not None:
+            self._job.current.stop()
 
     def abandon(self, error: BaseException, pause_s: float) -> Ended:
         """Stop the job now, wait until it has stopped, book it and close its run.
@@ -182,24 +143,24 @@ class TrialJob:
         Raises:
             LostContact: it cannot be seen to stop.
         """
-        self._attempts.stop(pause_s)
-        job = self._attempts.job
+        self._job.stop(pause_s)
+        job = self._job.current
         if job is not None and job.state() is JobState.COMPLETED:  # it was faster
             report = job.report()
-            self.recording.give_up(error, job)
-            found = self.recording.totals() | (dict(report.metrics) if report is not None else {})
+            self.writer.give_up(error, job)
+            found = self.writer.totals() | (dict(report.metrics) if report is not None else {})
             return self._completed(found)
-        self.recording.give_up(error, job)
+        self.writer.give_up(error, job)
         return self._ended(TrialStatus.STOPPED, str(error), retryable=True)
 
     def leave(self) -> None:
         """Watch it no longer; it goes on."""
-        self.recording.leave()
+        self.writer.leave()
 
     def billable_seconds(self) -> float:
         """Seconds billed so far."""
-        running = self._attempts.job.billable_seconds() if self._attempts.job is not None else 0.0
-        return self.recording.billable_seconds + running
+        running = self._job.current.billable_seconds() if self._job.current is not None else 0.0
+        return self.writer.billable_seconds + running
 
     def expected_end(self) -> dict[str, float] | None:
         """Billable seconds, seconds and dollars at the end of its training, if it goes on as fast as it went.
@@ -207,44 +168,43 @@ class TrialJob:
         None while nothing tells how fast that is.
         """
         left = self._progress.seconds_left()
-        job = self._attempts.job
+        job = self._job.current
         if left is None or job is None:
             return None
-        ahead = left - max(0.0, self._place.clock.now() - self._progress.last)
+        ahead = left - max(0.0, self._workplace.clock.now() - self._progress.last)
         seconds = {
             metrics.BILLABLE_SECONDS: self.billable_seconds() + ahead,
-            metrics.JOB_SECONDS: self.recording.job_seconds + job.seconds() + ahead,
+            metrics.JOB_SECONDS: self.writer.job_seconds + job.seconds() + ahead,
         }
         dollars = self.usd(seconds[metrics.BILLABLE_SECONDS])
         return seconds | ({} if dollars is None else {metrics.COST_USD: dollars})
 
     def usd(self, seconds: float) -> float | None:
         """Dollars of so many billable seconds on its cluster; None where the price is unknown."""
-        price = self._place.launcher.price(self.spec)
-        return None if price is None else metrics.cost_usd(seconds, self.spec.instance_count, price.usd_per_hour)
+        return cost_usd(self._workplace.launcher.price(self.spec), self.spec, seconds)
 
     def _is_there(self) -> bool:
-        name = job_name(self.recording.run.run_id, 1)
+        name = job_name(self.writer.run.run_id, 1)
         try:
-            return self._place.launcher.attach(name) is not None
+            return self._workplace.launcher.attach(name) is not None
         except LaunchRefused as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused) -> Ended:
         """AWS would not create the job, or its next attempt: quota, permission; or its data cannot be read."""
-        self.recording.give_up(error, None)
+        self.writer.give_up(error, None)
         refused = isinstance(error, LaunchRefused)
         return self._ended(TrialStatus.FAILED, str(error), retryable=refused, may_pass=refused)
 
     def _failed(self, error: JobFailed) -> Ended:
-        job = self._attempts.job
+        job = self._job.current
         assert job is not None  # it has failed
         failure = job.failure()
         if job.state() is JobState.STOPPED and failure is None:
             return self._ended(TrialStatus.STOPPED, self.stopped_because or error.reason)
         trouble = failure is not None and failure[0] is FailureKind.CAPACITY
         # A job that was taken over from a dead driver, and cannot outlive its driver, has shown nothing by its end.
-        fell = self._is_adopted and not self._place.launcher.outlives
+        fell = self._is_adopted and not self._workplace.launcher.outlives
         return self._ended(TrialStatus.FAILED, error.reason, retryable=trouble or fell, may_pass=trouble)
 
     def _completed(self, found: Mapping[str, float]) -> Ended:
@@ -256,7 +216,7 @@ class TrialJob:
     def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, may_pass: bool = False) -> Ended:
         return Ended(
             status=status,
-            cost_usd=self.recording.cost_usd,
+            cost_usd=self.writer.cost_usd,
             reason=reason,
             curve=tuple(self.curve),
             retryable=retryable,

@@ -3,10 +3,10 @@
 import math
 from dataclasses import replace
 
-from paretune.jobs.launch import admit
-from paretune.spec import metrics
+from paretune.jobs.preparation import known_inputs
+from paretune.jobs.workplace import Workplace
+from paretune.pricing.budget import admit, cost_usd
 from paretune.spec.job import JobSpec
-from paretune.studies.search.trial_job import Place
 
 _RUNTIME_MARGIN = 4.0
 """Times the upper end of the estimate's interval: a job that is cut off was paid for and shows nothing."""
@@ -20,8 +20,8 @@ class WorstCase:
         has_budget: whether anything is gained by limiting them.
     """
 
-    def __init__(self, place: Place, *, has_budget: bool) -> None:
-        self._place = place
+    def __init__(self, workplace: Workplace, *, has_budget: bool) -> None:
+        self._workplace = workplace
         self._has_budget = has_budget
         self._known: dict[tuple[str, float], tuple[JobSpec, float | None]] = {}
         self._doublings = 0
@@ -30,7 +30,7 @@ class WorstCase:
         """Let the estimates know what trials have shown, at each doubling of them: reading their runs takes a while."""
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
-            self._place.forecast.renew()
+            self._workplace.forecast.renew()
             self._known.clear()
 
     def limited(self, spec: JobSpec) -> JobSpec:
@@ -49,24 +49,22 @@ class WorstCase:
         key = spec.spec_hash(), spec.max_runtime_minutes
         if key not in self._known:
             limited = self._limited(spec)
-            places = [limited, *(limited.on(name) for name in limited.instance_types()[1:])]
-            found = [self._on(place) for place in places]
+            everywhere = [limited, *(limited.on(name) for name in limited.instance_types()[1:])]
+            found = [self._usd_at_limit(one) for one in everywhere]
             self._known[key] = limited, None if None in found else max(usd for usd in found if usd is not None)
         return self._known[key]
 
-    def _on(self, spec: JobSpec) -> float | None:
-        price = self._place.launcher.price(spec)
-        usd = admit(spec, price)
-        if usd is None or price is None:
-            return None
-        return usd + metrics.cost_usd(self._place.launcher.grace_s, spec.instance_count, price.usd_per_hour)
+    def _usd_at_limit(self, spec: JobSpec) -> float | None:
+        price = self._workplace.launcher.price(spec)
+        usd, grace = admit(spec, price), cost_usd(price, spec, self._workplace.launcher.grace_s)
+        return None if usd is None or grace is None else usd + grace
 
     def _limited(self, spec: JobSpec) -> JobSpec:
         if not self._has_budget:
             return spec
-        price = self._place.launcher.price(spec)
-        inputs = self._place.known_inputs(spec)
-        estimate = self._place.forecast.of(spec, spec.plan(), inputs, price)
+        price = self._workplace.launcher.price(spec)
+        inputs = known_inputs(spec, self._workplace)
+        estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
         if estimate is None or not estimate.measured_here:
             return spec
         minutes = max(1.0, _RUNTIME_MARGIN * estimate.time.seconds_high / 60)

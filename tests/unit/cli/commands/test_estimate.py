@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
 from paretune.cli.main import main
-from paretune.jobs.preparation import remember
+from paretune.jobs.preparation import cache_inputs
 from paretune.spec.container import JobInputs, PreparedDataset
 from paretune.spec.job import JobSpec
 
@@ -163,7 +163,7 @@ def test_rows_that_were_prepared_on_this_machine_are_known_for_every_cluster(
     facts = {"train_rows": 108.0, "train_tokens": 1080.0, "validation_rows": 12.0}
     dataset = PreparedDataset(key="k", folder=workplace / "rows", labels=("a", "b"), facts=facts)
     dataset.write()
-    remember(JobSpec(dataset=str(reviews)), workplace / ".paretune", JobInputs(dataset=dataset, model=workplace))
+    cache_inputs(JobSpec(dataset=str(reviews)), workplace / ".paretune", JobInputs(dataset=dataset, model=workplace))
 
     assert run(dataset=str(reviews), instance_type="ml.g5.xlarge,local", instance_count="1,2")[0] == 0
     (recorded,) = runs_of(client)

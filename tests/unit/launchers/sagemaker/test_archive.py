@@ -149,7 +149,7 @@ def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Pat
 def test_the_package_travels_with_its_tables_and_without_what_only_launches(tmp_path: Path) -> None:
     files = package_files(Path(paretune.__file__).parent)
 
-    assert {"paretune/training/__main__.py", "paretune/container.py", "paretune/instances.csv"} <= set(files)
+    assert {"paretune/training/__main__.py", "paretune/spec/container.py", "paretune/spec/instances.csv"} <= set(files)
     assert not [name for name in files if "launchers" in name or "__pycache__" in name]
     assert all(name.startswith("paretune/") for name in files)
 

@@ -834,7 +834,7 @@ def worst_case(spec: JobSpec) -> float:
         found = PriceList.read({}).price(spec.instance_type, "us-east-1", date(2026, 11, 20))
         assert found is not None, spec.instance_type
         price = found
-    return metrics.cost_usd(spec.max_runtime_minutes * 60, spec.instance_count, price.usd_per_hour)
+    return price.cost_usd(spec.max_runtime_minutes * 60, spec.instance_count)
 
 
 def corners(study: StudyFile) -> list[Mapping[str, Any]]:

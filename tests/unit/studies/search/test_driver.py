@@ -7,7 +7,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
-from paretune.jobs.attempts import RetryingJob
+from paretune.jobs.retrying_job import RetryingJob
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -16,7 +16,7 @@ from paretune.studies.search.joint import repeat_front, search
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
-from tests.unit.jobs.test_attempts import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending
+from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
@@ -59,14 +59,14 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
 
 def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
     driver, most = desk.driver(n_parallel=3), 0
-    look = driver.look
+    poll = driver.poll
 
     def counted() -> None:
         nonlocal most
         most = max(most, len(driver.running))
-        look()
+        poll()
 
-    driver.look = counted  # type: ignore[method-assign]
+    driver.poll = counted  # type: ignore[method-assign]
     search(driver)
     assert most == 3
 
@@ -169,7 +169,7 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
     for _ in range(3):
         driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
         while driver.running:
-            driver.look()
+            driver.poll()
             driver.wait()
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 
@@ -315,13 +315,13 @@ def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
 ) -> None:
     driver = desk.driver()
     driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
-    look = RetryingJob.look
+    poll = RetryingJob.poll
     refusals = [QUOTA]
 
     def refused(attempts: RetryingJob) -> bool:
         if refusals:
             raise refusals.pop()
-        return look(attempts)
+        return poll(attempts)
 
     monkeypatch.setattr(RetryingJob, "look", refused)
     search(driver)

@@ -221,7 +221,7 @@ class Knowledge:
     def _usd_per_second_of(self, spec: JobSpec) -> float:
         """Dollars of a second on a cluster; one without a price counts as a dollar an hour."""
         if spec.instance_type not in self._hourly:
-            price = self._driver.place.launcher.price(spec)
+            price = self._driver.workplace.launcher.price(spec)
             self._hourly[spec.instance_type] = 1.0 if price is None else price.usd_per_hour
         return spec.instance_count * self._hourly[spec.instance_type] / 3600
 

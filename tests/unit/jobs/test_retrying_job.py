@@ -10,15 +10,15 @@ from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
-from paretune.core.interruption import Interruption
-from paretune.jobs.attempts import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.jobs.launch import admit_everywhere, launch
 from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
+from tests.workplaces import make_workplace
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
 PRICES = {SMALL: 1.0, LARGE: 2.0, OTHER: 4.0}
@@ -142,23 +142,23 @@ class Desk:
     def attempts(self, launcher: ScriptedLauncher, **changes: Any) -> RetryingJob:
         """A watcher of one job; a second one takes up the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
-        recording = JobRunWriter(spec, launcher, self.tracking, run_id=self.run_id)
-        self.run_id = recording.run.run_id
-        recording.begin(None)
+        workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock)
+        writer = JobRunWriter(spec, workplace, run_id=self.run_id)
+        self.run_id = writer.run.run_id
+        writer.begin(None)
         made = RetryingJob(
             spec,
-            launcher=launcher,
-            recording=recording,
+            workplace,
+            writer,
+            lambda events: self.messages.extend(event.message for event in events if event.message),
             inputs=JobInputs,
-            clock=self.clock,
-            on_events=lambda events: self.messages.extend(event.message for event in events if event.message),
         )
         made.begin()
         return made
 
     def follow(self, attempts: RetryingJob) -> None:
         """Look until the end, twice a second."""
-        while not attempts.look():
+        while not attempts.poll():
             self.clock.sleep(0.5)
 
     @property
@@ -293,7 +293,7 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16, "capacity_wait_minutes": 60.0}
     first = desk.attempts(launcher, **changes)
     for _ in range(looks):
-        first.look()
+        first.poll()
         desk.clock.sleep(20)
 
     again = desk.attempts(launcher, **changes)
@@ -348,25 +348,25 @@ def test_a_job_that_fails_for_another_reason_is_not_tried_again(desk: Desk, name
 def test_stopping_waits_for_the_end_and_books_once(desk: Desk) -> None:
     launcher = ScriptedLauncher(["endless"])
     attempts = desk.attempts(launcher)
-    attempts.look()
+    attempts.poll()
 
     attempts.stop(0.5)
     attempts.stop(0.5)
 
     assert launcher.jobs[launcher.created[0]].stopped
-    assert attempts._recording.billable_seconds == 36
+    assert attempts._writer.billable_seconds == 36
 
 
 def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([CAPACITY, DONE])
     attempts = desk.attempts(launcher, capacity_wait_minutes=60.0)
-    while attempts.job is not None:
-        attempts.look()
+    while attempts.current is not None:
+        attempts.poll()
 
     attempts.stop(0.5)
 
     assert launcher.created == names(1)
-    assert attempts._recording.billable_seconds == 36
+    assert attempts._writer.billable_seconds == 36
 
 
 def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
@@ -382,7 +382,7 @@ def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk:
         desk.follow(attempts)
     attempts.stop(0.5)
 
-    assert attempts._recording.billable_seconds == 36
+    assert attempts._writer.billable_seconds == 36
 
 
 def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk, names: Names) -> None:
@@ -392,7 +392,7 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
     with pytest.raises(LaunchRefused) as caught:
         desk.follow(attempts)
     attempts.stop(0.5)
-    attempts._recording.give_up(caught.value, attempts.job)
+    attempts._writer.give_up(caught.value, attempts.current)
 
     assert launcher.created == names(1)
     assert desk.tags["failure_reason"] == "quota"
@@ -402,8 +402,8 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
 def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(desk: Desk) -> None:
     launcher = ScriptedLauncher(["endless"])
     attempts = desk.attempts(launcher)
-    assert isinstance(attempts.job, ScriptedJob)
-    attempts.job.stop = lambda: None  # type: ignore[method-assign]  # AWS does not answer
+    assert isinstance(attempts.current, ScriptedJob)
+    attempts.current.stop = lambda: None  # type: ignore[method-assign]  # AWS does not answer
     begun = desk.clock.monotonic()
 
     with pytest.raises(LostContact, match="sync"):
@@ -438,17 +438,9 @@ def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_ru
     before = len(desk.client.search_runs(["0"]))
     spec = JobSpec(instance_type=SMALL, fallback_instance_types=OTHER, max_runtime_minutes=60.0, max_cost_usd=2.0)
 
+    workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     with pytest.raises(BudgetRefused):
-        launch(
-            spec,
-            launcher=launcher,
-            tracking=desk.tracking,
-            home=Path(),
-            clock=desk.clock,
-            environment={},
-            interruption=Interruption(),
-            on_events=lambda events: None,
-        )
+        launch(spec, workplace, lambda events: None)
 
     assert launcher.created == []
     assert len(desk.client.search_runs(["0"])) == before

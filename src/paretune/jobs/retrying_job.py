@@ -8,10 +8,11 @@ died and is started again goes through the same attempts, adopts what is there, 
 from collections.abc import Callable
 from dataclasses import replace
 
-from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter, Outcome, job_name
-from paretune.launchers.base import Job, JobState, Launcher
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import Job, JobState
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
@@ -24,15 +25,14 @@ STOP_PATIENCE_S = 900.0
 
 
 class RetryingJob:
-    """A job under way. `begin` starts or adopts it; `look` from time to time, until it says that it has ended.
+    """A job under way. `begin` starts or adopts it; `poll` from time to time, until it says that it has ended.
 
     Args:
         spec: what to run.
-        launcher: where.
-        recording: where everything about it is written.
-        inputs: makes the job's inputs; not called while attempts can be adopted.
-        clock: for pauses.
-        on_events: told what the job tells, as it comes.
+        workplace: where.
+        writer: records everything about it.
+        on_events: called with the job's events as they come.
+        inputs: makes the job's inputs, by default as `inputs_of` does; not called while attempts can be adopted.
         plan: the batch of the first attempt, where it is not the one that was asked for.
         halves: whether a job that ran out of memory is tried again with a smaller batch.
     """
@@ -40,24 +40,24 @@ class RetryingJob:
     def __init__(
         self,
         spec: JobSpec,
-        *,
-        launcher: Launcher,
-        recording: JobRunWriter,
-        inputs: Callable[[], JobInputs],
-        clock: Clock,
+        workplace: Workplace,
+        writer: JobRunWriter,
         on_events: Callable[[list[Event]], None],
+        *,
+        inputs: Callable[[], JobInputs] | None = None,
         plan: BatchPlan | None = None,
         halves: bool = True,
     ) -> None:
-        self.job: Job | None = None
+        self.current: Job | None = None
+        """The job of this attempt; None between two attempts."""
         self._spec = spec
-        self._launcher = launcher
-        self._recording = recording
-        self._inputs = inputs
-        self._clock = clock
+        self._launcher = workplace.launcher
+        self._writer = writer
+        self._inputs = inputs or (lambda: inputs_of(spec, workplace))
+        self._clock = workplace.clock
         self._on_events = on_events
         self._halves = halves
-        self._document = JobDocument(job_name=job_name(recording.run.run_id, 1), spec=spec, plan=plan or spec.plan())
+        self._document = JobDocument(job_name=job_name(writer.run.run_id, 1), spec=spec, plan=plan or spec.plan())
         self._types = spec.instance_types()
         self._without_capacity = 0
         self._waiting_since: float | None = None
@@ -67,41 +67,41 @@ class RetryingJob:
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it is there."""
-        self._recording.begin_attempt(self._document)
+        self._writer.begin_attempt(self._document)
         try:
             job = self._launcher.attach(self._document.job_name)
         except LaunchRefused as error:  # its run must stay open: the job may be there
             raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
-        self.job = job if job is not None else self._launcher.submit(self._document, self._inputs())
+        self.current = job if job is not None else self._launcher.submit(self._document, self._inputs())
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Record what is new; begin the next attempt when this one calls for one. True when the job has ended.
 
         Raises:
             JobFailed, OutOfMemory: it has ended without a result.
         """
-        if self.job is None:
+        if self.current is None:
             if self._clock.now() >= self._not_before:
                 self.begin()
             return False
-        ended = self.job.state().is_terminal
+        ended = self.current.state().is_terminal
         self._take_events()
         if not ended:
             return False
-        self._book(self.job)
-        following = self._following(self.job)
+        self._book(self.current)
+        following = self._following(self.current)
         if following is not None:
             self._document = following
-            self.job = None
+            self.current = None
             return False
-        self._outcome = self._recording.finish(self.job, self._clock)
-        self.job.clean_up()
+        self._outcome = self._writer.finish(self.current)
+        self.current.clean_up()
         return True
 
     @property
     def outcome(self) -> Outcome:
         """The finished job."""
-        assert self._outcome is not None  # `look` has said that the job has ended
+        assert self._outcome is not None  # `poll` has said that the job has ended
         return self._outcome
 
     def stop(self, pause_s: float) -> None:
@@ -110,30 +110,30 @@ class RetryingJob:
         Raises:
             LostContact: nobody has said within STOP_PATIENCE_S that it has stopped.
         """
-        if self.job is None:
+        if self.current is None:
             return
         until = self._clock.monotonic() + STOP_PATIENCE_S
-        self.job.stop()
-        while not self.job.state().is_terminal:
+        self.current.stop()
+        while not self.current.state().is_terminal:
             if self._clock.monotonic() > until:
                 raise LostContact(
-                    f"{self.job.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said that it "
-                    "has: it may still be running; `mlflow run . -e sync` follows it"
+                    f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said "
+                    "that it has: it may still be running; `mlflow run . -e sync` follows it"
                 )
             self._take_events()
             self._clock.sleep(pause_s)
         self._take_events()
-        self._book(self.job)
+        self._book(self.current)
 
     def _book(self, job: Job) -> None:
         if self._booked != job.name:
-            self._recording.book(job, self._document)
+            self._writer.book(job, self._document)
             self._booked = job.name
 
     def _take_events(self) -> None:
-        assert self.job is not None  # the callers have looked
-        events = self.job.events()
-        self._recording.follow(self.job, events)
+        assert self.current is not None  # the callers have looked
+        events = self.current.events()
+        self._writer.follow(self.current, events)
         self._on_events(events)
 
     def _following(self, job: Job) -> JobDocument | None:
@@ -152,7 +152,7 @@ class RetryingJob:
         again = self._next(plan=plan) if plan is not None else None
         if again is None or again.max_seconds <= 0:
             return None
-        self._tell(self._recording.retry(again))
+        self._tell(self._writer.retry(again))
         return again
 
     def _with_another_type(self, job: Job) -> JobDocument | None:
@@ -176,16 +176,16 @@ class RetryingJob:
         self._not_before = self._clock.now() + pause
         self._launcher.wake_at(self._not_before)
         self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}")
-        self._recording.change_type(again)
+        self._writer.change_type(again)
         return again
 
     def _next(self, **changes: object) -> JobDocument:
         attempt = self._document.attempt + 1
         return replace(
             self._document,
-            job_name=job_name(self._recording.run.run_id, attempt),
+            job_name=job_name(self._writer.run.run_id, attempt),
             attempt=attempt,
-            spent_seconds=self._recording.billable_seconds,
+            spent_seconds=self._writer.billable_seconds,
             **changes,  # type: ignore[arg-type]  # names of its fields
         )
 

@@ -1,0 +1,149 @@
+"""Where the jobs of one command run and are recorded: one value that every layer of launching is handed."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from paretune.core.clock import Clock, SystemClock
+from paretune.core.errors import BadInput
+from paretune.core.interruption import Interruption
+from paretune.estimating.forecast import Forecast
+from paretune.launchers.base import Launcher
+from paretune.launchers.simulated.virtual_clock import VirtualClock
+from paretune.spec.job import JobSpec
+from paretune.tracking import Tracking
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """Everything that launching, watching and recording jobs share.
+
+    Attributes:
+        launcher: starts the jobs and finds those that were started before.
+        home: folder of jobs, checkpoints and prepared data.
+        clock: the launcher's; a virtual one for simulated jobs.
+        environment: variables of the command's process.
+        interruption: says that somebody wants to stop.
+        simulated: the jobs are simulated.
+        open_tracking: opens the MLflow store; called when the store is first needed, so that a dry run needs none.
+    """
+
+    launcher: Launcher
+    home: Path
+    clock: Clock
+    environment: Mapping[str, str]
+    interruption: Interruption
+    open_tracking: Callable[[], Tracking]
+    simulated: bool = False
+
+    @cached_property
+    def tracking(self) -> Tracking:
+        """The MLflow store.
+
+        Raises:
+            TrackingUnavailable: it does not answer.
+        """
+        return self.open_tracking()
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """Estimates of jobs from the runs that the store holds."""
+        return Forecast(self.tracking, simulated=self.simulated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workplaces:
+    """The workplaces of one process: jobs of one launcher, region and bucket share one.
+
+    Attributes:
+        environment: variables of the process.
+        interruption: says that somebody wants to stop.
+        home: folder of jobs, checkpoints and prepared data.
+    """
+
+    environment: Mapping[str, str]
+    interruption: Interruption
+    home: Path
+    _known: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
+
+    @classmethod
+    def of_process(cls) -> "Workplaces":
+        """Those of this process, with its environment.
+
+        Raises:
+            BadInput: PARETUNE_HOME cannot be a folder.
+        """
+        environment = dict(os.environ)
+        interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
+        return cls(environment=environment, interruption=interruption, home=home_folder(environment))
+
+    def without_opened_run(self) -> "Workplaces":
+        """The same for jobs that each get a run of their own, beside the one that `mlflow run` has opened."""
+        own = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
+        return replace(self, environment=own, _known={})
+
+    def of(self, spec: JobSpec) -> Workplace:
+        """The workplace that a specification asks for."""
+        key = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket)
+        if key not in self._known:
+            clock = self._clock(spec)
+            self._known[key] = Workplace(
+                launcher=_launcher(spec, self.home, clock, self.environment),
+                home=self.home,
+                clock=clock,
+                environment=self.environment,
+                interruption=self.interruption,
+                open_tracking=lambda: Tracking(self.environment, clock),
+                simulated=spec.is_simulated,
+            )
+        return self._known[key]
+
+    def _clock(self, spec: JobSpec) -> Clock:
+        """The machine's clock, or the virtual one of the home folder; one object for all jobs that go by it."""
+        for known in self._known.values():
+            if known.simulated == spec.is_simulated:
+                return known.clock
+        if not spec.is_simulated:
+            return SystemClock()
+        from paretune.launchers.simulated.launcher import clock_path
+
+        return VirtualClock(clock_path(self.home))
+
+
+def _launcher(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
+    """The launcher that a specification asks for; each is imported only where it is used."""
+    if isinstance(clock, VirtualClock):
+        return _simulated(home, clock, environment)
+    if not spec.on_sagemaker:
+        from paretune.launchers.local import LocalLauncher
+
+        return LocalLauncher(home, clock, environment)
+    from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+    from paretune.tracking import tracking_uri
+
+    return SageMakerLauncher(spec, clock, environment, tracking_uri=tracking_uri())
+
+
+def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:
+    from paretune.estimating.recorded.rehearsal import Rehearsal
+    from paretune.launchers.simulated.course import TimelineFactory
+    from paretune.launchers.simulated.launcher import SimulatedLauncher
+
+    rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
+    return SimulatedLauncher(home, clock, environment, TimelineFactory(rehearsal.predict, rehearsal.recall_f1))
+
+
+def home_folder(environment: Mapping[str, str]) -> Path:
+    """Where jobs, checkpoints and prepared data lie: PARETUNE_HOME, or .paretune in the current folder; made if absent.
+
+    Raises:
+        BadInput: it cannot be a folder.
+    """
+    home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
+    return home

@@ -1,0 +1,41 @@
+"""Whether a job may be paid for: its worst case in dollars, against a limit."""
+
+from paretune.core.errors import BudgetRefused
+from paretune.pricing.prices import Price
+from paretune.spec.cluster import Cluster
+from paretune.spec.job import JobSpec
+
+
+def cost_usd(price: Price | None, cluster: Cluster, seconds: float) -> float | None:
+    """Dollars of so many billable seconds on every instance of a cluster; None where the price is not known.
+
+    Args:
+        price: of one instance an hour.
+        cluster: gives the number of instances.
+        seconds: billed per instance.
+    """
+    return None if price is None else price.cost_usd(seconds, cluster.instance_count)
+
+
+def admit(spec: JobSpec, price: Price | None) -> float | None:
+    """The job's worst-case dollars, None when its price is unknown.
+
+    Raises:
+        BudgetRefused: they exceed max_cost_usd, or the price is unknown and a limit is set.
+    """
+    if price is None:
+        if spec.max_cost_usd is not None:
+            raise BudgetRefused(
+                f"max_cost_usd is {spec.max_cost_usd:g} but the price of {spec.instance_type} is not known "
+                "in this region: leave max_cost_usd out, or take another type or region"
+            )
+        return None
+    minutes = spec.max_runtime_minutes + spec.keep_alive_minutes  # a warm pool is billed like a job
+    worst = price.cost_usd(minutes * 60, spec.instance_count)
+    if spec.max_cost_usd is not None and worst > spec.max_cost_usd:
+        raise BudgetRefused(
+            f"worst case {worst:.4g} USD ({minutes:g} minutes x {spec.instance_count} x "
+            f"{price.usd_per_hour:g} USD per hour) must be at most max_cost_usd, {spec.max_cost_usd:g}: lower "
+            "max_runtime_minutes or raise max_cost_usd"
+        )
+    return worst

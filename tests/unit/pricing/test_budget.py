@@ -1,0 +1,42 @@
+"""Dollars of seconds, and whether a job may be paid for."""
+
+import pytest
+
+from paretune.core.errors import BudgetRefused
+from paretune.pricing.budget import admit, cost_usd
+from paretune.pricing.prices import Price
+from paretune.spec.job import JobSpec
+
+PRICE = Price(usd_per_hour=3.06, region="us-east-1", as_of="2026-11", source="a price list")
+
+
+def spec(**changes: object) -> JobSpec:
+    return JobSpec(instance_type="ml.p3.2xlarge", instance_count=4, max_runtime_minutes=30.0, **changes)
+
+
+def test_a_job_costs_its_billed_seconds_on_all_instances() -> None:
+    # Half an hour on 4 instances at 3.06 USD per hour: 2 instance hours.
+    assert PRICE.cost_usd(1800, 4) == pytest.approx(6.12)
+    assert cost_usd(PRICE, spec(), 1800) == pytest.approx(6.12)
+    assert cost_usd(PRICE, spec(), 0) == 0
+
+
+def test_without_a_price_dollars_are_absent() -> None:
+    assert cost_usd(None, spec(), 1800) is None
+    assert admit(spec(), None) is None
+
+
+def test_the_worst_case_is_the_longest_runtime_and_the_warm_pool_on_all_instances() -> None:
+    assert admit(spec(), PRICE) == pytest.approx(6.12)
+    assert admit(spec(keep_alive_minutes=30.0), PRICE) == pytest.approx(12.24)
+
+
+def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() -> None:
+    assert admit(spec(max_cost_usd=6.13), PRICE) == pytest.approx(6.12)
+    with pytest.raises(BudgetRefused, match=r"worst case 6.12 USD .* at most max_cost_usd, 6.11"):
+        admit(spec(max_cost_usd=6.11), PRICE)
+
+
+def test_a_limit_cannot_be_held_without_a_price() -> None:
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.p3\.2xlarge is not known"):
+        admit(spec(max_cost_usd=6.11), None)
