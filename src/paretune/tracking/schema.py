@@ -1,0 +1,60 @@
+"""Names of the tags that runs carry: the one place that spells them.
+
+Values are text. A tag that does not apply is absent.
+"""
+
+PREFIX = "paretune."
+"""What every tag of ours begins with."""
+
+# What the run is.
+KIND = "paretune.kind"
+"""What a run is that is no job: `study`, `report`, `estimate`, `prices`, `import`, `sync`."""
+ORIGIN = "paretune.origin"
+"""How a job's figures were obtained: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
+COMMAND = "paretune.command"
+"""The `mlflow run` line that repeats the job."""
+SPEC_HASH = "paretune.spec_hash"
+"""Of what the job computes; jobs with the same hash compute the same."""
+DATASET_KEY = "paretune.dataset_key"
+"""Of the prepared rows."""
+MACHINE = "paretune.machine"
+"""Name of the machine that a local job ran on."""
+ESTIMATE_BASIS = "paretune.estimate_basis"
+"""What the job's estimate stands on, in words."""
+
+# The job, and where it runs.
+LAUNCHER = "paretune.launcher"
+JOB_NAME = "paretune.job_name"
+"""Written before the job is created, so that a job is found by its run."""
+STATE = "paretune.state"
+"""`Running`, `Completed`, `Failed` or `Stopped`."""
+SECONDARY_STATUS = "paretune.secondary_status"
+"""SageMaker's own word for where in its state the job is."""
+FAILURE_REASON = "paretune.failure_reason"
+WATCHED_BY = "paretune.watched_by"
+"""The process that watches the job; empty when nobody does."""
+REGION = "paretune.region"
+BUCKET = "paretune.bucket"
+
+# What ran in place of what was asked for.
+OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
+FIRST_BATCH = "paretune.first_per_device_train_batch_size"
+FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"
+USED_BATCH = "paretune.used_per_device_train_batch_size"
+USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"
+USED_INSTANCE_TYPE = "paretune.used_instance_type"
+
+# The row of the price list that its cost was computed with.
+PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"
+PRICE_REGION = "paretune.price_region"
+PRICE_AS_OF = "paretune.price_as_of"
+PRICE_SOURCE = "paretune.price_source"
+
+# A study and its trials.
+TRIAL = "paretune.trial"
+PARETO_RANK = "paretune.pareto_rank"
+"""0 on the front."""
+
+# Imported runs.
+ROW_KEY = "paretune.row_key"
+"""Of a row of an imported table: each row is imported once."""
