@@ -323,7 +323,7 @@ def test_a_next_attempt_that_is_refused_ends_its_trial_and_not_the_study(
             raise refusals.pop()
         return poll(attempts)
 
-    monkeypatch.setattr(RetryingJob, "look", refused)
+    monkeypatch.setattr(RetryingJob, "poll", refused)
     search(driver)
     assert rates(driver) == list(RATES)
 
