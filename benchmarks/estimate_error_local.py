@@ -28,8 +28,8 @@ LEARNT_FROM = (
     {"max_train_samples": 2000, "per_device_train_batch_size": 64},
     {"max_train_samples": 1000, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
     {"max_train_samples": 2000, "instance_count": 2},
-    {"max_train_samples": 600, "dataset": "embedded:imdb", "max_seq_length": 128},
-    {"max_train_samples": 400, "dataset": "embedded:imdb", "max_seq_length": 256},
+    {"max_train_samples": 600, "dataset": "bundled:imdb", "max_seq_length": 128},
+    {"max_train_samples": 400, "dataset": "bundled:imdb", "max_seq_length": 256},
     {"max_train_samples": 3000, "fine_tuning": "head"},
     {"max_train_samples": 1500, "fine_tuning": "lora"},
 )
@@ -39,8 +39,8 @@ NEVER_RUN = (
     {"max_train_samples": 1500, "num_train_epochs": 3},
     {"max_train_samples": 3000, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4},
     {"max_train_samples": 2500, "instance_count": 2, "per_device_train_batch_size": 32},
-    {"max_train_samples": 900, "dataset": "embedded:imdb", "max_seq_length": 128, "per_device_train_batch_size": 32},
-    {"max_train_samples": 500, "dataset": "embedded:imdb", "max_seq_length": 192},
+    {"max_train_samples": 900, "dataset": "bundled:imdb", "max_seq_length": 128, "per_device_train_batch_size": 32},
+    {"max_train_samples": 500, "dataset": "bundled:imdb", "max_seq_length": 192},
     {"max_train_samples": 6000, "fine_tuning": "head", "per_device_train_batch_size": 32},
     {"max_train_samples": 2500, "fine_tuning": "lora", "per_device_train_batch_size": 32},
     {"max_train_samples": 700, "per_device_train_batch_size": 8, "instance_count": 2, "num_train_epochs": 2},
@@ -62,7 +62,7 @@ def main() -> None:
         for changes in NEVER_RUN:
             spec = JobSpec.from_text({name: str(value) for name, value in changes.items()})
             built = well_known(spec.model)
-            assert built is not None  # the embedded model
+            assert built is not None  # the bundled model
             facts = facts_of(changes)
             found = Estimator(collect(tracking)).estimate(spec, built, None, facts=facts)
             assert found is not None  # max_train_samples is given

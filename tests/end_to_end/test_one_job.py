@@ -169,7 +169,7 @@ def test_head_and_lora_train_a_part_of_the_parameters(
 
 
 @pytest.mark.slow
-def test_the_embedded_default_beats_both_baselines(workplace: Path) -> None:
+def test_the_bundled_default_beats_both_baselines(workplace: Path) -> None:
     """The command a newcomer types, whole; about a minute on two cores."""
     assert main(["main"]) == 0
     (run,) = MlflowClient().search_runs(["0"])

@@ -7,6 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from paretune.spec.job import BUNDLED
+
 # Names of one number in the configurations of different model families.
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -42,7 +44,7 @@ class Architecture:
 def well_known(model: str) -> Architecture | None:
     """The architecture of a well-known model, by its hub id with or without the organisation; None for others."""
     known = _known()
-    return known.get(model.removeprefix("embedded:")) or known.get(model.rpartition("/")[2])
+    return known.get(model.removeprefix(BUNDLED)) or known.get(model.rpartition("/")[2])
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:

@@ -151,7 +151,7 @@ def _read(run: RecordedRun) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
         raise BadInput(["a script of the user's own may do anything"])
     used = run.tags.get("paretune.used_instance_type")
     if used:
-        spec = spec.on(used)
+        spec = spec.on_instance_type(used)
     plan = spec.plan()
     batch = run.tags.get("paretune.used_per_device_train_batch_size")
     if batch:

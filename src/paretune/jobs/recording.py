@@ -14,7 +14,7 @@ from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.spec.job import JobSpec
+from paretune.spec.job import BUNDLED, JobSpec
 from paretune.tracking import Run, RunStatus
 from paretune.tracking.figures import classification_report, confusion_figure
 
@@ -330,4 +330,4 @@ def run_name(spec: JobSpec) -> str:
     what = spec.entry_script or spec.model
     plan = spec.plan()
     simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names
-    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix('embedded:')}"
+    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:g} {Path(what).name.removeprefix(BUNDLED)}"

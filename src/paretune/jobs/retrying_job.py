@@ -162,7 +162,7 @@ class RetryingJob:
         following = self._types[self._without_capacity % len(self._types)]
         if self._waiting_since is None:
             self._waiting_since = self._clock.now() - job.seconds()
-        spec = self._spec.on(following)
+        spec = self._spec.on_instance_type(following)
         again = self._next(spec=spec, plan=spec.plan())
         if again.max_seconds <= 0:
             return None

@@ -42,59 +42,124 @@ ONLY_SIMULATED = ("recorded_runs", "simulation")
 class Cluster:
     """Cluster, strategy, account and money. Every field is optional."""
 
-    strategy: str = parameter("ddp", "how one job is spread over devices", choices=STRATEGIES)
-    tensor_parallel_degree: int | None = parameter(None, "smp: devices that share one layer", minimum=1)
-    context_parallel_degree: int | None = parameter(None, "smp: devices that share one sequence", minimum=1)
-    expert_parallel_degree: int | None = parameter(None, "smp: devices that share a layer's experts", minimum=1)
-    hybrid_shard_degree: int | None = parameter(
-        None, "smp: devices that share one copy of the weights; 0 = all", minimum=0
+    strategy: str = parameter(
+        "ddp", "how one job is spread over devices", choices=STRATEGIES, affects={"seconds", "memory"}
     )
-    activation_offloading: bool = parameter(False, "smp: keep checkpointed activations in the machine's memory")
-    instance_type: str = parameter("local", "local: processes on this machine; ml.*: SageMaker training instances")
-    instance_count: int = parameter(1, "instances; locally, data-parallel processes", minimum=1, maximum=1024)
+    tensor_parallel_degree: int | None = parameter(
+        None, "smp: devices that share one layer", minimum=1, affects={"seconds", "memory"}
+    )
+    context_parallel_degree: int | None = parameter(
+        None, "smp: devices that share one sequence", minimum=1, affects={"seconds", "memory"}
+    )
+    expert_parallel_degree: int | None = parameter(
+        None, "smp: devices that share a layer's experts", minimum=1, affects={"seconds", "memory"}
+    )
+    hybrid_shard_degree: int | None = parameter(
+        None, "smp: devices that share one copy of the weights; 0 = all", minimum=0, affects={"seconds", "memory"}
+    )
+    activation_offloading: bool = parameter(
+        False, "smp: keep checkpointed activations in the machine's memory", affects={"seconds", "memory"}
+    )
+    instance_type: str = parameter(
+        "local",
+        "local: processes on this machine; ml.*: SageMaker training instances",
+        affects={"cluster", "seconds", "memory"},
+    )
+    instance_count: int = parameter(
+        1,
+        "instances; locally, data-parallel processes",
+        minimum=1,
+        maximum=1024,
+        affects={"cluster", "seconds", "memory"},
+    )
     processes_per_instance: int | None = parameter(
-        None, "processes on each SageMaker instance; by default one per accelerator", minimum=1, maximum=192
+        None,
+        "processes on each SageMaker instance; by default one per accelerator",
+        minimum=1,
+        maximum=192,
+        affects={"seconds", "memory"},
     )
     launcher: str = parameter(
         "auto",
         "where the job runs; auto reads instance_type; simulated: on a virtual clock, nothing is paid",
         choices=("auto", "local", "sagemaker", SIMULATED),
+        affects={"launcher"},
     )
-    recorded_runs: str | None = parameter(None, "simulated: CSV table of runs to replay")
-    simulation: Mapping[str, Any] = parameter({}, "simulated: JSON object of seed, delays and rates of trouble")
+    recorded_runs: str | None = parameter(None, "simulated: CSV table of runs to replay", affects={"launcher"})
+    simulation: Mapping[str, Any] = parameter(
+        {}, "simulated: JSON object of seed, delays and rates of trouble", affects={"launcher"}
+    )
     max_runtime_minutes: float = parameter(
-        60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320
+        60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320, affects={"limit"}
     )
-    max_cost_usd: float | None = parameter(None, "refuse to launch when the worst case costs more", minimum=0)
+    max_cost_usd: float | None = parameter(
+        None, "refuse to launch when the worst case costs more", minimum=0, affects={"limit", "account"}
+    )
     local_price_usd_per_hour: float = parameter(
-        0.115, "notional price of a local instance; the default is that of ml.m5.large", minimum=0
+        0.115,
+        "notional price of a local instance; the default is that of ml.m5.large",
+        minimum=0,
+        affects={"bill"},
+        not_searched="it is a notion of yours, not a result",
     )
-    spot: bool = parameter(False, "SageMaker: spare capacity; an interrupted job continues from its checkpoint")
+    spot: bool = parameter(
+        False,
+        "SageMaker: spare capacity; an interrupted job continues from its checkpoint",
+        affects={"bill"},
+        not_searched="spot changes the bill and no result; `paretune report --spot_share 0.3` prices the runs again",
+    )
     max_wait_minutes: float | None = parameter(
-        None, "spot: running and waiting together; by default max_runtime_minutes + 60", above=0, maximum=40_320
+        None,
+        "spot: running and waiting together; by default max_runtime_minutes + 60",
+        above=0,
+        maximum=40_320,
+        affects={"limit"},
     )
     fallback_instance_types: str | None = parameter(
-        None, "comma-separated types to try in turn when AWS has no capacity; the global batch size stays"
+        None,
+        "comma-separated types to try in turn when AWS has no capacity; the global batch size stays",
+        affects={"limit"},
+        not_searched="search instance_type itself",
     )
     capacity_wait_minutes: float = parameter(
-        0.0, "how long to go on asking when no type has capacity", minimum=0, maximum=10_080
+        0.0, "how long to go on asking when no type has capacity", minimum=0, maximum=10_080, affects={"limit"}
     )
-    region: str | None = parameter(None, "AWS region; by default that of the AWS configuration")
-    role: str | None = parameter(None, "execution role of the job: name or ARN")
-    bucket: str | None = parameter(None, "S3 bucket for data, models and results; by default sagemaker-REGION-ACCOUNT")
-    image_uri: str | None = parameter(None, "training image; by default AWS's newest Hugging Face image")
+    region: str | None = parameter(
+        None,
+        "AWS region; by default that of the AWS configuration",
+        affects={"account", "bill"},
+        not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
+    )
+    role: str | None = parameter(None, "execution role of the job: name or ARN", affects={"account"})
+    bucket: str | None = parameter(
+        None, "S3 bucket for data, models and results; by default sagemaker-REGION-ACCOUNT", affects={"account"}
+    )
+    image_uri: str | None = parameter(
+        None, "training image; by default AWS's newest Hugging Face image", affects={"seconds", "memory"}
+    )
     volume_gib: int | None = parameter(
-        None, "storage volume of an instance, GiB; by default derived from model and data", minimum=1, maximum=16_384
+        None,
+        "storage volume of an instance, GiB; by default derived from model and data",
+        minimum=1,
+        maximum=16_384,
+        affects={"account"},
     )
     keep_alive_minutes: float = parameter(
-        0.0, "keep the instances as a warm pool, billed", minimum=0, maximum=LONGEST_KEEP_ALIVE_MINUTES
+        0.0,
+        "keep the instances as a warm pool, billed",
+        minimum=0,
+        maximum=LONGEST_KEEP_ALIVE_MINUTES,
+        affects={"account"},
     )
-    subnets: str | None = parameter(None, "comma-separated VPC subnets")
-    security_group_ids: str | None = parameter(None, "comma-separated VPC security groups")
-    kms_key: str | None = parameter(None, "KMS key for volume, uploads and results")
-    tags: Mapping[str, str] = parameter({}, "JSON object: AWS tags of the job")
+    subnets: str | None = parameter(None, "comma-separated VPC subnets", affects={"account"})
+    security_group_ids: str | None = parameter(None, "comma-separated VPC security groups", affects={"account"})
+    kms_key: str | None = parameter(None, "KMS key for volume, uploads and results", affects={"account"})
+    tags: Mapping[str, str] = parameter({}, "JSON object: AWS tags of the job", affects={"account"})
     on_interrupt: str = parameter(
-        "stop", "SageMaker job on Ctrl-C or SIGTERM: stop it, or leave it running", choices=("stop", "detach")
+        "stop",
+        "SageMaker job on Ctrl-C or SIGTERM: stop it, or leave it running",
+        choices=("stop", "detach"),
+        affects={"account"},
     )
 
     @property

@@ -6,6 +6,7 @@ them from here.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,19 +15,37 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import Cluster
-from paretune.spec.parameters import check, help_lines, parameter, read, spell
+from paretune.spec.parameters import (
+    COMPUTES,
+    Effect,
+    affecting,
+    check,
+    default_text,
+    help_lines,
+    parameter,
+    read,
+    spell,
+)
 
-EMBEDDED_MODEL = "embedded:all-MiniLM-L6-v2"
-EMBEDDED_DATASET = "embedded:rotten_tomatoes"
+BUNDLED = "bundled:"
+"""Begins the names of the model and the data sets that come as Python packages."""
+_BUNDLED_BEFORE = "embedded:"  # the word until 0.1; still read, and still what hashes are made of
+BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
+BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 
-# Not part of what a job computes: two jobs that differ only here continue from each other's checkpoint.
-NOT_IN_THE_HASH = {
-    "dry_run",
-    *("launcher", "recorded_runs", "simulation"),
-    *("max_runtime_minutes", "max_wait_minutes", "max_cost_usd", "local_price_usd_per_hour"),
-    *("spot", "fallback_instance_types", "capacity_wait_minutes", "keep_alive_minutes", "on_interrupt"),
-    *("region", "role", "bucket", "volume_gib", "subnets", "security_group_ids", "kms_key", "tags"),
-}
+# The hash holds these whatever their value. One that is added later is in it only where it differs from its default, so
+# that checkpoints, studies and ledgers of older versions are found again: never extend this set.
+_ALWAYS_IN_THE_HASH = frozenset(
+    {
+        *("strategy", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"),
+        *("hybrid_shard_degree", "activation_offloading", "instance_type", "instance_count", "processes_per_instance"),
+        *("image_uri", "model", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column"),
+        *("label_column", "task", "max_train_samples", "max_eval_samples", "max_seq_length"),
+        *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "learning_rate"),
+        *("learning_rate_scaling", "reference_batch_size", "num_train_epochs", "seed", "precision", "fine_tuning"),
+        *("compiler", "training_arguments", "entry_script", "probe_steps"),
+    }
+)
 
 # Training arguments that have a parameter of their own, or that paretune needs for itself.
 RESERVED_TRAINING_ARGUMENTS = {
@@ -58,64 +77,149 @@ class JobSpec(Cluster):
     """
 
     model: str = parameter(
-        EMBEDDED_MODEL, "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package"
+        BUNDLED_MODEL,
+        "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
+        affects={"data", "quality", "seconds", "memory"},
     )
     dataset: str = parameter(
-        EMBEDDED_DATASET,
-        "hub id, folder, or CSV, TSV, JSONL, Parquet file; also embedded:rotten_tomatoes, embedded:imdb",
+        BUNDLED_DATASET,
+        "hub id, folder, or CSV, TSV, JSONL, Parquet file; also bundled:rotten_tomatoes, bundled:imdb",
+        affects={"data", "evaluation", "quality"},
     )
-    dataset_config_name: str | None = parameter(None, "configuration of a hub data set, such as sst2 of nyu-mll/glue")
-    validation_file: str | None = parameter(None, "own validation rows; otherwise the data set's own or a 90/10 split")
-    test_file: str | None = parameter(None, "own test rows, evaluated once at the end")
-    text_column: str = parameter("text", "column with the text")
-    label_column: str = parameter("label", "column with the class, as text or whole numbers (classification)")
-    task: str = parameter("classification", "what is learnt", choices=("classification", "causal-lm"))
+    dataset_config_name: str | None = parameter(
+        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects={"data", "evaluation", "quality"}
+    )
+    validation_file: str | None = parameter(
+        None,
+        "own validation rows; otherwise the data set's own or a 90/10 split",
+        affects={"data", "evaluation", "quality"},
+    )
+    test_file: str | None = parameter(None, "own test rows, evaluated once at the end", affects={"data", "evaluation"})
+    text_column: str = parameter("text", "column with the text", affects={"data", "evaluation", "quality"})
+    label_column: str = parameter(
+        "label",
+        "column with the class, as text or whole numbers (classification)",
+        affects={"data", "evaluation", "quality"},
+    )
+    task: str = parameter(
+        "classification",
+        "what is learnt",
+        choices=("classification", "causal-lm"),
+        affects={"data", "evaluation", "quality", "seconds", "memory"},
+    )
     max_train_samples: int | None = parameter(
-        None, "rows to train on, drawn by a fixed seed; all = every row", minimum=1
+        None, "rows to train on, drawn by a fixed seed; all = every row", minimum=1, affects={"data", "quality"}
     )
     max_eval_samples: int | None = parameter(
-        None, "rows per evaluated split; by default a ninth of max_train_samples, or all", minimum=1
+        None,
+        "rows per evaluated split; by default a ninth of max_train_samples, or all",
+        minimum=1,
+        affects={"data", "evaluation", "quality"},
     )
-    max_seq_length: int = parameter(128, "tokens; longer texts are truncated and counted", minimum=4)
+    max_seq_length: int = parameter(
+        128,
+        "tokens; longer texts are truncated and counted",
+        minimum=4,
+        affects={"data", "quality", "seconds", "memory"},
+    )
     per_device_train_batch_size: int | None = parameter(
-        None, "rows per device and step (16)", minimum=1, maximum=LARGEST_BATCH_SIZE
+        None,
+        "rows per device and step (16)",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects={"batch", "seconds", "memory"},
     )
     gradient_accumulation_steps: int | None = parameter(
-        None, "micro-batches per optimiser step (1)", minimum=1, maximum=LARGEST_BATCH_SIZE
+        None,
+        "micro-batches per optimiser step (1)",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects={"batch", "quality"},
     )
     global_batch_size: int | None = parameter(
-        None, "rows per optimiser step; the open part is derived", minimum=1, maximum=LARGEST_BATCH_SIZE
+        None,
+        "rows per optimiser step; the open part is derived",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects={"batch", "quality"},
     )
-    learning_rate: float = parameter(5e-5, "peak learning rate at the reference batch size", above=0, maximum=10)
+    learning_rate: float = parameter(
+        5e-5, "peak learning rate at the reference batch size", above=0, maximum=10, affects={"batch", "quality"}
+    )
     learning_rate_scaling: str = parameter(
-        "none", "how the rate follows the global batch size", choices=("none", "sqrt", "linear")
+        "none",
+        "how the rate follows the global batch size",
+        choices=("none", "sqrt", "linear"),
+        affects={"batch", "quality"},
     )
     reference_batch_size: int = parameter(
-        16, "global batch size that learning_rate suits", minimum=1, maximum=LARGEST_BATCH_SIZE
+        16,
+        "global batch size that learning_rate suits",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects={"batch", "quality"},
     )
-    num_train_epochs: float = parameter(1.0, "passes over the training rows", above=0, maximum=10_000)
-    seed: int = parameter(42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1)
+    num_train_epochs: float = parameter(
+        1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}
+    )
+    seed: int = parameter(
+        42,
+        "seed of initialisation, order and dropout",
+        minimum=0,
+        maximum=2**32 - 1,
+        affects={"noise"},
+        not_searched="what differs only in it is noise, which a study measures by itself",
+    )
     precision: str = parameter(
-        "auto", "auto takes bf16 where the hardware has it, else fp32", choices=("auto", "fp32", "bf16", "fp16")
+        "auto",
+        "auto takes bf16 where the hardware has it, else fp32",
+        choices=("auto", "fp32", "bf16", "fp16"),
+        affects={"quality", "seconds", "memory"},
     )
     fine_tuning: str = parameter(
-        "full", "full: all weights; head: encoder frozen; lora: low-rank adapters", choices=("full", "head", "lora")
+        "full",
+        "full: all weights; head: encoder frozen; lora: low-rank adapters",
+        choices=("full", "head", "lora"),
+        affects={"quality", "seconds", "memory"},
     )
-    compiler: str = parameter("none", "inductor compiles the model (torch.compile)", choices=("none", "inductor"))
-    training_arguments: Mapping[str, Any] = parameter({}, "JSON object: any further Hugging Face TrainingArguments")
-    entry_script: str | None = parameter(None, "a training script of your own, run instead of paretune's training")
+    compiler: str = parameter(
+        "none",
+        "inductor compiles the model (torch.compile)",
+        choices=("none", "inductor"),
+        affects={"seconds", "memory"},
+    )
+    training_arguments: Mapping[str, Any] = parameter(
+        {}, "JSON object: any further Hugging Face TrainingArguments", affects={"quality", "seconds", "memory"}
+    )
+    entry_script: str | None = parameter(
+        None,
+        "a training script of your own, run instead of paretune's training",
+        affects={"quality", "seconds", "memory"},
+        not_searched="a study compares settings of one training",
+    )
     probe_steps: int | None = parameter(
-        None, "train only so many optimiser steps, judge nothing: what a step takes and holds", minimum=10
+        None,
+        "train only so many optimiser steps, judge nothing: what a step takes and holds",
+        minimum=10,
+        affects={"quality"},
+        not_searched="a job that is cut off has no F1",
     )
-    dry_run: bool = parameter(False, "check everything, print the job and its worst-case dollars, launch nothing")
+    dry_run: bool = parameter(
+        False,
+        "check everything, print the job and its worst-case dollars, launch nothing",
+        affects={"launcher"},
+        not_searched="a job that is not run has no result",
+    )
 
     def __post_init__(self) -> None:
+        for name in ("model", "dataset"):
+            object.__setattr__(self, name, current_name(getattr(self, name)))
         faults = check(self) + _contradictions(self)
         if not faults:
             try:
                 self.plan()
                 for instance_type in self.instance_types()[1:]:
-                    self.on(instance_type)
+                    self.on_instance_type(instance_type)
             except BadInput as error:
                 faults += error.faults
         if faults:
@@ -146,7 +250,7 @@ class JobSpec(Cluster):
         """The same specification with some fields changed, checked again."""
         return replace(self, **changes)
 
-    def on(self, instance_type: str) -> "JobSpec":
+    def on_instance_type(self, instance_type: str) -> "JobSpec":
         """The same training on another instance type: the global batch size stays, the per-device batch if it can.
 
         Raises:
@@ -171,13 +275,26 @@ class JobSpec(Cluster):
 
     def changed(self) -> dict[str, str]:
         """The fields that differ from their default, as they would be typed."""
-        standard = JobSpec().as_text()
-        return {name: text for name, text in self.as_text().items() if text != standard[name]}
+        texts = self.as_text()
+        return {item.name: texts[item.name] for item in fields(self) if texts[item.name] != default_text(item)}
 
     def spec_hash(self) -> str:
         """Twelve hexadecimal digits, equal for two jobs that compute the same."""
-        what = {name: text for name, text in self.as_text().items() if name not in NOT_IN_THE_HASH}
+        texts, names = self.as_text(), affecting(type(self), *COMPUTES)
+        what = {
+            name: re.sub(f"^{BUNDLED}", _BUNDLED_BEFORE, texts[name]) if name in {"model", "dataset"} else texts[name]
+            for name in names
+            if name in _ALWAYS_IN_THE_HASH or name in self.changed()
+        }
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+
+    def key_of(self, *effects: Effect) -> tuple[str, ...]:
+        """Equal for two jobs that are alike in all that affects any of `effects`, beside batch plan and cluster.
+
+        The texts of those parameters; batch plans and clusters are compared by their numbers instead.
+        """
+        names = affecting(type(self), *effects, without=("batch", "cluster"))
+        return tuple(spell(getattr(self, name)) for name in names)
 
     def command(self, entry_point: str = "main") -> str:
         """The `mlflow run` line that repeats this job."""
@@ -186,6 +303,11 @@ class JobSpec(Cluster):
         words = ["mlflow", "run", "."] + ([] if entry_point == "main" else ["-e", entry_point])
         words += [word for name, text in self.changed().items() for word in ("-P", f"{name}={text}")]
         return shlex.join(words)
+
+
+def current_name(text: str) -> str:
+    """The name of a model or a data set, with the word for bundled ones that is in use now."""
+    return f"{BUNDLED}{text.removeprefix(_BUNDLED_BEFORE)}" if text.startswith(_BUNDLED_BEFORE) else text
 
 
 def parameter_help() -> dict[str, str]:
@@ -200,7 +322,7 @@ def _contradictions(spec: JobSpec) -> list[str]:
     for name in spec.training_arguments:
         if name in RESERVED_TRAINING_ARGUMENTS:
             faults.append(f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}")
-    if spec.entry_script is None and spec.validation_file and spec.dataset.startswith("embedded:"):
+    if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
         faults.append(
             f"validation_file goes with a data set of your own, got dataset={spec.dataset}: "
             "set dataset to your training rows"

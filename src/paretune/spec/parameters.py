@@ -6,14 +6,46 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, fields
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from paretune.core.errors import BadInput
 
 _Asked = TypeVar("_Asked")
+
+Effect = Literal[
+    "data",
+    "evaluation",
+    "quality",
+    "seconds",
+    "memory",
+    "batch",
+    "cluster",
+    "noise",
+    "limit",
+    "bill",
+    "account",
+    "launcher",
+]
+"""What a parameter of a job may affect. Every list that says so of parameters is derived from their `affects`.
+
+    data         which rows there are, and how they are read and tokenised
+    evaluation   the rows that F1 is measured on
+    quality      what the trained model is worth (F1), beside its batch plan
+    seconds      how long one training step takes
+    memory       what one device holds
+    batch        the batch plan; two jobs are compared by the numbers of their plans, not by these texts
+    cluster      which devices there are, and how many; compared by number and size likewise
+    noise        only what chance decides
+    limit        when a job is given up, or not begun
+    bill         dollars, and no result
+    account      whose account, network and purse it is; never travels into a job
+    launcher     where a job runs, or that it only pretends to
+"""
+COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
+"""What makes two jobs compute something else; the rest is about limits, money and place."""
 
 
 def parameter(
@@ -24,12 +56,45 @@ def parameter(
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
+    affects: Collection[Effect] = (),
+    not_searched: str = "",
 ) -> Any:
-    """A field with its help text and its range (`minimum` and `maximum` allowed, `above` not)."""
-    rules = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
+    """A field with all that is known of a parameter.
+
+    Args:
+        default: its value when nothing is typed.
+        about: one line of help.
+        choices: allowed texts; any where there are none.
+        minimum: smallest number allowed.
+        maximum: largest number allowed.
+        above: a number that it must exceed.
+        affects: what of a job depends on it; parameters of a job have at least one.
+        not_searched: why no study searches it, where `affects` does not say so already.
+    """
+    rules: dict[str, Any] = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
+    rules |= {"affects": frozenset(affects), "not_searched": not_searched}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=rules)
     return field(default=default, metadata=rules)
+
+
+def affecting(cls: type, *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
+    """Names of the parameters of `cls` that affect any of `effects` and none of `without`, in their order."""
+    return _affecting(cls, effects, without)
+
+
+@cache
+def _affecting(cls: type, effects: tuple[Effect, ...], without: tuple[Effect, ...]) -> tuple[str, ...]:
+    return tuple(
+        item.name
+        for item in fields(cls)
+        if item.metadata["affects"] & set(effects) and not item.metadata["affects"] & set(without)
+    )
+
+
+def default_text(item: "dataclasses.Field[Any]") -> str:
+    """The default of a field as it would be typed; empty where it is None or an empty mapping."""
+    return "" if item.default is dataclasses.MISSING else spell(item.default)
 
 
 def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> _Asked:

@@ -21,9 +21,8 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from paretune.core.errors import BadInput
-from paretune.spec.job import JobSpec
-from paretune.training.rows import bundled as embedded
-from paretune.training.rows import hub, vocabulary
+from paretune.spec.job import BUNDLED, JobSpec
+from paretune.training.rows import bundled, hub, vocabulary
 
 LORA_RANK = 8
 LORA_ALPHA = 16
@@ -49,13 +48,13 @@ _POSITIONS_AFTER_PADDING = {
 
 
 def find_model(name: str) -> Path:
-    """Folder with the model's files: embedded, local, or fetched from the hub into its cache.
+    """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
 
     Raises:
         BadInput: there is no such model, it has no weights, or the hub does not answer.
     """
-    if name.startswith(embedded.PREFIX):
-        return embedded.model_folder(name)
+    if name.startswith(BUNDLED):
+        return bundled.model_folder(name)
     path = Path(name).expanduser()
     if not path.is_dir():
         if path.exists() or name.startswith((".", "/", "~")):

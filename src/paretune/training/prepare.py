@@ -13,7 +13,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.container import JobDocument, write_json
-from paretune.spec.job import JobSpec
+from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.stop_signal import StopSignal
 
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _needs_hub(spec: JobSpec) -> bool:
-    here = ("embedded:", ".", "/", "~")
+    here = (BUNDLED, ".", "/", "~")
     return any(not name.startswith(here) and not Path(name).exists() for name in (spec.model, spec.dataset))
 
 

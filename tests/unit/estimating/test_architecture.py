@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from paretune.estimating.architecture import Architecture, of_config, well_known
-from paretune.spec.job import EMBEDDED_MODEL
+from paretune.spec.job import BUNDLED_MODEL
 
 LARGE: dict[str, Any] = {
     "hidden_size": 1024,
@@ -124,7 +124,7 @@ def test_a_configuration_of_an_unknown_kind_is_no_architecture(config: dict[str,
 
 def test_a_well_known_model_is_found_with_and_without_its_organisation() -> None:
     assert well_known("google-bert/bert-base-uncased") == well_known("bert-base-uncased") is not None
-    assert well_known(EMBEDDED_MODEL) == well_known("all-MiniLM-L6-v2") is not None
+    assert well_known(BUNDLED_MODEL) == well_known("all-MiniLM-L6-v2") is not None
     assert well_known("nobody/knows-this") is None
 
 

@@ -130,7 +130,7 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
     assert ruled_out(per_device_train_batch_size=64, instance_type="ml.g4dn.xlarge")  # 16 instead of 22 GiB
     assert ruled_out(per_device_train_batch_size=64, instance_count=4)
     assert ruled_out(per_device_train_batch_size=64, max_seq_length=512)
-    assert ruled_out(per_device_train_batch_size=64, dataset="embedded:imdb")  # longer rows
+    assert ruled_out(per_device_train_batch_size=64, dataset="bundled:imdb")  # longer rows
     assert not ruled_out(per_device_train_batch_size=63)
     assert not ruled_out(per_device_train_batch_size=64, instance_type="ml.p4d.24xlarge")
     assert not ruled_out(per_device_train_batch_size=64, max_seq_length=64)
@@ -140,8 +140,8 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
 
 
 def test_a_batch_of_long_rows_says_nothing_about_short_ones_of_other_data() -> None:
-    (full,) = read([run_of(OOM, {}, dataset="embedded:imdb", max_seq_length=512)]).did_not_fit
-    spec, found = described(dataset="embedded:rotten_tomatoes", max_seq_length=512)
+    (full,) = read([run_of(OOM, {}, dataset="bundled:imdb", max_seq_length=512)]).did_not_fit
+    spec, found = described(dataset="bundled:rotten_tomatoes", max_seq_length=512)
 
     assert not full.rules_out(spec, 32, found.memory, found.usable_gib)
 

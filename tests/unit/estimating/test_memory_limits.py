@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.estimating.memory_limits import MemoryLimits, Footprint
+from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec.job import JobSpec
 
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB

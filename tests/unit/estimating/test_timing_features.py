@@ -113,7 +113,7 @@ def test_activations_grow_with_rows_and_tokens_and_layers() -> None:
 
 
 def test_of_short_texts_the_longest_batches_count() -> None:
-    memory = described(dataset="embedded:rotten_tomatoes", per_device_train_batch_size=1, max_seq_length=512).memory
+    memory = described(dataset="bundled:rotten_tomatoes", per_device_train_batch_size=1, max_seq_length=512).memory
 
     assert memory.units == pytest.approx(2.5 * 27.3 * 6 * 10)
 

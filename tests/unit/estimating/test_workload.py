@@ -102,9 +102,9 @@ def test_training_arguments_that_the_trainer_does_not_take_are_refused(arguments
     [
         ({}, 100),  # a ninth of 900
         ({"max_eval_samples": 64}, 64),
-        ({"dataset": "embedded:rotten_tomatoes", "max_train_samples": None}, 853),
-        ({"dataset": "embedded:rotten_tomatoes", "max_train_samples": None, "max_eval_samples": 50}, 50),
-        ({"dataset": "embedded:rotten_tomatoes", "max_train_samples": None, "max_eval_samples": 5000}, 853),
+        ({"dataset": "bundled:rotten_tomatoes", "max_train_samples": None}, 853),
+        ({"dataset": "bundled:rotten_tomatoes", "max_train_samples": None, "max_eval_samples": 50}, 50),
+        ({"dataset": "bundled:rotten_tomatoes", "max_train_samples": None, "max_eval_samples": 5000}, 853),
     ],
 )
 def test_evaluated_rows_are_those_that_were_asked_for_or_are_there(changes: dict[str, Any], evaluated: float) -> None:
@@ -112,11 +112,11 @@ def test_evaluated_rows_are_those_that_were_asked_for_or_are_there(changes: dict
 
 
 def test_what_comes_with_the_packages_is_known_row_by_row() -> None:
-    found = work_of(dataset="embedded:rotten_tomatoes", max_train_samples=None, max_seq_length=128)
+    found = work_of(dataset="bundled:rotten_tomatoes", max_train_samples=None, max_seq_length=128)
 
     assert (found.rows, found.tokens) == (7677, 27.3)
-    assert work_of(dataset="embedded:rotten_tomatoes", max_seq_length=16).tokens == 16  # longer ones are cut
-    assert work_of(dataset="embedded:rotten_tomatoes", max_train_samples=90_000, max_seq_length=64).tokens == 64
+    assert work_of(dataset="bundled:rotten_tomatoes", max_seq_length=16).tokens == 16  # longer ones are cut
+    assert work_of(dataset="bundled:rotten_tomatoes", max_train_samples=90_000, max_seq_length=64).tokens == 64
 
 
 def test_what_was_prepared_is_believed_more_than_what_was_asked() -> None:

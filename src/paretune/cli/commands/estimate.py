@@ -13,20 +13,23 @@ from paretune.core.errors import BadInput, JobFailed
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name
-from paretune.estimating.workload import EMBEDDED_ROWS
+from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.jobs.launch import launch
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.probing import probes, require_limit, run_probes
 from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import PriceList, price_remarks, usual_price
-from paretune.spec.job import JobSpec
+from paretune.spec.cluster import Cluster
+from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec.parameters import COMPUTES, affecting
 from paretune.spec.regions import usual_region
 from paretune.tracking import RunStatus, Tracking
 
-# What decides which rows a job gets, and how they are prepared; the rest is the cluster and the training.
-_OF_THE_DATA = {
-    *("model", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column", "label_column"),
-    *("task", "max_train_samples", "max_eval_samples", "max_seq_length", "fine_tuning", "precision", "compiler"),
+# What decides which rows a job gets, and how they are prepared.
+_OF_THE_DATA = affecting(JobSpec, "data")
+# What a preparation for this machine had in common with one for a cluster.
+_OF_ANY_MACHINE = {*affecting(JobSpec, "data", "quality", "seconds", "memory", without=("batch",))} - {
+    *affecting(Cluster, *COMPUTES)
 }
 
 
@@ -66,8 +69,11 @@ def run(asked: EstimateRequest) -> int:
 
 def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
     """What an earlier preparation has found out about the rows, be it for this cluster or for this machine."""
-    data = {name: text for name, text in spec.as_text().items() if name in _OF_THE_DATA}
-    known = load_cached_inputs(spec, home) or load_cached_inputs(JobSpec.from_text(data), home)
+    here, data = (
+        JobSpec.from_text({name: text for name, text in spec.as_text().items() if name in names})
+        for names in (_OF_ANY_MACHINE, _OF_THE_DATA)
+    )
+    known = load_cached_inputs(spec, home) or load_cached_inputs(here, home) or load_cached_inputs(data, home)
     return known.dataset.facts if known is not None and known.dataset is not None else None
 
 
@@ -86,14 +92,14 @@ def _refuse_unknown_data(asked: EstimateRequest, facts: list[Mapping[str, float]
         spec.dataset
         for spec, known in zip(asked.specs, facts, strict=True)
         if known is None
-        and spec.dataset not in EMBEDDED_ROWS
-        and (spec.max_train_samples is None or spec.dataset.startswith("embedded:"))
+        and spec.dataset not in BUNDLED_ROWS
+        and (spec.max_train_samples is None or spec.dataset.startswith(BUNDLED))
     }
     if unknown:
         raise BadInput(
             [
-                f"dataset must be {' or '.join(EMBEDDED_ROWS)} where it begins with embedded:, got {name}"
-                if name.startswith("embedded:")
+                f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
+                if name.startswith(BUNDLED)
                 else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
                 f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
                 for name in sorted(unknown)

@@ -1,14 +1,15 @@
 """What the command `import` is asked for: a table of recorded runs, each row of it a whole specification."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.estimating.recorded.run_table import OTHERS, RecordedRow, RunTable
-from paretune.spec.job import NOT_IN_THE_HASH, JobSpec, parameter_help
+from paretune.spec.job import JobSpec, parameter_help
+from paretune.spec.parameters import COMPUTES, affecting
 
-_FROM_A_ROW = {item.name for item in fields(JobSpec)} - (NOT_IN_THE_HASH - {"region", "spot"}) - {"probe_steps"}
+_FROM_A_ROW = {*affecting(JobSpec, *COMPUTES, "bill")} - {"probe_steps"}  # a probe is no whole run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,13 @@ from paretune.estimating.recorded.run_lookup import (
     runs_out_of_memory,
 )
 from paretune.estimating.recorded.run_table import COMPLETED, FAILED, OUT_OF_MEMORY, RecordedRow, RunTable
-from paretune.estimating.workload import EMBEDDED_ROWS
+from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
+from paretune.spec.parameters import affecting, spell
 
 STARTUP_SECONDS = 120.0
 """Billed seconds of a job before its first step, unless the simulation says otherwise."""
-_SPEED_ONLY = {"strategy", "compiler", "processes_per_instance"}  # F1 does not depend on them
 _SHOWN = 8  # values listed in a message
 
 
@@ -232,7 +231,7 @@ class RecordedRuns:
     def _teachers(self, spec: JobSpec) -> list[tuple[str, list[RecordedRow]]]:
         """Rows that may tell F1, a group per instance type: first those that agree in everything, own type first."""
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
-        deciding = {name: text for name, text in others.items() if name not in _SPEED_ONLY}
+        deciding = {name: text for name, text in others.items() if name in affecting(JobSpec, "quality")}
 
         def order(key: tuple[str, ...]) -> tuple[bool, bool, tuple[str, ...]]:
             return key[0] != spec.instance_type, list(key[1:]) != list(others.values()), key
@@ -274,7 +273,7 @@ def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float)
 def _steps(spec: JobSpec, plan: BatchPlan, timed: Found) -> int | None:
     """Optimiser steps of the whole job; None when the number of training rows is not known."""
     told = timed.parts[0][0].measured.get("train_rows")
-    known = [told] if told is not None else [spec.max_train_samples, EMBEDDED_ROWS.get(spec.dataset, (None,))[0]]
+    known = [told] if told is not None else [spec.max_train_samples, BUNDLED_ROWS.get(spec.dataset, (None,))[0]]
     rows = min((count for count in known if count is not None), default=None)
     if rows is None:
         return None

@@ -25,16 +25,16 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.spec import catalog
 from paretune.spec.batch_size import scale_learning_rate
-from paretune.spec.job import NOT_IN_THE_HASH, JobSpec
-from paretune.spec.parameters import parse, range_faults, spell
+from paretune.spec.job import JobSpec, current_name
+from paretune.spec.parameters import COMPUTES, affecting, parse, range_faults, spell
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "billable_seconds", "f1")
 _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
-_BATCH = {"gradient_accumulation_steps", "global_batch_size", "learning_rate_scaling", "reference_batch_size"}
-OTHERS = {item.name for item in fields(JobSpec)} - NOT_IN_THE_HASH - {*CLUSTER, *_BATCH, "seed", "probe_steps"}
+_BATCH = {*affecting(JobSpec, "batch")} - {*CLUSTER}
+OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters, where a table has columns for them."""
 _MOST_FAULTS = 20  # that are listed; the rest is counted
 
@@ -230,7 +230,7 @@ class _Reading:
         if name == "strategy" and text == "none":  # AWS's word for a job without a library for it
             return "ddp"
         try:
-            value = parse(name, text, _annotations()[name])
+            value = parse(name, current_name(text), _annotations()[name])
         except ValueError as error:
             self._fault(str(error))
             return None

@@ -75,7 +75,9 @@ def faults(spec: JobSpec, region: str) -> list[str]:
     found = unsupported(spec) + _untried_faults(spec)
     if spec.image_uri is not None:
         return found + _image_faults(spec, spec.image_uri, region)
-    return found or [fault for name in spec.instance_types() for fault in _missing_image(spec.on(name), region)]
+    return found or [
+        fault for name in spec.instance_types() for fault in _missing_image(spec.on_instance_type(name), region)
+    ]
 
 
 def _missing_image(spec: JobSpec, region: str) -> list[str]:

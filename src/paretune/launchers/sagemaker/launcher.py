@@ -23,6 +23,7 @@ from paretune.pricing.prices import Price, PriceList
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
 _GIB = 2**30
@@ -262,8 +263,7 @@ def _run_id(job_name: str) -> str:
 
 def _without_account(spec: JobSpec) -> JobSpec:
     """What the training needs to know: nothing of account, network and money."""
-    names = ("region", "role", "bucket", "kms_key", "subnets", "security_group_ids", "max_cost_usd")
-    return spec.replace(**dict.fromkeys(names), tags={})
+    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "account"), ""))
 
 
 def _smp(spec: JobSpec) -> dict[str, Any]:

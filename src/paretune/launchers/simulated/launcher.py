@@ -221,7 +221,7 @@ class SimulatedLauncher(Launcher):
     def check(self, spec: JobSpec) -> None:
         """Whether the job can be answered at all, on each of its instance types."""
         faults: list[str] = []
-        for place in (spec, *(spec.on(instance_type) for instance_type in spec.instance_types()[1:])):
+        for place in (spec, *(spec.on_instance_type(instance_type) for instance_type in spec.instance_types()[1:])):
             try:
                 self._timeline_of(JobDocument(job_name="paretune-check", spec=place, plan=place.plan()))
             except BadInput as error:

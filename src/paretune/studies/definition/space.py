@@ -6,14 +6,14 @@ import random
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import unsupported
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
+from paretune.spec.parameters import COMPUTES, Effect, spell
 
 Value = str | int | float
 """Of one searched parameter: a number, a truth value, or a text as it would be typed."""
@@ -24,28 +24,25 @@ Fault = tuple[Place, str]
 _MOST_COMBINATIONS = 2000  # 60 microseconds each (measured 2026-11-20, AMD EPYC)
 _DRAWN = 500  # of more combinations than that
 
-_SAME_ROWS = "F1 compares jobs only on the same rows: make one study of each"
-_LIMIT = "it limits a job and changes nothing that comes out"
-_ACCOUNT = "it belongs to your account and changes nothing that comes out"
-_ONE_LAUNCHER = "seconds of one launcher say nothing about another's"
-NOT_SEARCHED = {
-    **dict.fromkeys(("dataset", "dataset_config_name", "validation_file", "test_file"), _SAME_ROWS),
-    **dict.fromkeys(("text_column", "label_column", "task", "max_eval_samples"), _SAME_ROWS),
-    "seed": "what differs only in it is noise, which a study measures by itself",
-    "probe_steps": "a job that is cut off has no F1",
-    "dry_run": "a job that is not run has no result",
-    "entry_script": "a study compares settings of one training",
-    **dict.fromkeys(("launcher", "recorded_runs", "simulation"), _ONE_LAUNCHER),
-    **dict.fromkeys(("max_runtime_minutes", "max_wait_minutes", "max_cost_usd", "capacity_wait_minutes"), _LIMIT),
-    "local_price_usd_per_hour": "it is a notion of yours, not a result",
-    # Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
-    "spot": "spot changes the bill and no result; `paretune report --spot_share 0.3` prices the runs again",
-    "fallback_instance_types": "search instance_type itself",
-    "region": "it changes prices and no result; `paretune report` with a region prices the runs again",
-    **dict.fromkeys(("role", "bucket", "volume_gib", "subnets", "security_group_ids", "kms_key", "tags"), _ACCOUNT),
-    **dict.fromkeys(("keep_alive_minutes", "on_interrupt"), _ACCOUNT),
+# Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
+_SAME_RESULT = "it changes nothing that comes out"
+_WHY_NOT: Mapping[Effect, str] = {
+    "evaluation": "F1 compares jobs only on the same rows: make one study of each",
+    "launcher": "seconds of one launcher say nothing about another's",
+    "limit": "it limits a job and changes nothing that comes out",
+    "account": "it belongs to your account and changes nothing that comes out",
 }
-"""Parameters of a job that no study searches, and why. All of `spec.NOT_IN_THE_HASH` are among them, `spot` too."""
+
+
+def _why_not_searched(item: "Field[Any]") -> str:
+    """Why no study searches a parameter; empty where a study may."""
+    affects = item.metadata["affects"]
+    derived = next((why for effect, why in _WHY_NOT.items() if effect in affects), "")
+    return item.metadata["not_searched"] or derived or ("" if affects & set(COMPUTES) else _SAME_RESULT)
+
+
+NOT_SEARCHED = {item.name: why for item in fields(JobSpec) if (why := _why_not_searched(item))}
+"""Parameters of a job that no study searches, and why. All that the hash of a job leaves out are among them."""
 
 
 @dataclass(frozen=True, kw_only=True)

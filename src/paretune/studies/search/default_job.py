@@ -10,6 +10,7 @@ from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
 from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import COMPUTES
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, make_spec
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -93,12 +94,7 @@ def _run(spec: JobSpec, trials: Sequence[Trial]) -> Trial | None:
 
 def _computed(spec: JobSpec) -> object:
     """What two jobs have in common that train alike: a batch may be spelled in several ways."""
-    plan = spec.plan()
-    batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
-    named = {"global_batch_size", "gradient_accumulation_steps", "per_device_train_batch_size"}
-    rest = {name: text for name, text in spec.as_text().items() if name not in named}
-    limits = {"max_runtime_minutes", "max_wait_minutes", "max_cost_usd"}
-    return batch, tuple((name, text) for name, text in rest.items() if name not in limits)
+    return spec.plan(), spec.instance_type, spec.instance_count, spec.key_of(*COMPUTES)
 
 
 def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:

@@ -22,6 +22,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, kind_of
 from paretune.studies.results.trials import TrialStatus
@@ -231,7 +233,7 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
 
 
-_HARMLESS = {"max_runtime_minutes", "seed"}
+_HARMLESS = {*affecting(JobSpec, "noise", "limit")}
 """Changes with which a job still says what its point is worth."""
 _MISSED = 1.0  # by how much a constraint is violated whose metric was not measured
 

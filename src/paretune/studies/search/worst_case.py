@@ -49,7 +49,7 @@ class WorstCase:
         key = spec.spec_hash(), spec.max_runtime_minutes
         if key not in self._known:
             limited = self._limited(spec)
-            everywhere = [limited, *(limited.on(name) for name in limited.instance_types()[1:])]
+            everywhere = [limited, *(limited.on_instance_type(name) for name in limited.instance_types()[1:])]
             found = [self._usd_at_limit(one) for one in everywhere]
             self._known[key] = limited, None if None in found else max(usd for usd in found if usd is not None)
         return self._known[key]

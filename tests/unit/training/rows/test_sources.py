@@ -241,8 +241,8 @@ def test_causal_lm_needs_no_labels(tmp_path: Path) -> None:
         assert (len(rows["train"]), len(rows["validation"])) == (18, 2)
 
 
-def test_the_embedded_reviews_are_balanced_and_each_source_is_apart() -> None:
-    rows, names = read_rows(JobSpec(dataset="embedded:rotten_tomatoes"))
+def test_the_bundled_reviews_are_balanced_and_each_source_is_apart() -> None:
+    rows, names = read_rows(JobSpec(dataset="bundled:rotten_tomatoes"))
 
     assert names == ("negative", "positive")
     assert len(rows["train"]) + len(rows["validation"]) == 8530

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paretune.jobs.probing import PROBE_STEPS
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting
 from paretune.studies.definition.space import Value
-from paretune.studies.search.split.knowledge import OF_THE_CLUSTER, SECONDS_KNOWN, Knowledge
+from paretune.studies.search.split.knowledge import SECONDS_KNOWN, Knowledge
 
 PROBE, LEARN, VERIFY = "probe", "learn", "verify"
 _ENOUGH = 0.003  # of the hypervolume: an expected gain below it is not worth a job
+_SHOWN_BY_A_PROBE = {*affecting(JobSpec, "seconds", "memory")}  # all that matters for what a probe shows
 _LOOKED_AT = 200  # candidates with the largest gains
 
 
@@ -43,7 +46,7 @@ class Action:
     @property
     def identity(self) -> tuple[object, ...]:
         """Equal for jobs that find out the same: a probe says nothing about F1."""
-        names = set(self.point) & OF_THE_CLUSTER if self.kind == PROBE else set(self.point)
+        names = set(self.point) & _SHOWN_BY_A_PROBE if self.kind == PROBE else set(self.point)
         point = tuple((name, value) for name, value in self.point.items() if name in names)
         return self.kind == PROBE, point, tuple(sorted(self.changes.items()))
 

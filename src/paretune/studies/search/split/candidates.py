@@ -7,22 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paretune.core.errors import BadInput
-from paretune.estimating.workload import EMBEDDED_ROWS
+from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, kind_of
 
 LEVELS = 9
 """Values that a range is cut into."""
 MOST_CANDIDATES = 3000
-
-# Searched parameters that F1 depends on, beside global batch size and learning rate; all others concern the cluster.
-_OF_THE_QUALITY = (
-    *("num_train_epochs", "fine_tuning", "max_seq_length", "max_train_samples", "model", "precision"),
-    "training_arguments",
-)
-_OF_THE_STEP = ("fine_tuning", "max_seq_length", "model", "precision", "compiler", "strategy", "processes_per_instance")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,22 +51,21 @@ class Candidate:
 
 def quality_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What the F1 of a job depends on."""
-    texts = spec.as_text()
-    kinds = tuple(texts[name] for name in _OF_THE_QUALITY if name != "num_train_epochs")
+    names = affecting(JobSpec, "quality", without=("batch",))
+    kinds = tuple(spell(getattr(spec, name)) for name in names if name != "num_train_epochs")  # that is a number
     numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
     return kinds, numbers
 
 
 def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What the seconds of one row depend on; accumulation is left out, the work of a row is the same."""
-    texts = spec.as_text()
-    kinds = (spec.instance_type, *(texts[name] for name in _OF_THE_STEP))
+    kinds = (spec.instance_type, *spec.key_of("seconds"))
     return kinds, (math.log2(spec.instance_count), math.log2(plan.per_device_train_batch_size))
 
 
 def rows_of(spec: JobSpec) -> float:
     """Rows that a job trains on in all its epochs; in units of its data set where nobody knows its rows."""
-    rows = spec.max_train_samples or EMBEDDED_ROWS.get(spec.dataset, (1,))[0]
+    rows = spec.max_train_samples or BUNDLED_ROWS.get(spec.dataset, (1,))[0]
     return float(rows) * spec.num_train_epochs
 
 

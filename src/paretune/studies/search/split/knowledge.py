@@ -10,6 +10,7 @@ from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
@@ -31,13 +32,7 @@ _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_US
 _SPEEDS = {metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES}
 F1_DEVIATION = "f1_deviation"
 """Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
-OF_THE_CLUSTER = {
-    "instance_type",
-    "instance_count",
-    "per_device_train_batch_size",
-    "processes_per_instance",
-    "strategy",
-}
+OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
 """Searched parameters that a training for F1 may choose freely."""
 Place = tuple[Key, Key]
 """What seconds and F1 of a job depend on."""
