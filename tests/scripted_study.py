@@ -94,7 +94,7 @@ class Desk:
         file = StudyFile(**{**standard, **terms})
         self.run_id = self.run_id or self.tracking.create("study").run_id
         study, ledger = OptunaStudy(file, self.storage), Ledger(self.storage, file.name)
-        self.set_run_id += [study, ledger]
+        self.opened += [study, ledger]
         place = Place(
             launcher=self.launcher,
             tracking=self.tracking,
@@ -117,5 +117,5 @@ class Desk:
 
     def close(self) -> None:
         """Close all storages."""
-        for item in self.set_run_id:
+        for item in self.opened:
             item.close()

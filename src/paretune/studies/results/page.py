@@ -16,9 +16,8 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
 from paretune.studies.results.payoff import Payoff
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.quantities import axis, label, said, usd, with_error
+from paretune.studies.results.quantities import axis, format_value, label, usd, with_error
 from paretune.studies.results.recommendation import Pick, failures, job_of
-from paretune.studies.results.table import searched_parameters
 from paretune.studies.results.trials import Trial, TrialStatus
 
 _MOST_POINTS = 30  # rows of the table of the front
@@ -186,7 +185,7 @@ def _front_table(front: StudyFront) -> str:
     ordered = sorted(front.best, key=front.cost_of)
     names = list(dict.fromkeys([*front.objectives, metrics.COST_USD]))
     names = [name for name in names if any(name in point.means for point in ordered)]
-    searched = searched_parameters(front)
+    searched = front.searched
     head = ["trial", "runs", *(axis(name) for name in names), *searched, "like trial"]
     rows = [
         [
@@ -214,7 +213,7 @@ def _noise(front: StudyFront) -> str:
         return ""
     typical = sorted(front.points, key=lambda point: point.number)[len(front.points) // 2]
     lines = [
-        f"{axis(name)}: {said(name, noise.of_one_run(typical.means[name]))}"
+        f"{axis(name)}: {format_value(name, noise.of_one_run(typical.means[name]))}"
         + (f" ({noise.deviation:.1%})" if noise.is_relative else "")
         + f", {noise.basis}."
         for name in front.objectives
@@ -236,7 +235,7 @@ def _failures(front: StudyFront) -> str:
 def _trials_table(front: StudyFront) -> str:
     if not front.trials:
         return ""
-    searched = searched_parameters(front)
+    searched = front.searched
     objectives = [name for name in front.objectives if name != metrics.COST_USD]
     head = ["trial", "rank", *(axis(name) for name in objectives), "cost (USD)", "spent (USD)", *searched]
     head += ["status", "run id", "remark"]
@@ -249,7 +248,7 @@ def _trials_table(front: StudyFront) -> str:
         rows.append(
             [str(trial.number), "" if rank is None else str(rank)]
             + ["" if value is None else with_error(value) for value in values]
-            + ["" if trial.status is TrialStatus.RUNNING else with_error(trial.spent_usd)]
+            + [with_error(trial.spent_usd)]
             + [_parameter(trial, name) for name in searched]
             + [trial.status.value, trial.run_id, _remark(trial)]
         )
@@ -351,9 +350,7 @@ def _hypervolume(front: StudyFront) -> str:
 
 def _parallel(front: StudyFront) -> str:
     searched = [
-        name
-        for name in searched_parameters(front)
-        if len({str(point.trial.point.get(name)) for point in front.feasible}) > 1
+        name for name in front.searched if len({str(point.trial.point.get(name)) for point in front.feasible}) > 1
     ]
     if not searched:
         return ""

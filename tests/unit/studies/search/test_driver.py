@@ -237,7 +237,7 @@ def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = desk.driver()
-    monkeypatch.setattr(first.ledger, "opened", _die)
+    monkeypatch.setattr(first.ledger, "set_run_id", _die)
     with pytest.raises(KeyboardInterrupt):
         first.start(first.study.ask_for({"learning_rate": RATES[0]}))
     killed(desk, first)
