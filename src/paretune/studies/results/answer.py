@@ -142,9 +142,8 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
 
 
 def _described(pick: Pick, front: StudyFront) -> str:
-    title = ", and ".join(pick.titles)
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    lines = [f"{title[:1].upper()}{title[1:]}: trial {pick.point.number}, {values}", f"  {pick.setting()}"]
+    lines = [f"{pick.title}: trial {pick.point.number}, {values}", f"  {pick.setting()}"]
     if pick.alike:
         lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
     lines.append(f"  {pick.command}" if pick.command else "  its parameters are none of a job that can be launched")

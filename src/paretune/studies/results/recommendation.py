@@ -39,6 +39,12 @@ class Pick:
     command: str = ""
     real_command: str = ""
 
+    @property
+    def title(self) -> str:
+        """All titles, as the head of a paragraph."""
+        title = ", and ".join(self.titles)
+        return title[:1].upper() + title[1:]
+
     def figures(self, objectives: Mapping[str, str]) -> list[tuple[str, str]]:
         """Name and value with its standard error: the study's objectives, and what a run costs."""
         names = [name for name in dict.fromkeys([*objectives, metrics.COST_USD]) if name in self.point.means]
