@@ -51,12 +51,12 @@ class StudyFront:
         points, noises = merge(ordered, objectives, constraints)
         ranked = [point for point in points if not point.unmet and all(name in point.means for name in objectives)]
         ranks = _ranks_of([_costs(point, objectives) for point in ranked])
-        place = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
+        rank_of = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
         return cls(
             objectives=dict(objectives),
             constraints=constraints,
             trials=ordered,
-            points=tuple(replace(point, rank=place.get(point.number)) for point in points),
+            points=tuple(replace(point, rank=rank_of.get(point.number)) for point in points),
             noises=noises,
         )
 

@@ -49,12 +49,12 @@ class WorstCase:
         key = spec.spec_hash(), spec.max_runtime_minutes
         if key not in self._known:
             limited = self._limited(spec)
-            places = [limited, *(limited.on(name) for name in limited.instance_types()[1:])]
-            found = [self._on(place) for place in places]
+            specs = [limited, *(limited.on(name) for name in limited.instance_types()[1:])]
+            found = [self._usd_of(one) for one in specs]
             self._known[key] = limited, None if None in found else max(usd for usd in found if usd is not None)
         return self._known[key]
 
-    def _on(self, spec: JobSpec) -> float | None:
+    def _usd_of(self, spec: JobSpec) -> float | None:
         price = self._place.launcher.price(spec)
         usd = admit(spec, price)
         if usd is None or price is None:
