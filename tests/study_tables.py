@@ -1,4 +1,4 @@
-"""A table of recorded runs by a formula, and a study of it that meets all kinds of trouble."""
+"""A table of recorded runs by a formula, a study of it that meets all kinds of trouble, and all of a ledger."""
 
 import itertools
 from pathlib import Path
@@ -6,8 +6,15 @@ from typing import Any
 
 import yaml
 
+from paretune.studies.search.ledger import Entry, Ledger
+
 TYPES = ("ml.g5.xlarge", "ml.g6.xlarge")
 COUNTS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (1e-5, 3e-5, 1e-4, 3e-4)
+
+
+def entries_of(ledger: Ledger) -> list[Entry]:
+    """All trials of a ledger, by number."""
+    return sorted([*ledger.booked(0), *ledger.running()], key=lambda entry: entry.trial)
 
 
 def write_table(path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from paretune.core.pareto import front
-from paretune.studies.results.hypervolume import MARGIN, hypervolume
+from paretune.studies.results.front import MARGIN, hypervolume
 from search.tables import Point, Table, Truth
 
 PAIRS = {"cost/F1": ("cost_usd", "f1"), "time/F1": ("billable_seconds", "f1")}

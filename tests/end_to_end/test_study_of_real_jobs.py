@@ -11,9 +11,11 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Entry, Ledger
 from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import Command, command, paretune, wait_until, working_in
+from tests.study_tables import entries_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +41,7 @@ def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
 def books(folder: Path) -> list[Entry]:
     """The lines of the study's ledger."""
     ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "real")
-    entries = ledger.entries()
+    entries = entries_of(ledger)
     ledger.close()
     return entries
 
@@ -47,10 +49,12 @@ def books(folder: Path) -> list[Entry]:
 def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) -> Run:
     """Every point completed, no job twice, a bill that adds up, an answer; the study's run."""
     entries = books(folder)
-    completed = Counter(entry.identity for entry in entries if (entry.ended or {}).get("status") == "Completed")
+    completed = Counter(
+        entry.identity for entry in entries if entry.ended is not None and entry.ended.status is TrialStatus.COMPLETED
+    )
     assert all(entry.ended is not None for entry in entries)
     assert set(completed.values()) == {most_completed}
-    points = {(entry.note["point"]["global_batch_size"], entry.note["point"]["learning_rate"]) for entry in entries}
+    points = {(entry.note.point["global_batch_size"], entry.note.point["learning_rate"]) for entry in entries}
     assert points == {(batch, rate) for batch in BATCHES for rate in RATES}
     (study,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     trials = client.search_runs(["0"], f"tags.mlflow.parentRunId = '{study.info.run_id}'")

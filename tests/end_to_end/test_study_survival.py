@@ -21,7 +21,7 @@ from paretune.cli.main import main
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Ledger
 from tests.end_to_end.cloud import REPOSITORY
-from tests.study_tables import write_study
+from tests.study_tables import entries_of, write_study
 
 KILLS = int(os.environ.get("PARETUNE_KILLS", "8"))
 SEED = int(os.environ.get("PARETUNE_KILL_SEED", "0"))
@@ -57,7 +57,7 @@ def test_drivers_killed_at_random_moments_lose_and_double_nothing(
 
 def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: float) -> None:
     ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "survival")
-    entries = ledger.entries()
+    entries = entries_of(ledger)
     runs = client.search_runs(["0"], max_results=10_000)
     own = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
     trials = {run.info.run_id: run for run in runs if "paretune.trial" in run.data.tags}
@@ -86,9 +86,7 @@ def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: f
     assert spent <= budget_usd
 
     completed = Counter(
-        entry.identity
-        for entry in entries
-        if entry.ended and TrialStatus(entry.ended["status"]) is TrialStatus.COMPLETED
+        entry.identity for entry in entries if entry.ended is not None and entry.ended.status is TrialStatus.COMPLETED
     )
     assert set(completed.values()) == {1}
     storage = RDBStorage(f"sqlite:///{folder / '.paretune' / 'studies.db'}")

@@ -15,7 +15,7 @@ from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Balance, Entry, Ledger
 from tests.processes import command, paretune
 from tests.stand_ins import postgresql
-from tests.study_tables import write_study
+from tests.study_tables import entries_of, write_study
 
 BUDGET_USD = 9.0
 WITHIN_S = 240.0
@@ -58,7 +58,7 @@ def _drive(storage: str, folder: Path, drivers: int) -> list[str]:
 
 def _books(storage: str, study: str) -> tuple[list[Entry], Balance]:
     ledger = Ledger(storage, study)
-    entries, balance = ledger.entries(), ledger.balance()
+    entries, balance = entries_of(ledger), ledger.balance()
     ledger.close()
     return entries, balance
 
@@ -73,9 +73,7 @@ def test_two_drivers_share_a_budget_and_run_no_job_twice(storage: str, workplace
     assert balance.spent_usd <= BUDGET_USD
     assert balance.committed_usd == 0
     completed = Counter(
-        entry.identity
-        for entry in entries
-        if entry.ended and TrialStatus(entry.ended["status"]) is TrialStatus.COMPLETED
+        entry.identity for entry in entries if entry.ended is not None and entry.ended.status is TrialStatus.COMPLETED
     )
     assert set(completed.values()) == {1}
 
@@ -104,9 +102,9 @@ def test_two_drivers_on_a_grid_try_each_point_once(storage: str, workplace: Path
     _drive(storage, workplace, 2)
 
     entries, _ = _books(storage, "grid")
-    first = [entry for entry in entries if entry.note["repeats"] is None]
-    assert Counter(tuple(entry.note["point"].values()) for entry in first).most_common(1)[0][1] == 1
-    fitting = [entry for entry in first if entry.note["point"]["per_device_train_batch_size"] < 64]
+    first = [entry for entry in entries if entry.note.repeats is None]
+    assert Counter(tuple(entry.note.point.values()) for entry in first).most_common(1)[0][1] == 1
+    fitting = [entry for entry in first if entry.note.point["per_device_train_batch_size"] < 64]
     assert len(fitting) == 18
     assert 1 <= len(first) - len(fitting) <= 4  # 64 rows do not fit, which one job for each driver and place shows
     optuna_s = RDBStorage(storage)

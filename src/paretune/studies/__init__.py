@@ -1,1 +1,6 @@
-"""Studies: the file, the search, the books, and the answer."""
+"""Studies: which configuration to pay for, found with few jobs.
+
+- `definition`: the study file, read and checked.
+- `search`: asks for trials, runs their jobs, books their dollars, stops.
+- `results`: the front, what is recommended, and how it is shown.
+"""

@@ -15,7 +15,7 @@ from paretune.studies.definition.rules import Draft, StudyTerms, faults_of
 from paretune.studies.definition.space import (
     NOT_SEARCHED,
     Choices,
-    Place,
+    FaultPath,
     Range,
     Value,
     annotations,
@@ -43,9 +43,9 @@ class Reading:
     def __init__(self, path: str, overrides: Mapping[str, str]) -> None:
         self._path = path
         self._typed = {name: text for name, text in overrides.items() if text.strip()}
-        self._lines: dict[Place, int] = {}
+        self._lines: dict[FaultPath, int] = {}
         self._faults: list[tuple[float, str]] = []  # with their lines
-        self._broken: list[Place] = []
+        self._broken: list[FaultPath] = []
         self._parts: dict[str, Any] = {}
         self._job: dict[str, Any] = {}
         self._search: dict[str, Choices | Range] = {}
@@ -73,17 +73,17 @@ class Reading:
                 **self._parts,
             }
         )
-        for place, text in faults_of(draft, self._broken):
-            self._refuse(place, text)
+        for fault_path, text in faults_of(draft, self._broken):
+            self._refuse(fault_path, text)
         if self._faults:
             raise BadInput([text for _, text in sorted(self._faults, key=lambda fault: fault[0])])
         return draft
 
-    def _refuse(self, place: Place, text: str) -> None:
+    def _refuse(self, fault_path: FaultPath, text: str) -> None:
         """Note a fault with the line of the innermost key that is known; what was typed has none."""
-        self._broken.append(place)
-        line = next((self._lines[place[:end]] for end in (2, 1) if place[:end] in self._lines), math.inf)
-        if place[-1] in self._typed and (len(place) == 1 or self._is_typed(place[1])):
+        self._broken.append(fault_path)
+        line = next((self._lines[fault_path[:end]] for end in (2, 1) if fault_path[:end] in self._lines), math.inf)
+        if fault_path[-1] in self._typed and (len(fault_path) == 1 or self._is_typed(fault_path[1])):
             self._faults.append((0, text))
         else:
             self._faults.append((line, f"{self._path}{f':{line}' if line < math.inf else ''}: {text}"))
@@ -111,32 +111,32 @@ class Reading:
         if key in ("objectives", "constraints"):
             self._parts[key] = {}
         for name, entry in node.value.items():
-            place = (key, name)
-            self._lines[place] = entry.line
+            fault_path = (key, name)
+            self._lines[fault_path] = entry.line
             if key != "job" or not self._is_typed(name):
-                self._entry(place, entry)
+                self._entry(fault_path, entry)
 
-    def _entry(self, place: Place, node: Node) -> None:
+    def _entry(self, fault_path: FaultPath, node: Node) -> None:
         """Take one line of a section."""
-        section, name = place
+        section, name = fault_path
         if section in ("job", "search") and name not in parameters():
-            self._refuse(place, f"unknown parameter {name} in {section}: {_meant(name, of_job=True)}")
+            self._refuse(fault_path, f"unknown parameter {name} in {section}: {_meant(name, of_job=True)}")
         elif section == "job":
-            if (value := self._value(place, node)) is not None:
+            if (value := self._value(fault_path, node)) is not None:
                 self._job[name] = value
         elif section == "search":
-            self._searched(place, node)
+            self._searched(fault_path, node)
         elif section == "objectives":
-            if (text := self._text(place, node)) is not None:
+            if (text := self._text(fault_path, node)) is not None:
                 self._parts[section][name] = text.strip()
         else:
-            numbers = self._numbers(place, node, ("min", "max"), float)
+            numbers = self._numbers(fault_path, node, ("min", "max"), float)
             if numbers is not None:
                 self._parts[section][name] = numbers
 
-    def _searched(self, place: Place, node: Node) -> None:
+    def _searched(self, fault_path: FaultPath, node: Node) -> None:
         """Take one searched parameter."""
-        name = place[1]
+        name = fault_path[1]
         if self._is_typed(name) and not self._keeps_searching(name, node):
             return
         if name in NOT_SEARCHED:
@@ -144,106 +144,106 @@ class Reading:
         elif not isinstance(node.value, dict):
             wanted = "{choices: [1, 2]} or {low: 1, high: 2}"
             self._refuse(
-                place, f"{name} in search must be like {wanted}, got {node.described()}; one value goes in job"
+                fault_path, f"{name} in search must be like {wanted}, got {node.described()}; one value goes in job"
             )
         elif unknown := [key for key in node.value if key not in ("choices", "low", "high", "log")]:
-            self._refuse(place, f"unknown key {unknown[0]} of {name}: {nearest(unknown[0], _OF_A_RANGE)}")
+            self._refuse(fault_path, f"unknown key {unknown[0]} of {name}: {nearest(unknown[0], _OF_A_RANGE)}")
         elif "choices" in node.value:
-            self._choices(place, node.value)
+            self._choices(fault_path, node.value)
         else:
-            self._range(place, node.value)
+            self._range(fault_path, node.value)
 
-    def _choices(self, place: Place, entries: Mapping[str, Node]) -> None:
-        name, listed_node = place[1], entries["choices"]
+    def _choices(self, fault_path: FaultPath, entries: Mapping[str, Node]) -> None:
+        name, listed_node = fault_path[1], entries["choices"]
         if len(entries) > 1:
             text = f"{name} has choices and {' and '.join(key for key in entries if key != 'choices')}: keep one kind"
-            self._refuse(place, text)
+            self._refuse(fault_path, text)
         elif not isinstance(listed_node.value, list):
             got = "nothing" if listed_node.is_nothing else listed_node.described()
-            self._refuse(place, f"{name}: choices must be a list, got {got}: write choices: [A, B]")
+            self._refuse(fault_path, f"{name}: choices must be a list, got {got}: write choices: [A, B]")
         elif self._is_typed(name):
             self._search[name] = Choices(values=())  # what was typed takes its place
         else:
-            values = [self._value(place, item, is_choice=True) for item in listed_node.value]
+            values = [self._value(fault_path, item, is_choice=True) for item in listed_node.value]
             if None not in values:
                 self._search[name] = Choices(values=tuple(values))
 
-    def _range(self, place: Place, entries: Mapping[str, Node]) -> None:
-        name, kind = place[1], kind_of(place[1])
+    def _range(self, fault_path: FaultPath, entries: Mapping[str, Node]) -> None:
+        name, kind = fault_path[1], kind_of(fault_path[1])
         if kind not in (int, float):
-            self._refuse(place, f"{name} is no number and has no range: write {{choices: [...]}}")
+            self._refuse(fault_path, f"{name} is no number and has no range: write {{choices: [...]}}")
             return
         log = False
         if "log" in entries:
-            text = self._text(place, entries["log"])
+            text = self._text(fault_path, entries["log"])
             try:
                 log = text is not None and bool(parse(f"{name}: log", text, bool))
             except ValueError as error:
-                self._refuse(place, str(error))
+                self._refuse(fault_path, str(error))
                 return
         ends = {key: node for key, node in entries.items() if key != "log"}
         if missing := [key for key in ("low", "high") if key not in ends]:
             text = "choices, or low and high" if len(missing) == 2 else f"{missing[0]} as well"
-            self._refuse(place, f"{name} in search needs {text}: such as {{low: 1, high: 8}}")
+            self._refuse(fault_path, f"{name} in search needs {text}: such as {{low: 1, high: 8}}")
             return
-        numbers = self._numbers(place, Node(0, ends), ("low", "high"), kind)
+        numbers = self._numbers(fault_path, Node(0, ends), ("low", "high"), kind)
         if numbers is not None:
             self._search[name] = Range(low=numbers["low"], high=numbers["high"], log=log)
 
-    def _numbers(self, place: Place, node: Node, keys: tuple[str, str], kind: type) -> dict[str, Any] | None:
+    def _numbers(self, fault_path: FaultPath, node: Node, keys: tuple[str, str], kind: type) -> dict[str, Any] | None:
         """Two named numbers; None where something is wrong with them."""
-        name, found = place[1], {}
+        name, found = fault_path[1], {}
         if not isinstance(node.value, dict):
             got = "nothing" if node.is_nothing else node.described()
             example = f"{{{keys[0]}: 0.9}} or {{{keys[1]}: 30}}"
-            self._refuse(place, f"{place[0]}: {name} must be like {example}, got {got}")
+            self._refuse(fault_path, f"{fault_path[0]}: {name} must be like {example}, got {got}")
             return None
         before = len(self._faults)
         for key, entry in node.value.items():
             if key not in keys:
-                self._refuse(place, f"unknown key {key} of {name}: {nearest(key, keys)}")
-            elif (text := self._text(place, entry, f"{name}: {key}")) is not None:
+                self._refuse(fault_path, f"unknown key {key} of {name}: {nearest(key, keys)}")
+            elif (text := self._text(fault_path, entry, f"{name}: {key}")) is not None:
                 try:
                     found[key] = parse(f"{name}: {key}", text, kind)
                 except ValueError as error:
-                    self._refuse(place, str(error))
+                    self._refuse(fault_path, str(error))
         return found if len(self._faults) == before else None
 
-    def _value(self, place: Place, node: Node, is_choice: bool = False) -> Any:
+    def _value(self, fault_path: FaultPath, node: Node, is_choice: bool = False) -> Any:
         """The value of a parameter of a job; None where something is wrong with it."""
-        name = place[1]
+        name = fault_path[1]
         if isinstance(node.value, list) and name in LISTED:
-            texts = [self._text(place, item) for item in node.value]
+            texts = [self._text(fault_path, item) for item in node.value]
             return None if None in texts or not texts else ",".join(text for text in texts if text is not None)
         if isinstance(node.value, dict) and kind_of(name) is dict:
             text: str | None = json.dumps(node.as_json(), sort_keys=True)
         elif isinstance(node.value, str):
-            text = self._text(place, node)
+            text = self._text(fault_path, node)
         else:
             several = "" if is_choice else f"; to try several, put them under search as {name}: {{choices: [...]}}"
-            self._refuse(place, f"{name} must be one value, got {node.described()}{several}")
+            self._refuse(fault_path, f"{name} must be one value, got {node.described()}{several}")
             return None
-        return None if text is None else self._parsed(place, text)
+        return None if text is None else self._parsed(fault_path, text)
 
-    def _parsed(self, place: Place, text: str) -> Value | None:
+    def _parsed(self, fault_path: FaultPath, text: str) -> Value | None:
         """The value that a text means: a number, a truth value, or the text where it means anything else."""
-        name = place[1]
+        name = fault_path[1]
         try:
             value = parse(name, text, annotations()[name])
         except ValueError as error:
-            self._refuse(place, str(error))
+            self._refuse(fault_path, str(error))
             return None
         return value if isinstance(value, str | int | float) else text.strip()
 
-    def _text(self, place: Place, node: Node, what: str = "") -> str | None:
+    def _text(self, fault_path: FaultPath, node: Node, what: str = "") -> str | None:
         """What a scalar says; None where there is none."""
-        name = what or place[-1]
+        name = what or fault_path[-1]
         if not isinstance(node.value, str):
-            self._refuse(place, f"{name} must be one value, got {node.described()}")
+            self._refuse(fault_path, f"{name} must be one value, got {node.described()}")
         elif node.is_nothing:
-            has_default = place[0] == "job" or place[-1] in _TERMS
+            has_default = fault_path[0] == "job" or fault_path[-1] in _TERMS
             rest = ", or take the line out for the default" if has_default else ""
-            self._refuse(place, f"{name} has no value: give one{rest}")
+            self._refuse(fault_path, f"{name} has no value: give one{rest}")
         else:
             return node.value
         return None
@@ -281,11 +281,11 @@ class Reading:
                 self._job.pop(name, None)
 
     def _other_choices(self, name: str, text: str) -> None:
-        place = ("search", name)
+        fault_path = ("search", name)
         if not all(part.strip() for part in text.split(",")):
-            self._refuse(place, f"{name} must have a value between all commas, got {text!r}")
+            self._refuse(fault_path, f"{name} must have a value between all commas, got {text!r}")
             return
-        values = [self._parsed(place, part) for part in listed(text)]
+        values = [self._parsed(fault_path, part) for part in listed(text)]
         if None not in values:
             self._search[name] = Choices(values=tuple(value for value in values if value is not None))
 

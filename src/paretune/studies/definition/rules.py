@@ -20,7 +20,7 @@ from paretune.studies.definition.space import (
     NOT_SEARCHED,
     Choices,
     Fault,
-    Place,
+    FaultPath,
     Range,
     Search,
     annotations,
@@ -88,21 +88,21 @@ def can_be_split(objectives: Mapping[str, str]) -> bool:
     return "f1" in objectives and set(objectives) <= {"f1", *_OF_THE_CLUSTER} and len(objectives) > 1
 
 
-def faults_of(draft: Draft, broken: Iterable[Place] = ()) -> list[Fault]:
+def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
     """Everything that is wrong with a study; what depends on a part that is `broken` already is passed over."""
     alone = [fault for fault in _own_faults(draft) if fault[0] not in set(broken)]
-    places = [*broken, *(place for place, _ in alone)]
-    return alone + _faults_between(draft, _Intact(places))
+    fault_paths = [*broken, *(fault_path for fault_path, _ in alone)]
+    return alone + _faults_between(draft, _Intact(fault_paths))
 
 
 class _Intact:
     """Tells which parts have no fault of their own, so that one mistake is not reported twice."""
 
-    def __init__(self, broken: Iterable[Place]) -> None:
+    def __init__(self, broken: Iterable[FaultPath]) -> None:
         self._broken = set(broken)
 
     def whole(self, *keys: str) -> bool:
-        return not any(place[0] in keys for place in self._broken)
+        return not any(fault_path[0] in keys for fault_path in self._broken)
 
     def only(self, section: str, name: str) -> bool:
         return not self._broken & {(section,), (section, name)}

@@ -17,9 +17,9 @@ from paretune.spec.parameters import COMPUTES, Effect, spell
 
 Value = str | int | float
 """Of one searched parameter: a number, a truth value, or a text as it would be typed."""
-Place = tuple[str, ...]
+FaultPath = tuple[str, ...]
 """Where a fault is: the keys that lead there, such as ("search", "learning_rate")."""
-Fault = tuple[Place, str]
+Fault = tuple[FaultPath, str]
 
 _MOST_COMBINATIONS = 2000  # 60 microseconds each (measured 2026-11-20, AMD EPYC)
 _DRAWN = 500  # of more combinations than that
@@ -134,7 +134,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     """
     tried = [(point, _faults_at(job, point)) for point in _combinations(search)]
     everywhere = set[str].intersection(*(set(faults) for _, faults in tried))
-    found: list[Fault] = [(_place(text, job, search), text) for text in tried[0][1] if text in everywhere]
+    found: list[Fault] = [(_fault_path(text, job, search), text) for text in tried[0][1] if text in everywhere]
     left = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
     while left:
         alone = {
@@ -200,7 +200,7 @@ def _faults_at(job: Mapping[str, Any], point: Mapping[str, Value]) -> list[str]:
     return []
 
 
-def _place(text: str, job: Mapping[str, Any], search: Search) -> Place:
+def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> FaultPath:
     """Where a fault belongs whose text begins with the parameter it is about."""
     name = text.split()[0]
     return ("job", name) if name in job else ("search", name) if name in search else ("job",)

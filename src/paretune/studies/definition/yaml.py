@@ -6,7 +6,7 @@ which takes them for a text, a truth value and 8.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,22 @@ def read_yaml(path: str) -> tuple[dict[str, Node], list[tuple[int, str]]]:
     Raises:
         BadInput: there is no such file, or it is not one mapping in YAML; one sentence.
     """
-    events = _Events(path, _text(path))
-    found = events.document()
-    return found, events.faults
+    text = _text(path)
+    faults: list[tuple[int, str]] = []
+    try:
+        _check(text)
+        root = _node(yaml.compose(text, Loader=yaml.SafeLoader), faults)
+        if not isinstance(root.value, dict):
+            got = root.described()
+            raise _Refused(root.line, f"a study file is a mapping with keys such as name and search, got {got}")
+    except _Refused as error:
+        raise BadInput([f"{path}:{error.line}: {error}"]) from error
+    except yaml.MarkedYAMLError as error:
+        line, what = _problem(error)
+        raise BadInput([f"{path}:{line}: {what}"]) from error
+    except yaml.YAMLError as error:  # a character that no text may hold
+        raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
+    return root.value, faults
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:
@@ -108,85 +121,62 @@ def _text(path: str) -> str:
     return text
 
 
-class _Events:
-    """Makes the tree from what PyYAML's parser tells, one event after the other."""
+class _Refused(Exception):
+    """What is wrong in a line."""
 
-    def __init__(self, path: str, text: str) -> None:
-        self.faults: list[tuple[int, str]] = []
-        self._path = path
-        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.SafeLoader))
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(text)
+        self.line = line
 
-    def document(self) -> dict[str, Node]:
-        """The one mapping of the file."""
-        try:
-            self._next()  # the stream begins
-            if isinstance(self._next(), yaml.StreamEndEvent):
-                raise self._refused(1, "there are only comments: it needs name and search; see studies/smoke.yaml")
-            root = self._node(self._next(), None, 0)
-            self._next()  # the document ends
-            event = self._next()
-        except yaml.MarkedYAMLError as error:
-            raise self._no_yaml(error) from error
-        except yaml.YAMLError as error:  # a character that no text may hold
-            raise BadInput([f"{self._path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
-        if not isinstance(event, yaml.StreamEndEvent):
-            raise self._refused(_line(event), "a second document begins: a study file is one; take --- out")
-        if not isinstance(root.value, dict):
-            raise self._refused(
-                root.line, f"a study file is a mapping with keys such as name and search, got {root.described()}"
-            )
-        return root.value
 
-    def _next(self) -> Any:
-        return next(self._events)
-
-    def _node(self, event: Any, key_line: int | None, depth: int) -> Node:
-        """The value that begins with this event."""
-        here = _line(event)
-        line = here if key_line is None else key_line
+def _check(text: str) -> None:
+    """Refuse what YAML has and a study file has no use for: aliases, tags, several documents, endless nesting."""
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = event.start_mark.line + 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise _Refused(line, "a second document begins: a study file is one; take --- out")
         if isinstance(event, yaml.AliasEvent):
-            raise self._refused(here, f"*{event.anchor} refers to another place: write the value itself")
-        if event.tag is not None:
-            raise self._refused(here, f"{event.tag} is a tag, and a study file has none: write the value alone")
-        if isinstance(event, yaml.ScalarEvent):
-            return Node(line, event.value, is_plain=event.style is None)
-        if depth == _DEEPEST:
-            raise self._refused(here, f"more than {_DEEPEST} values inside one another: a study file needs five")
-        if isinstance(event, yaml.SequenceStartEvent):
-            return Node(line, list(self._items(depth)))
-        return Node(line, self._entries(depth))
-
-    def _items(self, depth: int) -> Iterator[Node]:
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            yield self._node(event, None, depth + 1)
-
-    def _entries(self, depth: int) -> dict[str, Node]:
-        found: dict[str, Node] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            key = self._node(event, None, depth + 1)
-            if not isinstance(key.value, str) or key.is_nothing:
-                raise self._refused(key.line, "a key must be a name, such as learning_rate")
-            value = self._node(self._next(), key.line, depth + 1)
-            if key.value in found:
-                text = f"{key.value} is given twice, first in line {found[key.value].line}: take one out"
-                self.faults.append((key.line, text))
-            else:
-                found[key.value] = value
-        return found
-
-    def _no_yaml(self, error: Any) -> BadInput:
-        marks = [error.problem_mark, error.context_mark]
-        if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
-            marks.reverse()  # where the quote or the bracket is that nobody closes
-        mark = marks[0] or marks[1]
-        line = mark.line + 1 if mark is not None else 1
-        if "'\\t'" in str(error.problem):
-            return self._refused(line, "a tab: YAML is indented with spaces; replace it")
-        return self._refused(line, f"this is no YAML: {error.problem}; look at colons, quotes and indentation there")
-
-    def _refused(self, line: int, text: str) -> BadInput:
-        return BadInput([f"{self._path}:{line}: {text}"])
+            raise _Refused(line, f"*{event.anchor} refers to another place: write the value itself")
+        if getattr(event, "tag", None) is not None:
+            raise _Refused(line, f"{event.tag} is a tag, and a study file has none: write the value alone")
+        if depth > _DEEPEST:
+            raise _Refused(line, f"more than {_DEEPEST} values inside one another: a study file needs five")
+    if not documents:
+        raise _Refused(1, "there are only comments: it needs name and search; see studies/smoke.yaml")
 
 
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
+def _node(found: Any, faults: list[tuple[int, str]], key_line: int | None = None) -> Node:
+    """Our node of one of PyYAML's; keys that are there twice are added to `faults`."""
+    line = found.start_mark.line + 1 if key_line is None else key_line
+    if isinstance(found, yaml.ScalarNode):
+        return Node(line, found.value, is_plain=found.style is None)
+    if isinstance(found, yaml.SequenceNode):
+        return Node(line, [_node(item, faults) for item in found.value])
+    entries: dict[str, Node] = {}
+    for key_node, value in found.value:
+        key = _node(key_node, faults)
+        if not isinstance(key.value, str) or key.is_nothing:
+            raise _Refused(key.line, "a key must be a name, such as learning_rate")
+        entry = _node(value, faults, key.line)
+        if key.value in entries:
+            faults.append(
+                (key.line, f"{key.value} is given twice, first in line {entries[key.value].line}: take one out")
+            )
+        else:
+            entries[key.value] = entry
+    return Node(line, entries)
+
+
+def _problem(error: Any) -> tuple[int, str]:
+    """Line and description of a syntax error."""
+    marks = [error.problem_mark, error.context_mark]
+    if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
+        marks.reverse()  # where the quote or the bracket is that nobody closes
+    mark = marks[0] or marks[1]
+    line = mark.line + 1 if mark is not None else 1
+    if "'\\t'" in str(error.problem):
+        return line, "a tab: YAML is indented with spaces; replace it"
+    return line, f"this is no YAML: {error.problem}; look at colons, quotes and indentation there"

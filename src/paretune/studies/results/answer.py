@@ -1,18 +1,20 @@
 """The answer of a study, from its trials: in words, as a page, as a table, and as a rank for every run."""
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from paretune.core.text_table import text_table
 from paretune.spec import metrics
+from paretune.spec.parameters import spell
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page
 from paretune.studies.results.payoff import Payoff, weigh
-from paretune.studies.results.points import Constraints
+from paretune.studies.results.points import Constraints, value_of
 from paretune.studies.results.quantities import axis, usd, with_error
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend, setting_of
-from paretune.studies.results.table import as_csv
 from paretune.studies.results.trials import Trial
 
 _MOST_LINES = 20  # of the front, in a terminal
@@ -61,8 +63,18 @@ class StudyAnswer:
         )
 
     def csv(self) -> str:
-        """The table, pareto.csv: a row per finished trial."""
-        return as_csv(self.front)
+        """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown.
+
+        `cost_usd` stands once, near the end, also where it is an objective.
+        """
+        front = self.front
+        objectives = [name for name in front.objectives if name != metrics.COST_USD]
+        names = ["trial", "run_id", *front.searched, *objectives, "status", "pareto_rank", metrics.COST_USD]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*names, "spent_usd"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_row(front, trial) for trial in front.trials)
+        return text.getvalue()
 
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""
@@ -116,10 +128,22 @@ def answer(
     )
 
 
+def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
+    return {
+        "trial": trial.number,
+        "run_id": trial.run_id,
+        **{name: spell(value) for name, value in trial.point.items()},
+        **{name: value_of(trial, name) for name in front.objectives},
+        "status": trial.status.value,
+        "pareto_rank": front.rank(trial),
+        metrics.COST_USD: trial.cost_usd if trial.cost_usd is not None else value_of(trial, metrics.COST_USD),
+        "spent_usd": trial.spent_usd,
+    }
+
+
 def _described(pick: Pick, front: StudyFront) -> str:
-    title = ", and ".join(pick.titles)
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    lines = [f"{title[:1].upper()}{title[1:]}: trial {pick.point.number}, {values}", f"  {pick.setting()}"]
+    lines = [f"{pick.title}: trial {pick.point.number}, {values}", f"  {pick.setting()}"]
     if pick.alike:
         lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
     lines.append(f"  {pick.command}" if pick.command else "  its parameters are none of a job that can be launched")

@@ -118,11 +118,11 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
         rest = LineCollection(lines[~is_best], colors=DOMINATED, linewidths=0.7, alpha=0.35, rasterized=many)
         axes.add_collection(rest)
         axes.add_collection(LineCollection(lines[is_best], colors=FRONT, linewidths=1.6, alpha=0.85))
-        for place, marks in enumerate(ticks):
-            axes.axvline(place, color="#444444", linewidth=0.8)
+        for column, marks in enumerate(ticks):
+            axes.axvline(column, color="#444444", linewidth=0.8)
             for height, text in marks:
                 box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
-                axes.text(place + 0.03, height, text, fontsize=8, va="center", bbox=box, zorder=5)
+                axes.text(column + 0.03, height, text, fontsize=8, va="center", bbox=box, zorder=5)
         heads = [axis(name) if name in front.objectives else name for name in names]
         axes.set_xticks(range(len(names)), [head.replace("_", "_\n", 1) if len(head) > 14 else head for head in heads])
         axes.tick_params(axis="x", labelsize=8, length=0)
@@ -186,12 +186,12 @@ def _name(axes: Any, points: Sequence[Point], pair: tuple[str, str]) -> None:
     """Numbers of trials beside their points, the first ones first, where there is room."""
     taken: list[Any] = []
     for point in points:
-        place = (point.means[pair[0]], point.means[pair[1]])
-        here = axes.transData.transform(place)
+        position = (point.means[pair[0]], point.means[pair[1]])
+        here = axes.transData.transform(position)
         if len(taken) < _MOST_LABELS and not any(
             abs(here - there)[0] < 30 and abs(here - there)[1] < 16 for there in taken
         ):
-            axes.annotate(f"{point.number}", place, xytext=(7, 7), textcoords="offset points", fontsize=9)
+            axes.annotate(f"{point.number}", position, xytext=(7, 7), textcoords="offset points", fontsize=9)
             taken.append(here)
 
 
@@ -210,9 +210,9 @@ def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]
     if len(numbers) < len(values):
         texts = sorted({str(value) for value in values})
         step = 1 / max(len(texts) - 1, 1)
-        place = {text: number * step if len(texts) > 1 else 0.5 for number, text in enumerate(texts)}
+        height = {text: number * step if len(texts) > 1 else 0.5 for number, text in enumerate(texts)}
         shown = texts if len(texts) <= 12 else [texts[0], texts[-1]]
-        return [place[str(value)] for value in values], [(place[text], _short(text)) for text in shown]
+        return [height[str(value)] for value in values], [(height[text], _short(text)) for text in shown]
     low, high = min(numbers), max(numbers)
     if low == high:
         return [0.5] * len(numbers), [(0.5, f"{low:.4g}")]

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
-from paretune.core.pareto import front
-from paretune.studies.results.hypervolume import growth, reference_point
+import moocore
+import numpy as np
+
 from paretune.studies.results.noise import Noise
 from paretune.studies.results.points import Constraints, Point, merge
 from paretune.studies.results.quantities import QUALITIES
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +51,12 @@ class StudyFront:
         points, noises = merge(ordered, objectives, constraints)
         ranked = [point for point in points if not point.unmet and all(name in point.means for name in objectives)]
         ranks = _ranks_of([_costs(point, objectives) for point in ranked])
-        place = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
+        rank_of = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
         return cls(
             objectives=dict(objectives),
             constraints=constraints,
             trials=ordered,
-            points=tuple(replace(point, rank=place.get(point.number)) for point in points),
+            points=tuple(replace(point, rank=rank_of.get(point.number)) for point in points),
             noises=noises,
         )
 
@@ -68,6 +69,11 @@ class StudyFront:
     def best(self) -> list[Point]:
         """Points on the front over all objectives."""
         return [point for point in self.points if point.rank == 0]
+
+    @cached_property
+    def searched(self) -> list[str]:
+        """Names of all parameters that any trial has varied, in the order of the study."""
+        return list(dict.fromkeys(name for trial in self.trials for name in trial.point))
 
     @property
     def quality(self) -> str | None:
@@ -89,7 +95,7 @@ class StudyFront:
         """Dollars that the study has booked: what its last trial to end has said, and never less than their sum."""
         booked = max((trial.spent_usd for trial in self.trials), default=0.0)
         # Rounding makes one or the other larger by a hair.
-        total = sum(trial.cost_usd or 0.0 for trial in self.trials if trial.status is not TrialStatus.RUNNING)
+        total = sum(trial.cost_usd or 0.0 for trial in self.trials)
         return total if total > booked * (1 + 1e-9) else booked
 
     def rank(self, trial: Trial) -> int | None:
@@ -98,16 +104,7 @@ class StudyFront:
 
     @cached_property
     def _ranks(self) -> dict[int, int | None]:
-        ranks = {trial.number: point.rank for point in self.points for trial in point.trials}
-        by_run = {trial.run_id: point.rank for point in self.points for trial in point.trials}
-        by_point = {_key(point.trial): point.rank for point in reversed(self.points)}
-        for trial in self.trials:
-            if trial.status is TrialStatus.REPEATED:  # it has the rank of the trial that answered it
-                known = [by_run.get(trial.run_id), by_point.get(_key(trial))]
-                if trial.repeats is not None:
-                    known.insert(0, ranks.get(trial.repeats))
-                ranks[trial.number] = next((rank for rank in known if rank is not None), None)
-        return ranks
+        return {trial.number: point.rank for point in self.points for trial in point.trials}
 
     def pair_ranks(self, pair: Sequence[str]) -> dict[int, int]:
         """Number of every feasible point to its rank over these objectives only."""
@@ -164,18 +161,51 @@ def _costs(point: Point, objectives: Mapping[str, str]) -> tuple[float, ...]:
 
 
 def _ranks_of(costs: Sequence[tuple[float, ...]]) -> list[int]:
-    """Non-dominated sorting: take the front away, then the front of the rest, and so on."""
-    ranks = [0] * len(costs)
-    left = list(range(len(costs)))
-    rank = 0
-    while left:
-        is_best = front([costs[place] for place in left], [False] * len(costs[0]))
-        for place, best in zip(left, is_best, strict=True):
-            ranks[place] = rank if best else ranks[place]
-        left = [place for place, best in zip(left, is_best, strict=True) if not best]
-        rank += 1
-    return ranks
+    """Non-dominated sorting: 0 on the front, 1 on the front of the rest, and so on."""
+    return [int(rank) for rank in moocore.pareto_rank(costs)] if costs else []
 
 
-def _key(trial: Trial) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, str(value)) for name, value in trial.point.items()))
+MARGIN = 0.1
+"""Of each objective's range, by which the reference point lies beyond the worst point."""
+
+
+def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The worst of each objective plus 10 % of its range, so that the extreme points of a front count too.
+
+    Where all points agree in an objective, 10 % of its size takes the range's place, or 1 where that is 0 too.
+
+    Args:
+        points: N >= 1 points of M objectives, minimised.
+    """
+    reference = []
+    for column in zip(*points, strict=True):
+        worst = max(column)
+        span = worst - min(column)
+        reference.append(worst + (MARGIN * (span or abs(worst)) or 1.0))
+    return tuple(reference)
+
+
+def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
+    """Volume that the points dominate, up to the reference point; exact.
+
+    Args:
+        points: N >= 0 points of M objectives, minimised; one that is not better than the reference in every objective
+            adds nothing.
+        reference: M numbers, see `reference_point`.
+    """
+    return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
+
+
+def growth(points: Sequence[Sequence[float]], reference: Sequence[float]) -> list[float]:
+    """Hypervolume of the first, the first two, ... the first N points.
+
+    Args:
+        points: N points in the order in which they were found.
+        reference: as for `hypervolume`.
+    """
+    volumes: list[float] = []
+    best = np.empty((0, len(reference)))
+    for point in points:
+        best = moocore.filter_dominated(np.vstack([best, point]))
+        volumes.append(hypervolume(best.tolist(), reference))
+    return volumes

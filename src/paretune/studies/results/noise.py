@@ -57,7 +57,6 @@ class Noise:
 def pooled(
     objective: str,
     groups: Sequence[Sequence[float]],
-    spreads: Sequence[tuple[float, float]] = (),
     validation_rows: int | None = None,
 ) -> Noise:
     """The noise of one objective.
@@ -65,7 +64,6 @@ def pooled(
     Args:
         objective: one of those a study may have.
         groups: the values of runs that differ only in their seed, a group per point; a group of one tells no scatter.
-        spreads: value and standard deviation of points of which only that is known; one degree of freedom each.
         validation_rows: rows that F1 was measured on, where known.
     """
     is_relative = objective in _RELATIVE
@@ -75,10 +73,6 @@ def pooled(
         if len(group) > 1 and (scale := _scale(statistics.fmean(group), is_relative)):
             squares += statistics.variance(group) / scale**2 * (len(group) - 1)
             degrees += len(group) - 1
-    for value, deviation in spreads:
-        if scale := _scale(value, is_relative):
-            squares += (deviation / scale) ** 2
-            degrees += 1
     if not degrees:
         return Noise(objective=objective, deviation=prior, is_relative=is_relative, degrees=0, basis=assumption)
     repeats = "1 repeat" if degrees == 1 else f"{degrees} repeats"

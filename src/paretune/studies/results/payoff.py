@@ -7,7 +7,7 @@ from paretune.spec import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import TELLING_ERRORS
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.quantities import label, said, usd, with_error
+from paretune.studies.results.quantities import format_value, label, usd, with_error
 from paretune.studies.results.trials import Trial, TrialStatus
 
 
@@ -142,7 +142,7 @@ def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
     noise = front.noises[name]
     mine, its = recommended.means[name], default.values[name]
     error = math.hypot(recommended.errors[name], noise.standard_error(its, 1))
-    ours = said(name, mine, recommended.errors[name])
+    ours = format_value(name, mine, recommended.errors[name])
     if abs(mine - its) <= TELLING_ERRORS * error:
         return f"Its {label(name)} is {ours}; that of the default, {with_error(its)}, cannot be told from it."
     better = (mine > its) == (front.objectives[name] == "maximize")

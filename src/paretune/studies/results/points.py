@@ -92,20 +92,13 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
     for family in families.values():
         runs = tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED)
         if runs:
-            started = [trial for trial in family if trial.status is not TrialStatus.REPEATED]
-            found.append((started[0], runs))
+            found.append((family[0], runs))
     return found
 
 
 def _noise(objective: str, families: Sequence[tuple[Trial, tuple[Trial, ...]]]) -> Noise:
-    groups, spreads = [], []
-    for _, runs in families:
-        values = [value for trial in runs if (value := value_of(trial, objective)) is not None]
-        groups.append(values)
-        spread = next((trial.spreads[objective] for trial in runs if objective in trial.spreads), None)
-        if len(values) == 1 and spread is not None:
-            spreads.append((values[0], spread))
-    return pooled(objective, groups, spreads, _validation_rows([first for first, _ in families]))
+    groups = [[value for trial in runs if (value := value_of(trial, objective)) is not None] for _, runs in families]
+    return pooled(objective, groups, _validation_rows([first for first, _ in families]))
 
 
 def _validation_rows(trials: Sequence[Trial]) -> int | None:

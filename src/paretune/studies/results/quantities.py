@@ -31,7 +31,7 @@ def axis(objective: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def said(objective: str, value: float, error: float | None = None) -> str:
+def format_value(objective: str, value: float, error: float | None = None) -> str:
     """The value with its standard error and unit: 2.310 ± 0.032 USD; seconds become minutes and hours."""
     unit = _NAMES.get(objective, ("", ""))[1]
     if unit == "s":

@@ -12,7 +12,7 @@ from paretune.spec.parameters import spell
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import are_alike
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import TIMES, label, said, with_error
+from paretune.studies.results.quantities import TIMES, format_value, label, with_error
 from paretune.studies.results.trials import Trial, TrialStatus
 
 _MOST_REASONS = 6
@@ -39,12 +39,19 @@ class Pick:
     command: str = ""
     real_command: str = ""
 
+    @property
+    def title(self) -> str:
+        """All titles, as the head of a paragraph."""
+        title = ", and ".join(self.titles)
+        return title[:1].upper() + title[1:]
+
     def figures(self, objectives: Mapping[str, str]) -> list[tuple[str, str]]:
         """Name and value with its standard error: the study's objectives, and what a run costs."""
         names = [name for name in dict.fromkeys([*objectives, metrics.COST_USD]) if name in self.point.means]
         origin = "" if self.point.trial.origin == "measured" else f" ({self.point.trial.origin})"
         return [
-            (label(name), f"{said(name, self.point.means[name], self.point.errors[name])}{origin}") for name in names
+            (label(name), f"{format_value(name, self.point.means[name], self.point.errors[name])}{origin}")
+            for name in names
         ]
 
     def setting(self) -> str:
@@ -140,7 +147,7 @@ def _cheapest_good(front: StudyFront) -> Pick:
     if point.number == best.number:
         return Pick(titles=(title,), point=point, why=f"It has the best {label(name)} itself.")
     why = (
-        f"The best {label(name)}, {said(name, best.means[name], best.errors[name])} in trial {best.number}, "
+        f"The best {label(name)}, {format_value(name, best.means[name], best.errors[name])} in trial {best.number}, "
         f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
     )
     return Pick(titles=(title,), point=point, why=why)
@@ -207,12 +214,10 @@ def _nothing(front: StudyFront) -> list[str]:
     """Why there is no answer."""
     if not front.trials:
         return ["No trial has been tried yet, so there is no front."]
-    running = sum(trial.status is TrialStatus.RUNNING for trial in front.trials)
-    still = [f"{running} still running."] if running else []
     reasons = failures(front.trials)
     if not front.points:
         why = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
-        return [why, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons), *still]
+        return [why, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons)]
     count = len(front.points)
     said_first = f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"
     unmet = Counter(sentence.partition(" is ")[0] for point in front.points for sentence in point.unmet)
@@ -225,7 +230,7 @@ def _nothing(front: StudyFront) -> list[str]:
                 lines.append(f"{label(name)} must be {asked}; the closest reached {with_error(closest(reached))}.")
     absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
     lines += [f"{label(name)} was not measured in any of them." for name in absent]
-    return [said_first, *lines, *still]
+    return [said_first, *lines]
 
 
 def _known(front: StudyFront) -> list[str]:

@@ -1,12 +1,12 @@
-"""Drives a study: asks for trials, runs their jobs several at a time, keeps the books, stops in order.
+"""Drives a study: asks Optuna for trials, runs their jobs several at a time, books what they cost.
 
-Order of writing makes a driver that is killed at any moment replaceable by another one:
+The order of writing lets another driver replace one that is killed at any moment:
 
-    asked in Optuna -> promised in the ledger -> run opened in MLflow -> job created -> run filled -> booked -> told
+    asked in Optuna -> reserved in the ledger -> run created in MLflow -> job created -> run filled -> booked -> told
 
-Who starts again, or works on the same study meanwhile, takes over what the ledger says a dead driver was running,
-finishes it, and tells Optuna what is booked and untold. A local job has died with its driver: its trial ends as failed,
-what it has cost is booked, and its point is asked for again, going on from its checkpoint.
+A driver that starts, or works on the same study meanwhile, takes over the trials that a dead driver was running,
+finishes them, and tells Optuna what is booked and was not told. A local job has died with its driver: its trial ends as
+failed, what it has cost is booked, and its job is started again from its checkpoint.
 """
 
 import math
@@ -24,10 +24,10 @@ from paretune.launchers.processes import is_alive, this_process
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.ledger import Ledger, Reservation
-from paretune.studies.search.optuna_study import OptunaStudy, Suggestion, Telling
+from paretune.studies.search.ledger import Ledger, Reservation, TrialEnd, TrialNote
+from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
-from paretune.studies.search.trial_job import PARENT, Ended, TrialJob
+from paretune.studies.search.trial_job import PARENT, TrialJob
 from paretune.studies.search.worst_case import WorstCase
 
 REFUSED_PAUSE_S = 60.0
@@ -116,7 +116,6 @@ class Driver:
         self.workplace = workplace
         self.history = TrialHistory(file, ledger, workplace.launcher.origin)
         self.worst_case = WorstCase(workplace, has_budget=file.budget_usd is not None)
-        self._telling = Telling(file, study, self.history)
         self.is_full = False
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
         self._run_id = run_id
@@ -152,7 +151,7 @@ class Driver:
                 continue
             if self.ledger.take_over(entry.trial, entry.owner, self._owner):
                 self._say(f"trial {entry.trial}: taken over")
-                counts = entry.note["repeats"] is None
+                counts = entry.note.repeats is None
                 self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, adopt=True, counts=counts)
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
             self.ledger.deregister(owner)
@@ -187,13 +186,19 @@ class Driver:
         spec = self._possible(asked, changes or {})
         if spec is None or self._is_answered(asked, spec):
             return False
-        told = {"seed": spec.seed, "repeats": repeats, "changes": dict(changes or {}), "kind": kind}
-        told["predicted"] = dict(predicted or {})
+        note = TrialNote(
+            point=dict(asked.point),
+            seed=spec.seed,
+            repeats=repeats,
+            changes=dict(changes or {}),
+            kind=kind,
+            predicted=dict(predicted or {}),
+        )
         try:
             made = self.ledger.reserve(
                 asked.number,
                 self.worst_case.limited(spec).as_text(),
-                {"point": dict(asked.point), **told},
+                note,
                 worst_usd=self.worst_case.usd(spec),
                 budget_usd=self.file.budget_usd,
                 owner=self._owner,
@@ -221,9 +226,13 @@ class Driver:
             if due.not_before <= now:
                 del self.history.due[identity]
                 note = due.note
-                asked = self.study.ask_for(due.point)
-                told = {name: note[name] for name in ("repeats", "changes", "kind", "predicted")}
-                self.start(asked, **told)
+                self.start(
+                    self.study.ask_for(note.point),
+                    repeats=note.repeats,
+                    changes=note.changes,
+                    kind=note.kind,
+                    predicted=note.predicted,
+                )
                 return True
         return False
 
@@ -315,7 +324,7 @@ class Driver:
         """Whether the trial was answered from the record: Optuna learns it again, nobody pays."""
         entry = self.history.settled(spec.spec_hash())
         if entry is not None:
-            self._telling.tell(entry, asked.number)
+            self.study.report_outcome(entry, self.history, asked.number)
         return entry is not None
 
     def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
@@ -335,11 +344,9 @@ class Driver:
         if ended.retryable:
             self._room.was_refused(len(self._under_way), ended.reason)
 
-    def _conclude(self, number: int, job: TrialJob, ended: Ended) -> None:
-        """Book, tell, remember: in this order, so that nothing is told that is not booked."""
-        found = ended.as_json()
-        settled = self.history.is_settled(job.spec.spec_hash(), found)
-        self.ledger.book(number, ended.cost_usd, found, settled=settled, counts=False if ended.retryable else None)
+    def _conclude(self, number: int, job: TrialJob, ended: TrialEnd) -> None:
+        """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
+        self.ledger.book(number, ended, settled=self.history.is_settled(job.spec.spec_hash(), ended))
         self._under_way.pop(number, None)
         self._take_news(self.workplace.clock.now())
         self._on_trial(self.trials[number])
@@ -347,7 +354,7 @@ class Driver:
     def _take_news(self, now: float) -> None:
         """Remember and tell what was booked since the last time."""
         for entry in self.history.refresh(now):
-            self._telling.tell(entry)
+            self.study.report_outcome(entry, self.history)
             self._elsewhere.clear()
             self.is_full = False
         self.worst_case.learn(len(self.trials))

@@ -77,10 +77,10 @@ def is_hopeless(
 def _value_at(curve: Curve, share: float) -> float | None:
     """F1 of a curve at a share of its training, between its points; None before its first one."""
     shares = [point[0] for point in curve]
-    place = bisect.bisect_left(shares, share)
-    if place < len(curve) and curve[place][0] == share:
-        return curve[place][1]
-    if place == 0 or place == len(curve):
-        return None if place == 0 else curve[-1][1]
-    (low, before), (high, after) = curve[place - 1], curve[place]
+    index = bisect.bisect_left(shares, share)
+    if index < len(curve) and curve[index][0] == share:
+        return curve[index][1]
+    if index == 0 or index == len(curve):
+        return None if index == 0 else curve[-1][1]
+    (low, before), (high, after) = curve[index - 1], curve[index]
     return before + (after - before) * (share - low) / (high - low)

@@ -28,13 +28,13 @@ def search(driver: Driver) -> str:
     stopping = _EarlyStopping(driver)
     reason, judged = "", -1
     while True:
-        if judged != driver.history.place:  # what has ended may have left money, or a point to be asked for again
-            reason, judged = "", driver.history.place
+        if judged != driver.history.booking_order:  # what has ended may have left dollars, or is to be tried again
+            reason, judged = "", driver.history.booking_order
         while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
             reason = suggesting.begin_next()
         stopping.poll()
         driver.poll()
-        if reason and not driver.running and not driver.history.due and judged == driver.history.place:
+        if reason and not driver.running and not driver.history.due and judged == driver.history.booking_order:
             return reason
         driver.wait()
         if driver.is_due():
@@ -95,7 +95,7 @@ class _Suggesting:
         reason = self._over()
         if reason:
             return reason
-        if driver.file.sampler != "grid" and not driver.history.place and not driver.running:
+        if driver.file.sampler != "grid" and not driver.history.booking_order and not driver.running:
             point = default_point(driver)
             if point is not None and driver.start(driver.study.ask_for(point)):
                 return ""
@@ -115,8 +115,8 @@ class _Suggesting:
         under_way = sum(job.counts for job in driver.running)
         if most is not None and (driver.is_full or driver.history.begun + under_way >= most):
             return f"{most} trials were made"
-        if driver.history.place != self._judged:
-            self._judged, trials = driver.history.place, list(driver.trials.values())
+        if driver.history.booking_order != self._judged:
+            self._judged, trials = driver.history.booking_order, list(driver.trials.values())
             self._enough = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
             self._enough = self._enough or costs_too_much(trials, driver.file)
         return self._enough
@@ -147,9 +147,9 @@ class _EarlyStopping:
         end = _optimistic(job, list(driver.history.curves.values()))
         if end is None:
             return
-        if self._known != driver.history.place:
+        if self._known != driver.history.booking_order:
             found = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
-            self._known, self._best = driver.history.place, [trial.values for trial in found]
+            self._known, self._best = driver.history.booking_order, [trial.values for trial in found]
         if is_hopeless(end, self._best, driver.file.objectives):
             reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"
             job.stop_early(reason, {**end, "f1": job.curve[-1][1]})

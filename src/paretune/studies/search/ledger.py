@@ -1,15 +1,15 @@
-"""The books of a study: what was promised, what was paid, who is at work on it. Tables beside Optuna's own.
+"""The ledger of a study: dollars reserved and booked for each trial, and which drivers run. Tables beside Optuna's own.
 
-A trial's dollars are promised before its job is created and booked when it has ended. Reservation and check are one
-transaction, so that drivers on several machines together never exceed the budget and never begin the same job twice,
-and a driver that died has left written down what it had begun.
+A trial's worst case is reserved before its job is created, and what it has cost is booked when it has ended. The check
+against the budget and the reservation are one transaction, so that drivers on several machines together never exceed
+the budget and never start the same job twice. A trial that is reserved and not booked is running, or its driver died.
 """
 
 import json
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -36,15 +36,18 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact
+from paretune.studies.definition.space import Value
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.migrations import migrate
 
 METADATA = MetaData()
 STUDIES = Table(
     "paretune_studies",
     METADATA,
     Column("name", String(255), primary_key=True),
-    Column("run_id", String(64), nullable=False),  # of MLflow; empty until it is open
-    Column("mark", String(64), nullable=False),  # by which that run is found when its driver died in between
-    Column("described", Text, nullable=False),
+    Column("run_id", String(64), nullable=False),  # its MLflow run; empty until that is created
+    Column("mark", String(64), nullable=False),  # a tag of that run: finds it if its driver died before writing run_id
+    Column("described", Text, nullable=False),  # job, search and objectives as JSON
 )
 ENTRIES = Table(
     "paretune_ledger",
@@ -56,15 +59,15 @@ ENTRIES = Table(
     Column("worst_usd", Float),
     Column("booked_usd", Float),
     Column("spent_usd", Float),
-    Column("place", Integer),
-    Column("counts", Integer, nullable=False),  # towards the most trials: 0 or 1
-    Column("settled", Integer, nullable=False),  # its outcome is known, the same job need not run again: 0 or 1
+    Column("booking_order", Integer),
+    Column("counts", Integer, nullable=False),  # 1: one of the study's n_trials
+    Column("settled", Integer, nullable=False),  # 1: the outcome is known, the same job is not run again
     Column("owner", String(255), nullable=False),
     Column("parameters", Text, nullable=False),
-    Column("note", Text, nullable=False),
-    Column("ended", Text),
+    Column("note", Text, nullable=False),  # TrialNote as JSON
+    Column("ended", Text),  # TrialEnd as JSON
     Index("paretune_ledger_identity", "study", "identity"),
-    Index("paretune_ledger_place", "study", "place"),
+    Index("paretune_ledger_booking_order", "study", "booking_order"),
 )
 DRIVERS = Table(
     "paretune_drivers",
@@ -76,75 +79,152 @@ DRIVERS = Table(
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrialNote:
+    """What is written down of a trial when its dollars are reserved.
+
+    Attributes:
+        point: searched parameter to value.
+        seed: of its training.
+        repeats: number of the trial that it repeats with another seed; None for a first one.
+        changes: parameters of its job that are not those of its point.
+        kind: what the trial is made for; `driver.TRIAL`, or a kind of `method: split`.
+        predicted: metric to the value that the trial is to verify; empty where it verifies nothing.
+    """
+
+    point: Mapping[str, Value] = field(default_factory=dict)
+    seed: int = 42
+    repeats: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = "trial"
+    predicted: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "TrialNote":
+        """The note that `as_json` has written, in this version or an earlier one."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEnd:
+    """How a trial's job ended.
+
+    Attributes:
+        status: completed, out of memory, failed or stopped.
+        metrics: of its run; empty unless it completed.
+        cost_usd: billed, however it ended; None where the price is unknown.
+        reason: why it did not complete.
+        curve: share of the training, 0 to 1, and F1 measured then.
+        retryable: the job says nothing about its point: no capacity, a quota, an interruption, a driver that died.
+        transient: retryable, and the cause may last a while, such as no capacity: wait before the next try.
+        expected: of a job that was stopped early, the metrics it would have had at its end.
+    """
+
+    status: TrialStatus
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    cost_usd: float | None = None
+    reason: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
+    retryable: bool = False
+    transient: bool = False
+    expected: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        """One JSON object with everything but the dollars, which have a column of their own."""
+        values = asdict(self) | {"status": self.status.value}
+        del values["cost_usd"]
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, text: str, cost_usd: float | None) -> "TrialEnd":
+        """The end that `as_json` has written, in this version or an earlier one, which wrote "again" and "later"."""
+        values = json.loads(text)
+        values["retryable"] = values.pop("again", values.get("retryable", False))
+        values["transient"] = values.pop("later", values.get("transient", False))
+        values["status"] = TrialStatus(values["status"])
+        values["curve"] = tuple((share, f1) for share, f1 in values["curve"])
+        return cls(**values, cost_usd=cost_usd)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of the books.
+    """One trial in the ledger.
 
     Attributes:
         trial: its number.
-        identity: of what its job computes.
+        identity: hash of what its job computes.
         parameters: of its job, as text.
-        note: what the driver wants to know of it later.
-        run_id: its MLflow run; empty until that has been opened.
-        worst_usd: dollars promised; None where the price is unknown.
+        note: what was written down when it was reserved.
+        run_id: its MLflow run; empty until that is created.
+        worst_usd: dollars reserved; None where the price is unknown.
         booked_usd: dollars paid; None while it runs, or where the price is unknown.
         ended: how it ended; None while it runs.
-        place: from 1, in the order of booking; None while it runs.
-        spent_usd: dollars that the study had paid when it was booked, its own among them; None while it runs.
-        owner: the process that is at work on it.
+        booking_order: from 1, in the order of booking; None while it runs.
+        spent_usd: dollars that the study had paid when it was booked, its own included; None while it runs.
+        owner: the process that runs it.
     """
 
     trial: int
     identity: str
     parameters: Mapping[str, str]
-    note: Mapping[str, Any]
+    note: TrialNote
     run_id: str
     worst_usd: float | None
     booked_usd: float | None
-    ended: Mapping[str, Any] | None
-    place: int | None
+    ended: TrialEnd | None
+    booking_order: int | None
     spent_usd: float | None
     owner: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """Dollars of a study: paid, and promised to what still runs."""
+    """Dollars of a study: paid, and reserved for what still runs."""
 
     spent_usd: float
     committed_usd: float
 
+    def left_usd(self, budget_usd: float) -> float:
+        """What of the budget is neither paid nor reserved."""
+        return budget_usd - self.spent_usd - self.committed_usd
+
 
 def entry_of(row: Row[Any]) -> Entry:
-    """A line, from its row."""
-    texts = {"parameters": json.loads(row.parameters), "note": json.loads(row.note)}
-    names = ("trial", "identity", "run_id", "worst_usd", "booked_usd", "place", "spent_usd", "owner")
-    plain = {name: getattr(row, name) for name in names}
-    return Entry(**plain, **texts, ended=None if row.ended is None else json.loads(row.ended))
+    """The entry of a row of the table."""
+    names = ("trial", "identity", "run_id", "worst_usd", "booked_usd", "booking_order", "spent_usd", "owner")
+    return Entry(
+        **{name: getattr(row, name) for name in names},
+        parameters=json.loads(row.parameters),
+        note=TrialNote.from_json(row.note),
+        ended=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
+    )
 
 
 _ROUNDING_USD = 1e-9
-_TRIES = 5  # to make the tables: another driver may be making them at this moment
 
 
 class Reservation(Enum):
-    """What became of a promise."""
+    """What `Ledger.reserve` answers."""
 
-    GRANTED = "made"
-    DUPLICATE = "double"
+    GRANTED = "granted"
+    DUPLICATE = "duplicate"
     """The same job runs, or its outcome is known: nothing was written."""
-    TRIAL_LIMIT = "full"
-    """All trials that the study may have are begun: nothing was written."""
+    TRIAL_LIMIT = "trial limit"
+    """As many trials as the study may have are begun: nothing was written."""
 
 
 class Ledger:
-    """The books of one study.
+    """The ledger of one study. Tables that an earlier version has written are migrated when it is opened.
 
     Args:
         storage: a SQLAlchemy address, the same as Optuna's.
         study: its name.
 
     Raises:
-        BadInput: the storage does not answer.
+        BadInput: the storage does not answer, or a newer version of paretune has written its tables.
         LostContact: from any method, when the storage no longer answers; jobs go on.
     """
 
@@ -158,17 +238,21 @@ class Ledger:
                 # Of SQLite's transactions only an immediate one keeps others from reading what it is about to change.
                 event.listen(self._engine, "connect", _by_hand)
                 event.listen(self._engine, "begin", _immediately)
-            self._make_tables()
+            with self._engine.begin() as connection:
+                migrate(connection, self._where)
+        except BadInput:
+            self.close()
+            raise
         except (SQLAlchemyError, ImportError, OSError) as error:
             text = f"storage {self._where} cannot be used ({_first_line(error)}): check address, server and driver"
             raise BadInput([text]) from None
 
     def open(self, run_id: str, described: str) -> str:
-        """Begin the study, unless that was done before; its MLflow run, empty as long as nobody has named one.
+        """Add the study, unless it is there already; its MLflow run, empty as long as there is none.
 
         Args:
-            run_id: its run, should it be new; may be empty, see `mark` and `name_run`.
-            described: what makes two studies of one name the same.
+            run_id: its MLflow run, if the study is new; may be empty, see `mark` and `name_run`.
+            described: job, search and objectives as JSON, which every driver of the study must agree on.
 
         Raises:
             BadInput: the study was begun with another description.
@@ -190,12 +274,12 @@ class Ledger:
         return str(row.run_id)
 
     def mark(self) -> str:
-        """A word of this study alone, by which its MLflow run is found if its driver dies before naming it."""
+        """A random tag of this study, which finds its MLflow run if the driver dies before `name_run`."""
         with self._transaction() as connection:
             return str(connection.execute(select(STUDIES.c.mark).where(STUDIES.c.name == self._study)).scalar_one())
 
     def name_run(self, run_id: str) -> str:
-        """Write down the study's MLflow run, unless another driver was faster; the one that stands."""
+        """Write down the study's MLflow run, unless another driver has; the run that is written down."""
         with self._transaction() as connection:
             mine = STUDIES.c.name == self._study
             connection.execute(STUDIES.update().where(mine, STUDIES.c.run_id == "").values(run_id=run_id))
@@ -205,7 +289,7 @@ class Ledger:
         self,
         trial: int,
         parameters: Mapping[str, str],
-        note: Mapping[str, Any],
+        note: TrialNote,
         *,
         worst_usd: float | None,
         budget_usd: float | None,
@@ -214,21 +298,21 @@ class Ledger:
         most_trials: int | None = None,
         counts: bool = True,
     ) -> Reservation:
-        """Write down that a trial's job is about to be created.
+        """Reserve a trial's worst case, before its job is created.
 
         Args:
             trial: its number.
             parameters: of its job, as text.
-            note: what the driver wants to know of it later.
+            note: what else is to be known of the trial later.
             worst_usd: the most it can cost.
             budget_usd: the most the study may cost; None for no limit.
-            owner: who is at work on it.
-            identity: of what the job computes; empty where it may run twice.
+            owner: the process that runs it.
+            identity: hash of what the job computes; empty where it may run twice.
             most_trials: trials at most, of those that count.
             counts: whether this one does.
 
         Raises:
-            BudgetRefused: spent, promised and its own worst case exceed the budget; or its price is not known.
+            BudgetRefused: spent, reserved and its own worst case exceed the budget; or its price is not known.
         """
         with self._transaction() as connection:
             if identity and connection.execute(self._same(identity)).first() is not None:
@@ -243,7 +327,7 @@ class Ledger:
                     trial=trial,
                     identity=identity,
                     parameters=json.dumps(dict(parameters)),
-                    note=json.dumps(dict(note)),
+                    note=note.as_json(),
                     run_id="",
                     worst_usd=worst_usd,
                     counts=int(counts),
@@ -258,50 +342,42 @@ class Ledger:
         with self._transaction() as connection:
             connection.execute(ENTRIES.update().where(self._is(trial)).values(run_id=run_id))
 
-    def book(
-        self,
-        trial: int,
-        usd: float | None,
-        ended: Mapping[str, Any],
-        *,
-        settled: bool = True,
-        counts: bool | None = None,
-    ) -> None:
-        """Write down how a trial ended and what it has cost; what was promised is free again. The first word stands.
+    def book(self, trial: int, ended: TrialEnd, *, settled: bool = True) -> None:
+        """Write down how a trial ended and what it has cost, and release its reservation. A second booking is ignored.
+
+        A retryable trial no longer counts towards the most trials.
 
         Args:
             trial: its number.
-            usd: what it has cost; None where the price is unknown.
             ended: how it ended.
-            settled: whether its outcome is known now, so that the same job need not run again.
-            counts: whether it counts towards the most trials; None leaves that as it is.
+            settled: whether its outcome is known now, so that the same job is not run again.
         """
         with self._transaction() as connection:
-            spent = self._balance(connection).spent_usd + (usd or 0.0)
-            place = connection.execute(select(func.max(ENTRIES.c.place)).where(self._mine())).scalar() or 0
-            values = {"booked_usd": usd, "ended": json.dumps(dict(ended)), "place": place + 1, "spent_usd": spent}
-            values |= {"settled": int(settled)} | ({} if counts is None else {"counts": int(counts)})
+            spent = self._balance(connection).spent_usd + (ended.cost_usd or 0.0)
+            last = connection.execute(select(func.max(ENTRIES.c.booking_order)).where(self._mine())).scalar() or 0
+            values = {"booked_usd": ended.cost_usd, "spent_usd": spent, "booking_order": last + 1}
+            values |= {"ended": ended.as_json(), "settled": int(settled)} | ({"counts": 0} if ended.retryable else {})
             connection.execute(ENTRIES.update().where(self._is(trial), ENTRIES.c.ended.is_(None)).values(**values))
 
     def heartbeat(self, owner: str, now: float) -> None:
-        """Say that the driver `owner` is alive, at `now` seconds since the epoch."""
+        """Record that the driver `owner` runs, at `now` seconds since the epoch."""
         with self._transaction() as connection:
             connection.execute(delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
             connection.execute(DRIVERS.insert().values(study=self._study, owner=owner, seen=now))
 
     def deregister(self, owner: str) -> None:
-        """Say that the driver `owner` is not at work any more."""
+        """Record that the driver `owner` no longer runs."""
         with self._transaction() as connection:
             connection.execute(delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
 
     def drivers(self) -> dict[str, float]:
-        """Who is at work, as far as they have said so, and when each last has: seconds since the epoch."""
+        """Registered drivers to the time of their last heartbeat, seconds since the epoch."""
         with self._transaction() as connection:
             rows = connection.execute(select(DRIVERS).where(DRIVERS.c.study == self._study)).all()
         return {row.owner: row.seen for row in rows}
 
     def take_over(self, trial: int, former: str, owner: str) -> bool:
-        """Take a running trial from a driver that is gone; False when another one was faster."""
+        """Make `owner` the owner of a running trial of a dead driver; False when another driver was faster."""
         with self._transaction() as connection:
             found = connection.execute(
                 ENTRIES.update()
@@ -310,36 +386,23 @@ class Ledger:
             )
             return bool(found.rowcount == 1)
 
-    def entries(self) -> list[Entry]:
-        """All lines, by number of the trial."""
-        return self._read(select(ENTRIES).where(self._mine()).order_by(ENTRIES.c.trial))
-
     def running(self) -> list[Entry]:
-        """Lines of trials that have not been booked, by number."""
+        """Trials that have not been booked, by number."""
         return self._read(select(ENTRIES).where(self._mine(), ENTRIES.c.ended.is_(None)).order_by(ENTRIES.c.trial))
 
     def booked(self, after: int) -> list[Entry]:
-        """Lines booked after the `after`-th one, in the order of booking."""
-        return self._read(select(ENTRIES).where(self._mine(), ENTRIES.c.place > after).order_by(ENTRIES.c.place))
+        """Trials booked after the `after`-th one, in the order of booking."""
+        order = ENTRIES.c.booking_order
+        return self._read(select(ENTRIES).where(self._mine(), order > after).order_by(order))
 
     def balance(self) -> Balance:
-        """What was spent and what is promised."""
+        """Dollars spent and reserved."""
         with self._transaction() as connection:
             return self._balance(connection)
 
     def close(self) -> None:
         """Close the connections to the storage; the next call opens new ones."""
         self._engine.dispose()
-
-    def _make_tables(self) -> None:
-        for left in reversed(range(_TRIES)):
-            try:
-                METADATA.create_all(self._engine)
-            except SQLAlchemyError:
-                if not left:
-                    raise
-            else:
-                return
 
     def _mine(self) -> Any:
         return ENTRIES.c.study == self._study
@@ -348,7 +411,7 @@ class Ledger:
         return self._mine() & (ENTRIES.c.trial == trial)
 
     def _same(self, identity: str) -> Select[Any]:
-        """Lines of the same job that run, or whose outcome is known."""
+        """Trials of the same job that run, or whose outcome is known."""
         alive = ENTRIES.c.ended.is_(None) | (ENTRIES.c.settled == 1)
         return select(ENTRIES.c.trial).where(self._mine(), ENTRIES.c.identity == identity, alive).limit(1)
 
@@ -388,8 +451,7 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
             f"the price of {instance_type} is not known, so it fits no budget: "
             "leave it out of the search, or give its price (PARETUNE_PRICES)"
         )
-    left = budget_usd - balance.spent_usd - balance.committed_usd
-    if worst_usd > left + _ROUNDING_USD:
+    if worst_usd > balance.left_usd(budget_usd) + _ROUNDING_USD:
         raise BudgetRefused(
             f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} "
             f"are spent and {balance.committed_usd:.4g} promised to running jobs"
@@ -415,4 +477,4 @@ def _immediately(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-__all__ = ["Balance", "Entry", "Ledger", "Reservation"]
+__all__ = ["Balance", "Entry", "Ledger", "Reservation", "TrialEnd", "TrialNote"]

@@ -27,7 +27,7 @@ from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, kind_of
 from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.ledger import Entry
+from paretune.studies.search.ledger import Entry, TrialEnd
 from paretune.studies.search.trial_history import TrialHistory
 
 _MEMORY = "memory"
@@ -35,6 +35,9 @@ _POSSIBLE = "possible"
 _POINT = "point"
 _TRIES = 3
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
+_MISSED = 1.0  # by how much a constraint is violated whose metric was not measured
+_HARMLESS = {*affecting(JobSpec, "noise", "limit")}
+"""Changes with which a job still says what its point is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,38 @@ class OptunaStudy:
     def _rank(self, name: str, value: Value) -> Value:
         """What Optuna has of a value."""
         return self._ranked[name].index(value) if name in self._ranked else value
+
+    def report_outcome(self, entry: Entry, history: TrialHistory, number: int | None = None) -> None:
+        """Tell how a trial has ended.
+
+        A job that was stopped early is told with the values it was expected to reach. A job that is retryable, failed
+        once, or ran with other parameters than its point is told as failed; one that ran out of memory or failed again
+        as infeasible.
+
+        Args:
+            entry: of the ledger, booked.
+            history: of the study.
+            number: of the trial that is told; by default the entry's own, otherwise one of an equal job.
+        """
+        number, ended = entry.trial if number is None else number, entry.ended
+        assert ended is not None  # it was booked
+        found = ended.expected if ended.status is TrialStatus.STOPPED else ended.metrics
+        values = history.values(found, entry.parameters)
+        if ended.retryable or set(entry.note.changes) - _HARMLESS:
+            self.tell_failed(number)
+        elif set(self._file.objectives) <= set(values):
+            self.tell(number, values, violations(values, self._file.constraints))
+        elif history.settled(entry.identity) is not None and self._is_infeasible(ended):
+            self.tell_infeasible(number, out_of_memory=ended.status is TrialStatus.OUT_OF_MEMORY)
+        else:
+            self.tell_failed(number)
+
+    def _is_infeasible(self, ended: TrialEnd) -> bool:
+        """Whether no job can be at its point: out of memory, failed twice, or an objective that is not finite."""
+        if ended.status is TrialStatus.COMPLETED:
+            values = [ended.metrics[name] for name in self._file.objectives if name in ended.metrics]
+            return not all(math.isfinite(value) for value in values)
+        return ended.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.FAILED}
 
     def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
         """What a trial has reached.
@@ -231,56 +266,6 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     if file.sampler in {"random", "grid"}:  # the points of a grid are asked for one by one
         return RandomSampler(seed=seed)
     return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
-
-
-_HARMLESS = {*affecting(JobSpec, "noise", "limit")}
-"""Changes with which a job still says what its point is worth."""
-_MISSED = 1.0  # by how much a constraint is violated whose metric was not measured
-
-
-class Telling:
-    """Tells Optuna what the books say.
-
-    Args:
-        file: the study.
-        study: its trials in Optuna.
-        memory: what is known of it.
-    """
-
-    def __init__(self, file: StudyFile, study: OptunaStudy, memory: TrialHistory) -> None:
-        self._file = file
-        self._study = study
-        self._history = memory
-
-    def tell(self, entry: Entry, number: int | None = None) -> None:
-        """Tell how a trial has ended.
-
-        A job that was stopped early teaches what it would have reached. What meets trouble, fails once or ran with
-        other parameters than its point teaches nothing; what runs out of memory or fails again is impossible.
-
-        Args:
-            entry: its line of the books.
-            number: of the trial that is told; by default the entry's own, otherwise one of an equal job.
-        """
-        number = entry.trial if number is None else number
-        assert entry.ended is not None  # it was booked
-        status = TrialStatus(entry.ended["status"])
-        found = entry.ended["expected"] if status is TrialStatus.STOPPED else entry.ended["metrics"]
-        values = self._history.values(found, entry.parameters)
-        if entry.ended["again"] or set(entry.note["changes"]) - _HARMLESS:
-            self._study.tell_failed(number)
-        elif set(self._file.objectives) <= set(values):
-            self._study.tell(number, values, violations(values, self._file.constraints))
-        elif self._history.settled(entry.identity) is not None and self._is_impossible(status, found):
-            self._study.tell_infeasible(number, out_of_memory=status is TrialStatus.OUT_OF_MEMORY)
-        else:
-            self._study.tell_failed(number)
-
-    def _is_impossible(self, status: TrialStatus, found: Mapping[str, float]) -> bool:
-        """Whether a job has shown that its point cannot be: memory, failures, an objective that is not finite."""
-        if status is TrialStatus.COMPLETED:
-            return any(not math.isfinite(found[name]) for name in self._file.objectives if name in found)
-        return status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.FAILED}
 
 
 def violations(measured: Mapping[str, float], constraints: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -1,59 +1,65 @@
-"""What a driver remembers of its study: all trials that any driver has booked, and what follows from them."""
+"""The history of a study: all trials that any driver has booked, and what follows from them."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.early_stopping import Curve
-from paretune.studies.search.ledger import Entry, Ledger
+from paretune.studies.search.ledger import Entry, Ledger, TrialEnd, TrialNote
 
 MOST_TRIES = 4
-"""Times that a point is asked for again after no capacity, a quota or an interruption; then it counts as failed."""
+"""Times that a job is tried again after no capacity, a quota or an interruption; then it counts as failed."""
 MOST_FAILURES = 2
 """Times that a job is run which fails by itself; then its point counts as impossible."""
-_FIRST_PAUSE_S = 300.0  # before a point without capacity is asked for again; twice as long each time
+_FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """A point to be asked for again.
+    """A trial to be tried again.
 
     Attributes:
-        point: searched parameter to value.
-        note: what `Driver.start` was told of it besides.
+        note: of the trial in the ledger.
         not_before: seconds since the epoch, of the launcher's clock.
     """
 
-    point: Mapping[str, Value]
-    note: Mapping[str, Any]
+    note: TrialNote
     not_before: float
 
 
 class TrialHistory:
-    """The study as its ledger tells it.
+    """What the ledger says about the trials that have ended; `refresh` reads what is new.
 
     Args:
         file: the study.
-        ledger: its books.
+        ledger: of the study.
         origin: of its figures: measured or simulated.
+
+    Attributes:
+        booking_order: of the last trial that was read: the number of trials that have ended.
+        trials: number to trial, in the order of booking; trials that were tried again and cost nothing are left out.
+        measured: number to metrics, of completed trials.
+        curves: number to curve of F1, of completed trials.
+        kinds: number to what the trial was made for.
+        predicted: number to what the trial was to verify.
+        due: job's identity to when it is tried again.
+        memory_limits: which jobs are known to run out of memory.
+        begun: trials that count towards the study's n_trials and have ended.
     """
 
     def __init__(self, file: StudyFile, ledger: Ledger, origin: str) -> None:
         self._file = file
         self._ledger = ledger
         self._origin = origin
-        self.place = 0
-        """Trials that were booked; grows whenever anything has ended."""
-        self._idle: dict[str, int] = {}  # the last trial of a job that met trouble and has cost nothing
+        self._idle: dict[str, int] = {}  # identity to its last trial, where that was retryable and has cost nothing
         self._failures: dict[str, int] = {}
         self._tries: dict[str, int] = {}
         self._settled: dict[str, Entry] = {}
+        self.booking_order = 0
         self.trials: dict[int, Trial] = {}
         self.measured: dict[int, Mapping[str, float]] = {}
         self.curves: dict[int, Curve] = {}
@@ -64,12 +70,12 @@ class TrialHistory:
         self.begun = 0
 
     def refresh(self, now: float = 0.0) -> list[Entry]:
-        """Take up what was booked since the last time, by any driver, and give it.
+        """Entries booked since the last call, by any driver; everything here is brought up to date with them.
 
         Args:
-            now: of the launcher's clock; points that met trouble are due again some time after it.
+            now: of the launcher's clock; jobs that found no capacity are due some time after it. 0: at once.
         """
-        found = self._ledger.booked(self.place)
+        found = self._ledger.booked(self.booking_order)
         for entry in found:
             self._take(entry, now)
         return found
@@ -86,12 +92,11 @@ class TrialHistory:
         """Whether a job has failed by itself: it is not tried again, unless the sampler insists."""
         return identity in self._failures
 
-    def is_settled(self, identity: str, ended: Mapping[str, Any]) -> bool:
+    def is_settled(self, identity: str, ended: TrialEnd) -> bool:
         """Whether a job with this end need not run again."""
-        status = TrialStatus(ended["status"])
-        if ended["again"]:
+        if ended.retryable:
             return False
-        return status is not TrialStatus.FAILED or self._failures.get(identity, 0) + 1 >= MOST_FAILURES
+        return ended.status is not TrialStatus.FAILED or self._failures.get(identity, 0) + 1 >= MOST_FAILURES
 
     def values(self, found: Mapping[str, float], parameters: Mapping[str, str]) -> dict[str, float]:
         """What of a job's metrics the study is about; nothing of a probe, which trains only a few steps."""
@@ -101,49 +106,51 @@ class TrialHistory:
         return {name: found[name] for name in names if name in found and math.isfinite(found[name])}
 
     def _take(self, entry: Entry, now: float) -> None:
-        assert entry.ended is not None  # it was booked
-        self.place = entry.place or self.place
-        status, ended = TrialStatus(entry.ended["status"]), entry.ended
-        self.kinds[entry.trial] = entry.note["kind"]
-        self.predicted[entry.trial] = entry.note["predicted"]
-        if status is TrialStatus.OUT_OF_MEMORY:
+        ended, note = entry.ended, entry.note
+        assert ended is not None  # it was booked
+        self.booking_order = entry.booking_order or self.booking_order
+        self.kinds[entry.trial] = note.kind
+        self.predicted[entry.trial] = note.predicted
+        if ended.status is TrialStatus.OUT_OF_MEMORY:
             spec = JobSpec.from_text(entry.parameters)
             self.memory_limits.ran_out(Footprint.by(spec, spec.plan()))
-        if status is TrialStatus.COMPLETED:
-            self.measured[entry.trial] = ended["metrics"]
-            self.curves[entry.trial] = [(share, value) for share, value in ended["curve"]]
+        if ended.status is TrialStatus.COMPLETED:
+            self.measured[entry.trial] = ended.metrics
+            self.curves[entry.trial] = ended.curve
         if self.is_settled(entry.identity, ended):
             self._settled[entry.identity] = entry
-        elif not ended["again"]:
+        elif not ended.retryable:
             self._failures[entry.identity] = self._failures.get(entry.identity, 0) + 1
-        self._plan_again(entry, now)
-        self.trials.pop(self._idle.pop(entry.identity, -1), None)  # trouble that was overcome is no failed trial
-        if ended["again"] and not entry.booked_usd:
+        self._plan_retry(entry, ended, now)
+        self.trials.pop(self._idle.pop(entry.identity, -1), None)  # it was tried again
+        if ended.retryable and not ended.cost_usd:
             self._idle[entry.identity] = entry.trial
-        self.begun += entry.note["repeats"] is None and not ended["again"]
-        self.trials[entry.trial] = Trial(
+        self.begun += note.repeats is None and not ended.retryable
+        self.trials[entry.trial] = self._trial(entry, ended)
+
+    def _trial(self, entry: Entry, ended: TrialEnd) -> Trial:
+        return Trial(
             number=entry.trial,
             run_id=entry.run_id,
-            point=entry.note["point"],
+            point=entry.note.point,
             parameters=entry.parameters,
-            status=status,
-            values=self.values(ended["metrics"], entry.parameters),
-            cost_usd=entry.booked_usd,
+            status=ended.status,
+            values=self.values(ended.metrics, entry.parameters),
+            cost_usd=ended.cost_usd,
             spent_usd=entry.spent_usd or 0.0,
             origin=self._origin,
-            seed=entry.note["seed"],
-            repeats=entry.note["repeats"],
-            reason=ended["reason"],
+            seed=entry.note.seed,
+            repeats=entry.note.repeats,
+            reason=ended.reason,
         )
 
-    def _plan_again(self, entry: Entry, now: float) -> None:
-        assert entry.ended is not None  # it was booked
+    def _plan_retry(self, entry: Entry, ended: TrialEnd, now: float) -> None:
         self.due.pop(entry.identity, None)
-        if not entry.ended["again"]:
+        if not ended.retryable:
             return
         tries = self._tries[entry.identity] = self._tries.get(entry.identity, 0) + 1
         if tries > MOST_TRIES:
             self._failures[entry.identity] = self._failures.get(entry.identity, 0) + 1
         else:
-            pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now and entry.ended["later"] else 0.0
-            self.due[entry.identity] = Due(point=entry.note["point"], note=entry.note, not_before=now + pause)
+            pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now and ended.transient else 0.0
+            self.due[entry.identity] = Due(note=entry.note, not_before=now + pause)

@@ -1,8 +1,7 @@
-"""The job of one trial: its run nested under the study's, begun or adopted, looked at, and what came out of it."""
+"""The job of one trial: starts or adopts it, polls it, stops it, and says how it ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.preparation import inputs_of
@@ -16,47 +15,11 @@ from paretune.spec.container import Event, FailureKind
 from paretune.spec.job import JobSpec
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.early_stopping import Progress
+from paretune.studies.search.ledger import TrialEnd
 from paretune.tracking import Run
 
 PARENT = "mlflow.parentRunId"
 """MLflow's tag that nests a run under another."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How a trial's job ended.
-
-    Attributes:
-        status: in the study's words.
-        metrics: of its run; empty unless it completed.
-        cost_usd: booked, whatever the end; None where the price is unknown.
-        reason: why it did not complete.
-        curve: share of the training and F1.
-        retryable: nothing was learnt about the point: no capacity, a quota, an interruption, a driver that died.
-        may_pass: it is trouble that may pass with time, such as no capacity; the others are over already.
-        expected: of a job that was stopped early, what it would have reached and cost at its end.
-    """
-
-    status: TrialStatus
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    cost_usd: float | None = None
-    reason: str = ""
-    curve: tuple[tuple[float, float], ...] = ()
-    retryable: bool = False
-    may_pass: bool = False
-    expected: Mapping[str, float] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything, for the books."""
-        return {
-            "status": self.status.value,
-            "metrics": dict(self.metrics),
-            "reason": self.reason,
-            "curve": [list(point) for point in self.curve],
-            "again": self.retryable,
-            "later": self.may_pass,
-            "expected": dict(self.expected),
-        }
 
 
 class TrialJob:
@@ -83,7 +46,7 @@ class TrialJob:
         self.writer = JobRunWriter(spec, workplace, run=run)
         self._job = RetryingJob(spec, workplace, self.writer, self._follow, halves=False)
 
-    def begin(self, *, adopt: bool = False) -> Ended | None:
+    def begin(self, *, adopt: bool = False) -> TrialEnd | None:
         """Open its record and start its job; how it has ended at once where it could not be started.
 
         Args:
@@ -107,7 +70,7 @@ class TrialJob:
             return self._refused(error)
         return None
 
-    def poll(self) -> Ended | None:
+    def poll(self) -> TrialEnd | None:
         """How it ended; None while it runs."""
         try:
             if not self._job.poll():
@@ -137,7 +100,7 @@ class TrialJob:
         if self._job.current is not None:
             self._job.current.stop()
 
-    def abandon(self, error: BaseException, pause_s: float) -> Ended:
+    def abandon(self, error: BaseException, pause_s: float) -> TrialEnd:
         """Stop the job now, wait until it has stopped, book it and close its run.
 
         Raises:
@@ -190,13 +153,13 @@ class TrialJob:
         except LaunchRefused as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
-    def _refused(self, error: BadInput | LaunchRefused) -> Ended:
+    def _refused(self, error: BadInput | LaunchRefused) -> TrialEnd:
         """AWS would not create the job, or its next attempt: quota, permission; or its data cannot be read."""
         self.writer.give_up(error, None)
         refused = isinstance(error, LaunchRefused)
-        return self._ended(TrialStatus.FAILED, str(error), retryable=refused, may_pass=refused)
+        return self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
 
-    def _failed(self, error: JobFailed) -> Ended:
+    def _failed(self, error: JobFailed) -> TrialEnd:
         job = self._job.current
         assert job is not None  # it has failed
         failure = job.failure()
@@ -205,22 +168,22 @@ class TrialJob:
         trouble = failure is not None and failure[0] is FailureKind.CAPACITY
         # A job that was taken over from a dead driver, and cannot outlive its driver, has shown nothing by its end.
         fell = self._is_adopted and not self._workplace.launcher.outlives
-        return self._ended(TrialStatus.FAILED, error.reason, retryable=trouble or fell, may_pass=trouble)
+        return self._ended(TrialStatus.FAILED, error.reason, retryable=trouble or fell, transient=trouble)
 
-    def _completed(self, found: Mapping[str, float]) -> Ended:
+    def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):
             self.curve.append((1.0, found[metrics.F1]))
         ended = self._ended(TrialStatus.COMPLETED, "")
         return replace(ended, metrics=dict(found))
 
-    def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, may_pass: bool = False) -> Ended:
-        return Ended(
+    def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
+        return TrialEnd(
             status=status,
             cost_usd=self.writer.cost_usd,
             reason=reason,
             curve=tuple(self.curve),
             retryable=retryable,
-            may_pass=may_pass,
+            transient=transient,
             expected=self._expected if status is TrialStatus.STOPPED else {},
         )
 

@@ -30,9 +30,8 @@ class UntriedPoints:
 
     def next_point(self) -> dict[str, Value] | None:
         """A point whose job could run now; None where there is none."""
-        balance = self._driver.ledger.balance()
         budget = self._driver.file.budget_usd
-        ahead = None if budget is None else budget - balance.spent_usd - balance.committed_usd
+        ahead = None if budget is None else self._driver.ledger.balance().left_usd(budget)
         self._too_dear = 0
         for point, spec in self._candidates():
             if self._fits(spec, ahead):

@@ -50,20 +50,6 @@ def test_repeats_are_merged_into_their_first_trial() -> None:
     assert [front.rank(trial) for trial in trials] == [1, 1, 0, 1]
 
 
-def test_a_trial_answered_from_the_record_has_the_rank_of_the_one_that_answered() -> None:
-    point = {"learning_rate": 1e-4}
-    trials = [
-        trial_of(0, 1.0, 0.9),
-        trial_of(1, 2.0, 0.8, point=point),
-        trial_of(2, 2.0, 0.8, point=point, status=TrialStatus.REPEATED, cost_usd=0.0),
-        trial_of(3, 1.0, 0.9, status=TrialStatus.REPEATED, repeats=0, cost_usd=0.0),
-    ]
-    front = StudyFront.of(trials, COST_AND_F1, {})
-
-    assert [front.rank(trial) for trial in trials] == [0, 1, 1, 0]
-    assert len(front.points) == 2
-
-
 def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_others() -> None:
     trials = [trial_of(0, 1.0, 0.5), trial_of(1, 2.0, 0.9), trial_of(2, 40.0, 0.95), trial_of(3, 3.0, 0.9)]
     front = StudyFront.of(trials, COST_AND_F1, {"f1": {"min": 0.8}, "cost_usd": {"max": 30}})

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.studies.results.hypervolume import growth, hypervolume, reference_point
+from paretune.studies.results.front import growth, hypervolume, reference_point
 
 grids = st.integers(1, 5).flatmap(lambda m: st.lists(st.tuples(*[st.integers(0, 4)] * m), min_size=1, max_size=8))
 

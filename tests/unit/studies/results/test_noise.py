@@ -39,13 +39,6 @@ def test_f1_without_repeats_has_the_binomial_error_of_its_validation_rows() -> N
     assert pooled("f1", [[0.9]]).deviation == 0.005
 
 
-def test_a_spread_that_is_known_counts_as_one_degree_of_freedom() -> None:
-    noise = pooled("eval_loss", [[0.3]], spreads=[(0.3, 0.02)])
-
-    assert noise.deviation == pytest.approx(math.sqrt((0.02**2 + 0.005**2) / 2))
-    assert noise.basis.startswith("pooled from 1 repeat,")
-
-
 def test_two_means_are_alike_within_two_standard_errors_of_their_difference() -> None:
     assert are_alike(1.0, 1.99, 0.3, 0.4)  # 2 x 0.5
     assert not are_alike(1.0, 2.01, 0.3, 0.4)

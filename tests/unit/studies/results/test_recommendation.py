@@ -118,12 +118,11 @@ def test_without_a_completed_trial_the_reasons_are_counted() -> None:
         failed(0, TrialStatus.OUT_OF_MEMORY, "batch 64 does not fit."),
         failed(1, TrialStatus.OUT_OF_MEMORY, "batch 64 does not fit."),
         failed(2, TrialStatus.FAILED, "no such column: text"),
-        failed(3, TrialStatus.RUNNING, ""),
     ]
 
     assert words(trials) == (
-        "No trial of 4 has completed, so there is no front and nothing to recommend. "
-        "2 out of memory: batch 64 does not fit. 1 failed: no such column: text. 1 still running."
+        "No trial of 3 has completed, so there is no front and nothing to recommend. "
+        "2 out of memory: batch 64 does not fit. 1 failed: no such column: text."
     )
     assert "No trial has been tried yet" in words([])
 
@@ -174,7 +173,7 @@ def test_a_saving_within_noise_is_none() -> None:
 
 
 def test_an_estimated_default_says_that_it_is() -> None:
-    default = trial_of(99, 10.0, 0.0, values={}, cost_usd=10.0, origin="estimated", status=TrialStatus.RUNNING)
+    default = trial_of(99, 10.0, 0.0, values={}, cost_usd=10.0, origin="estimated", status=TrialStatus.FAILED)
 
     assert "10.00 USD (estimated)" in payoff(default)
 

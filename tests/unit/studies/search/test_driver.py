@@ -249,7 +249,7 @@ def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(
 
 def test_what_was_booked_and_not_told_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     first = desk.driver()
-    monkeypatch.setattr(first._telling, "tell", _die)
+    monkeypatch.setattr(first.study, "report_outcome", _die)
     first.start(first.study.ask_for({"learning_rate": RATES[0]}))
     with pytest.raises(KeyboardInterrupt):
         search(first)

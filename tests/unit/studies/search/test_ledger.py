@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.studies.search.ledger import Balance, Ledger, Reservation
-
-NOTE: dict[str, Any] = {"point": {}, "seed": 42, "repeats": None}
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.ledger import Balance, Ledger, Reservation, TrialEnd, TrialNote
+from tests.study_tables import entries_of
 
 
 @pytest.fixture
@@ -32,7 +32,11 @@ def ledger(storage: str) -> Iterator[Ledger]:
 
 def reserve(ledger: Ledger, trial: int, worst_usd: float | None = 1.0, **terms: Any) -> Reservation:
     terms = {"budget_usd": None, "owner": "me", **terms}
-    return ledger.reserve(trial, {"instance_type": "ml.g5.xlarge"}, NOTE, worst_usd=worst_usd, **terms)
+    return ledger.reserve(trial, {"instance_type": "ml.g5.xlarge"}, TrialNote(), worst_usd=worst_usd, **terms)
+
+
+def book(ledger: Ledger, trial: int, usd: float | None, *, settled: bool = True, **fields: Any) -> None:
+    ledger.book(trial, TrialEnd(**{"status": TrialStatus.COMPLETED, "cost_usd": usd, **fields}), settled=settled)
 
 
 def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
@@ -40,13 +44,13 @@ def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
     reserve(ledger, 1, 2.0)
     assert ledger.balance() == Balance(spent_usd=0.0, committed_usd=5.0)
 
-    ledger.book(0, 1.25, {"status": "Completed"})
+    book(ledger, 0, 1.25)
     assert ledger.balance() == Balance(spent_usd=1.25, committed_usd=2.0)
 
 
 def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: Ledger) -> None:
     reserve(ledger, 0, 3.0, budget_usd=10.0)
-    ledger.book(0, 2.0, {})
+    book(ledger, 0, 2.0)
     reserve(ledger, 1, 5.0, budget_usd=10.0)
 
     with pytest.raises(BudgetRefused, match=r"worst case 3\.5 USD does not fit: of 10 USD 2 are spent and 5 promised"):
@@ -63,14 +67,14 @@ def test_an_unknown_price_fits_no_budget_and_any_study_without_one(ledger: Ledge
 def test_a_job_that_runs_or_is_known_is_not_promised_again(ledger: Ledger) -> None:
     assert reserve(ledger, 0, identity="a") is Reservation.GRANTED
     assert reserve(ledger, 1, identity="a") is Reservation.DUPLICATE
-    ledger.book(0, 1.0, {})
+    book(ledger, 0, 1.0)
     assert reserve(ledger, 1, identity="a") is Reservation.DUPLICATE
     assert reserve(ledger, 1, identity="b") is Reservation.GRANTED
 
 
 def test_a_job_that_met_trouble_may_be_promised_again(ledger: Ledger) -> None:
     reserve(ledger, 0, identity="a")
-    ledger.book(0, 0.0, {}, settled=False)
+    book(ledger, 0, 0.0, settled=False)
     assert reserve(ledger, 1, identity="a") is Reservation.GRANTED
 
 
@@ -78,24 +82,24 @@ def test_no_more_trials_are_begun_than_the_study_may_have(ledger: Ledger) -> Non
     assert reserve(ledger, 0, most_trials=1) is Reservation.GRANTED
     assert reserve(ledger, 1, most_trials=1) is Reservation.TRIAL_LIMIT
     assert reserve(ledger, 1, most_trials=1, counts=False) is Reservation.GRANTED  # a repeat
-    ledger.book(0, 0.0, {}, counts=False)  # it met trouble: that was no trial
+    book(ledger, 0, 0.0, retryable=True)  # it met trouble: that was no trial
     assert reserve(ledger, 2, most_trials=1) is Reservation.GRANTED
 
 
 def test_the_first_booking_stands(ledger: Ledger) -> None:
     reserve(ledger, 0)
-    ledger.book(0, 1.0, {"status": "Completed"})
-    ledger.book(0, 7.0, {"status": "Failed"})
+    book(ledger, 0, 1.0)
+    book(ledger, 0, 7.0, status=TrialStatus.FAILED)
 
-    (entry,) = ledger.entries()
-    assert (entry.booked_usd, entry.ended) == (1.0, {"status": "Completed"})
+    (entry,) = ledger.booked(0)
+    assert (entry.booked_usd, entry.ended) == (1.0, TrialEnd(status=TrialStatus.COMPLETED, cost_usd=1.0))
 
 
 def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: Ledger) -> None:
     for trial in range(3):
         reserve(ledger, trial)
     for trial, usd in ((2, 1.0), (0, None), (1, 0.5)):
-        ledger.book(trial, usd, {})
+        book(ledger, trial, usd)
 
     assert [(entry.trial, entry.spent_usd) for entry in ledger.booked(0)] == [(2, 1.0), (0, 1.0), (1, 1.5)]
     assert [entry.trial for entry in ledger.booked(2)] == [1]
@@ -106,9 +110,9 @@ def test_only_one_driver_takes_a_trial_over(ledger: Ledger) -> None:
     reserve(ledger, 0, owner="dead")
     assert ledger.take_over(0, "dead", "first")
     assert not ledger.take_over(0, "dead", "second")
-    ledger.book(0, 1.0, {})
+    book(ledger, 0, 1.0)
     assert not ledger.take_over(0, "first", "second")
-    assert ledger.entries()[0].owner == "first"
+    assert ledger.booked(0)[0].owner == "first"
 
 
 def test_drivers_say_when_they_were_last_at_work(ledger: Ledger) -> None:
@@ -143,7 +147,7 @@ def test_studies_in_one_storage_have_books_of_their_own(ledger: Ledger, storage:
     reserve(ledger, 0, 5.0)
     assert other.balance() == Balance(spent_usd=0.0, committed_usd=0.0)
     assert reserve(other, 0, 1.0, budget_usd=1.0) is Reservation.GRANTED
-    assert len(ledger.entries()) == len(other.entries()) == 1
+    assert len(entries_of(ledger)) == len(entries_of(other)) == 1
     other.close()
 
 
@@ -182,7 +186,7 @@ def test_no_order_of_promises_and_bookings_exceeds_the_budget(tmp_path: Path, de
         elif running:
             trial = min(running)
             paid = running.pop(trial) * (usd / 4.0)  # never more than its worst case
-            ledger.book(trial, paid, {})
+            book(ledger, trial, paid)
             spent += paid
         balance = drivers[0].balance()
         assert balance.spent_usd == pytest.approx(spent)
@@ -207,9 +211,9 @@ def _promise_and_book(storage: str, first: int, seed: int, budget: float, togeth
         assert balance.spent_usd + balance.committed_usd <= budget + 1e-6
         if running and source.random() < 0.6:
             booked = source.choice(sorted(running))
-            ledger.book(booked, running.pop(booked) * source.random(), {})
+            book(ledger, booked, running.pop(booked) * source.random())
     for trial, worst in running.items():
-        ledger.book(trial, worst, {})
+        book(ledger, trial, worst)
     ledger.close()
 
 
@@ -224,7 +228,7 @@ def test_drivers_at_the_same_time_together_keep_to_one_budget(storage: str, ledg
     for driver in drivers:
         driver.join(120)
 
-    entries, balance = ledger.entries(), ledger.balance()
+    entries, balance = entries_of(ledger), ledger.balance()
     assert len({entry.owner for entry in entries}) > 1
     assert balance.committed_usd == 0.0
     assert 0 < balance.spent_usd <= 30.0

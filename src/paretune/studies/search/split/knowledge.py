@@ -11,7 +11,7 @@ from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
-from paretune.studies.results.hypervolume import hypervolume, reference_point
+from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import Candidate, candidates, quality_of, rows_of, step_of

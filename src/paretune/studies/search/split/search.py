@@ -51,8 +51,8 @@ class Split:
             return joint.search(driver)
         reason = ""
         while True:
-            if self._judged != driver.history.place:
-                self._judged = driver.history.place
+            if self._judged != driver.history.booking_order:
+                self._judged = driver.history.booking_order
                 self._refused.clear()
             while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
                 if driver.start_due():  # a point that had met no capacity, or no quota

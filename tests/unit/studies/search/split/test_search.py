@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.studies.results.hypervolume import hypervolume
+from paretune.studies.results.front import hypervolume
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split

@@ -1,0 +1,56 @@
+"""Versions of the ledger's tables, one Alembic revision a file, and `migrate`, which brings a storage to the newest.
+
+The version stands in a table of our own: Optuna and MLflow keep theirs in `alembic_version`, perhaps of this database.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from paretune.core.errors import BadInput
+
+VERSION_TABLE = "paretune_schema"
+_LOCK = 7_205_759_403  # of PostgreSQL's advisory locks; any number that nothing else in the database uses
+
+
+def migrate(connection: Connection, where: str) -> None:
+    """Create the ledger's tables, or change those of an earlier version into today's. Rows are kept.
+
+    Several drivers may open a storage at the same moment: SQLite lets in one writing transaction at a time, and in
+    PostgreSQL a lock is held until the transaction ends.
+
+    Args:
+        connection: in a transaction; on SQLite one that writes from its beginning (BEGIN IMMEDIATE).
+        where: the storage, for the message.
+
+    Raises:
+        BadInput: a newer version of paretune has written the tables.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"select pg_advisory_xact_lock({_LOCK})"))
+    folder = str(Path(__file__).parent)
+    scripts = ScriptDirectory(folder, version_locations=[folder])
+    found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    newest = scripts.get_current_head()
+    if found == newest:
+        return
+    if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+        raise BadInput(
+            [
+                f"storage {where} was written by a newer paretune (version of its tables: {found}, known here: up to "
+                f"{newest}): update paretune, or name another storage"
+            ]
+        )
+    with EnvironmentContext(Config(), scripts, fn=partial(_path_to, scripts)) as environment:
+        environment.configure(connection=connection, version_table=VERSION_TABLE)
+        environment.run_migrations()
+
+
+def _path_to(scripts: ScriptDirectory, found: Any, _: MigrationContext) -> Any:
+    return scripts._upgrade_revs("head", found)
