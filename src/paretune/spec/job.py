@@ -28,7 +28,8 @@ from paretune.spec.parameters import (
 
 BUNDLED = "bundled:"
 """Begins the names of the model and the data sets that come as Python packages."""
-_BUNDLED_BEFORE = "embedded:"  # the word until 0.1; still read, and still what hashes are made of
+BUNDLED_BEFORE = "embedded:"
+"""The same until version 0.1: still read, and what hashes and the descriptions of studies are still made of."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 
@@ -281,19 +282,20 @@ class JobSpec(Cluster):
         """Twelve hexadecimal digits, equal for two jobs that compute the same."""
         texts, names = self.as_text(), affecting(type(self), *COMPUTES)
         what = {
-            name: re.sub(f"^{BUNDLED}", _BUNDLED_BEFORE, texts[name]) if name in {"model", "dataset"} else texts[name]
+            name: re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, texts[name]) if name in {"model", "dataset"} else texts[name]
             for name in names
             if name in _ALWAYS_IN_THE_HASH or name in self.changed()
         }
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
-    def key_of(self, *effects: Effect) -> tuple[str, ...]:
+    def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
         """Equal for two jobs that are alike in all that affects any of `effects`, beside batch plan and cluster.
 
-        The texts of those parameters; batch plans and clusters are compared by their numbers instead.
+        The texts of those parameters; batch plans and clusters are compared by their numbers instead, and so is the
+        parameter `but`.
         """
         names = affecting(type(self), *effects, without=("batch", "cluster"))
-        return tuple(spell(getattr(self, name)) for name in names)
+        return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self, entry_point: str = "main") -> str:
         """The `mlflow run` line that repeats this job."""
@@ -306,7 +308,7 @@ class JobSpec(Cluster):
 
 def current_name(text: str) -> str:
     """The name of a model or a data set, with the word for bundled ones that is in use now."""
-    return f"{BUNDLED}{text.removeprefix(_BUNDLED_BEFORE)}" if text.startswith(_BUNDLED_BEFORE) else text
+    return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
 
 
 def parameter_help() -> dict[str, str]:

@@ -80,7 +80,8 @@ class TrialHistory:
 
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory, from one that did with no more rows on as large a device."""
-        return self.memory_limits.has_full and self.memory_limits.is_full(Footprint.by(spec, spec.plan()))
+        limits = self.memory_limits
+        return limits.has_full and limits.why_full(Footprint.of(spec, spec.plan())) is not None
 
     def has_failed(self, identity: str) -> bool:
         """Whether a job has failed by itself: it is not tried again, unless the sampler insists."""
@@ -106,9 +107,11 @@ class TrialHistory:
         status, ended = TrialStatus(entry.ended["status"]), entry.ended
         self.kinds[entry.trial] = entry.note["kind"]
         self.predicted[entry.trial] = entry.note["predicted"]
-        if status is TrialStatus.OUT_OF_MEMORY:
+        if status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
             spec = JobSpec.from_text(entry.parameters)
-            self.memory_limits.ran_out(Footprint.by(spec, spec.plan()))
+            footprint = Footprint.of(spec, spec.plan())
+            tell = self.memory_limits.fitted if status is TrialStatus.COMPLETED else self.memory_limits.ran_out
+            tell(footprint)
         if status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = ended["metrics"]
             self.curves[entry.trial] = [(share, value) for share, value in ended["curve"]]

@@ -10,7 +10,6 @@ from paretune.core.errors import BadInput
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, kind_of
 
@@ -51,8 +50,7 @@ class Candidate:
 
 def quality_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What the F1 of a job depends on."""
-    names = affecting(JobSpec, "quality", without=("batch",))
-    kinds = tuple(spell(getattr(spec, name)) for name in names if name != "num_train_epochs")  # that is a number
+    kinds = spec.key_of("quality", but="num_train_epochs")
     numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
     return kinds, numbers
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from paretune.core.pareto import front
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
@@ -51,7 +51,8 @@ class Knowledge:
         self._driver = driver
         self.pool = candidates(driver.file)
         self._step_keys = [item.step for item in self.pool]
-        self._held = [Footprint.by(item.spec, item.plan) for item in self.pool]
+        self._memory_limits = driver.history.memory_limits
+        self._footprints = [Footprint.of(item.spec, item.plan) for item in self.pool]
         self.quality_keys = [item.quality for item in self.pool]
         self.rows = np.array([item.rows for item in self.pool])
         rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
@@ -72,17 +73,13 @@ class Knowledge:
         qualities: list[Key] = []
         ran: list[Reached] = []
         was_run: set[Place] = set()
-        memory_limits = self._memory_limits = MemoryLimits()
         for number, trial in self._driver.trials.items():
             spec = JobSpec.from_text(trial.parameters)
             plan = spec.plan()
             step = step_of(spec, plan)
-            if trial.status is TrialStatus.OUT_OF_MEMORY:
-                memory_limits.ran_out(Footprint.by(spec, plan))
             measured = self._driver.history.measured.get(number)
             if trial.status is not TrialStatus.COMPLETED or measured is None:
                 continue
-            memory_limits.fitted(Footprint.by(spec, plan))
             seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
             steps.append(step)
             log_seconds.append(math.log(seconds))
@@ -95,7 +92,7 @@ class Knowledge:
         waiting = [(spec, spec.plan()) for spec in expected]
         self._times = SecondsModel(steps, log_seconds)
         soon = [step_of(spec, plan) for spec, plan in waiting]
-        memory_limits.set_pending(Footprint.by(spec, plan) for spec, plan in waiting)
+        self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
         self._times = self._times.fantasize(soon)
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
@@ -131,10 +128,10 @@ class Knowledge:
             (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
         ]
-        self.chance = np.array([self._memory_limits.chance(held) for held in self._held])
+        self.chance = np.array([self._memory_limits.chance(footprint) for footprint in self._footprints])
         self.impossible = (self.chance == 0) | (self.seconds > self._limits)
         self.fits = self.chance == 1
-        self._waits = np.array([self._memory_limits.is_pending(held) for held in self._held])
+        self._waits = np.array([self._memory_limits.is_pending(footprint) for footprint in self._footprints])
         self.costs = self._expected_costs()
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
