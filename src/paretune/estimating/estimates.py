@@ -7,9 +7,8 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.pareto import front
-from paretune.estimating.architecture import Architecture, of_config, well_known
+from paretune.estimating.architecture import Architecture, hub_config, of_config, well_known
 from paretune.estimating.evidence import Evidence
-from paretune.estimating.hub_config import hub_config
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.estimating.timing import Measurement, Prediction, TimeModel

@@ -57,18 +57,15 @@ class Posterior:
         self.noise = noise.value
         if residuals is None or misfits is None:
             return
-        from scipy.optimize import least_squares  # a third of a second, which a launch without evidence need not wait
-
         medians = self.mean
 
         def all_residuals(theta: Array) -> Array:
             return np.concatenate([residuals(theta, self.noise), (theta - medians) / deviations])
 
         for _ in range(3):  # the noise and the constants settle together
-            self.mean = least_squares(all_residuals, self.mean, x_scale=deviations).x
+            self.mean = fit(all_residuals, self.mean, deviations)
             self.noise = noise.given(misfits(self.mean))
-        curvature = gradient(all_residuals, self.mean)
-        self._covariance = np.linalg.inv(curvature.T @ curvature)
+        self._covariance = covariance_of(gradient(all_residuals, self.mean))
 
     def constant(self, name: str) -> float:
         """The value of a constant; its prior's median when no measurement has touched it."""
@@ -93,6 +90,31 @@ class Posterior:
             np.log(np.array([median for median, _ in pairs], dtype=float)),
             np.array([deviation for _, deviation in pairs], dtype=float),
         )
+
+
+def fit(
+    residuals: Callable[[Array], Array],
+    start: Array,
+    scale: Array,
+    slopes: Callable[[Array], Array] | None = None,
+) -> Array:
+    """The K logarithms with the least sum of squared residuals: the maximum of the posterior, priors being residuals.
+
+    Args:
+        residuals: from K logarithms to M residuals in standard deviations, those of the priors among them.
+        start: K logarithms to begin with.
+        scale: K usual changes of them.
+        slopes: from K logarithms to the M by K derivatives of the residuals; found by differences where it is left out.
+    """
+    from scipy.optimize import least_squares  # a third of a second, which a launch without evidence need not wait
+
+    found: Array = least_squares(residuals, start, jac=slopes or "2-point", x_scale=scale).x
+    return found
+
+
+def covariance_of(slopes: Array) -> Array:
+    """K by K covariance at a maximum, from the M by K derivatives of the residuals there."""
+    return np.asarray(np.linalg.inv(slopes.T @ slopes))
 
 
 def gradient(function: Callable[[Array], Array], at: Array) -> Array:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
 from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
@@ -40,8 +41,7 @@ _PRIORS = {
     "startup": (240.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
 }
-# Repeats of a SageMaker job differ by 1.4 % (median), the largest pair by 6.2 %; other data sets on a cluster by 2.9 %.
-_NOISE = Noise(value=0.03, weight=6.0)
+_NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _UPLOAD_BYTES_PER_S = 50e6  # the model is packed with gzip before it goes to S3

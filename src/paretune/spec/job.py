@@ -168,7 +168,6 @@ class JobSpec(Cluster):
         minimum=0,
         maximum=2**32 - 1,
         affects={"noise"},
-        not_searched="what differs only in it is noise, which a study measures by itself",
     )
     precision: str = parameter(
         "auto",

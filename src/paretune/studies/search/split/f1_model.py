@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from paretune.estimating.noise import F1_NOISE
+
 Key = tuple[tuple[str, ...], tuple[float, ...]]
 """Kinds that are equal or not, and numbers."""
 
-F1_NOISE = 0.004
-"""Between seeds, until repeats have shown it; SageMaker repeats differed by 0.0005 (median) to 0.0052."""
 # Tried when a process is fitted, relative to what was likely before.
 _FEWEST = 5  # values, before anything but their weights is fitted to them
 _SCALES = (0.35, 0.6, 1.0, 1.6)

@@ -8,6 +8,7 @@ import numpy as np
 
 from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.noise import F1_NOISE
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
@@ -15,7 +16,7 @@ from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import Candidate, candidates, quality_of, rows_of, step_of
-from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, Guess, Key, hypervolume_improvement
+from paretune.studies.search.split.f1_model import F1Model, Guess, Key, hypervolume_improvement
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 SECONDS_KNOWN = 0.08
