@@ -51,7 +51,7 @@ class Posterior:
         misfits: Callable[[Array], Array] | None = None,
     ) -> None:
         self._priors = priors
-        self.places = {name: place for place, name in enumerate(names)}
+        self.indices = {name: index for index, name in enumerate(names)}
         self.mean, deviations = self._prior(names)
         self._covariance = np.diag(deviations**2)
         self.noise = noise.value
@@ -69,20 +69,20 @@ class Posterior:
 
     def constant(self, name: str) -> float:
         """The value of a constant; its prior's median when no measurement has touched it."""
-        if name in self.places:
-            return float(np.exp(self.mean[self.places[name]]))
+        if name in self.indices:
+            return float(np.exp(self.mean[self.indices[name]]))
         return self._priors[name.partition(":")[0]][0]
 
     def with_names(self, names: Sequence[str]) -> tuple[dict[str, int], Array, Array]:
         """Places, logarithms and covariance of the constants, those of `names` included that nothing has touched."""
-        fresh = [name for name in dict.fromkeys(names) if name not in self.places]
-        places = self.places | {name: len(self.places) + place for place, name in enumerate(fresh)}
+        fresh = [name for name in dict.fromkeys(names) if name not in self.indices]
+        indices = self.indices | {name: len(self.indices) + index for index, name in enumerate(fresh)}
         medians, deviations = self._prior(fresh)
-        known = len(self.places)
-        covariance = np.zeros((len(places), len(places)))
+        known = len(self.indices)
+        covariance = np.zeros((len(indices), len(indices)))
         covariance[:known, :known] = self._covariance
         covariance[known:, known:] = np.diag(deviations**2)
-        return places, np.concatenate([self.mean, medians]), covariance
+        return indices, np.concatenate([self.mean, medians]), covariance
 
     def _prior(self, names: Sequence[str]) -> tuple[Array, Array]:
         pairs = [self._priors[name.partition(":")[0]] for name in names]

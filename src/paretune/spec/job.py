@@ -13,7 +13,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import Cluster
+from paretune.spec.cluster import STEP, Cluster
 from paretune.spec.parameters import (
     COMPUTES,
     Effect,
@@ -68,6 +68,9 @@ RESERVED_TRAINING_ARGUMENTS = {
 }
 
 
+_EVALUATED_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(Cluster):
     """One training on one cluster. Every field is optional; `None` means "off" or "derived".
@@ -79,33 +82,26 @@ class JobSpec(Cluster):
     model: str = parameter(
         BUNDLED_MODEL,
         "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
-        affects={"data", "quality", "seconds", "memory"},
+        affects=STEP | {"data", "quality"},
     )
     dataset: str = parameter(
         BUNDLED_DATASET,
         "hub id, folder, or CSV, TSV, JSONL, Parquet file; also bundled:rotten_tomatoes, bundled:imdb",
-        affects={"data", "evaluation", "quality"},
+        affects=_EVALUATED_ROWS,
     )
     dataset_config_name: str | None = parameter(
-        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects={"data", "evaluation", "quality"}
+        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_EVALUATED_ROWS
     )
     validation_file: str | None = parameter(
-        None,
-        "own validation rows; otherwise the data set's own or a 90/10 split",
-        affects={"data", "evaluation", "quality"},
+        None, "own validation rows; otherwise the data set's own or a 90/10 split", affects=_EVALUATED_ROWS
     )
     test_file: str | None = parameter(None, "own test rows, evaluated once at the end", affects={"data", "evaluation"})
-    text_column: str = parameter("text", "column with the text", affects={"data", "evaluation", "quality"})
+    text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS)
     label_column: str = parameter(
-        "label",
-        "column with the class, as text or whole numbers (classification)",
-        affects={"data", "evaluation", "quality"},
+        "label", "column with the class, as text or whole numbers (classification)", affects=_EVALUATED_ROWS
     )
     task: str = parameter(
-        "classification",
-        "what is learnt",
-        choices=("classification", "causal-lm"),
-        affects={"data", "evaluation", "quality", "seconds", "memory"},
+        "classification", "what is learnt", choices=("classification", "causal-lm"), affects=STEP | _EVALUATED_ROWS
     )
     max_train_samples: int | None = parameter(
         None, "rows to train on, drawn by a fixed seed; all = every row", minimum=1, affects={"data", "quality"}
@@ -114,13 +110,10 @@ class JobSpec(Cluster):
         None,
         "rows per evaluated split; by default a ninth of max_train_samples, or all",
         minimum=1,
-        affects={"data", "evaluation", "quality"},
+        affects=_EVALUATED_ROWS,
     )
     max_seq_length: int = parameter(
-        128,
-        "tokens; longer texts are truncated and counted",
-        minimum=4,
-        affects={"data", "quality", "seconds", "memory"},
+        128, "tokens; longer texts are truncated and counted", minimum=4, affects=STEP | {"data", "quality"}
     )
     per_device_train_batch_size: int | None = parameter(
         None,
@@ -163,37 +156,30 @@ class JobSpec(Cluster):
         1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}
     )
     seed: int = parameter(
-        42,
-        "seed of initialisation, order and dropout",
-        minimum=0,
-        maximum=2**32 - 1,
-        affects={"noise"},
+        42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1, affects={"noise"}
     )
     precision: str = parameter(
         "auto",
         "auto takes bf16 where the hardware has it, else fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
-        affects={"quality", "seconds", "memory"},
+        affects=STEP | {"quality"},
     )
     fine_tuning: str = parameter(
         "full",
         "full: all weights; head: encoder frozen; lora: low-rank adapters",
         choices=("full", "head", "lora"),
-        affects={"quality", "seconds", "memory"},
+        affects=STEP | {"quality"},
     )
     compiler: str = parameter(
-        "none",
-        "inductor compiles the model (torch.compile)",
-        choices=("none", "inductor"),
-        affects={"seconds", "memory"},
+        "none", "inductor compiles the model (torch.compile)", choices=("none", "inductor"), affects=STEP
     )
     training_arguments: Mapping[str, Any] = parameter(
-        {}, "JSON object: any further Hugging Face TrainingArguments", affects={"quality", "seconds", "memory"}
+        {}, "JSON object: any further Hugging Face TrainingArguments", affects=STEP | {"quality"}
     )
     entry_script: str | None = parameter(
         None,
         "a training script of your own, run instead of paretune's training",
-        affects={"quality", "seconds", "memory"},
+        affects=STEP | {"quality"},
         not_searched="a study compares settings of one training",
     )
     probe_steps: int | None = parameter(

@@ -17,7 +17,7 @@ ml.g5.xlarge,1,16,1e-3,440,0.64
 
 
 @pytest.fixture
-def place(workplace: Path) -> Path:
+def point_of_job(workplace: Path) -> Path:
     """A place whose store holds three published runs."""
     (workplace / "published.csv").write_text(TABLE)
     assert main(["import", "--recorded_runs", "published.csv"]) == 0

@@ -71,14 +71,14 @@ def candidates(file: StudyFile) -> list[Candidate]:
     """All points of the space that make a job; ranges are cut into LEVELS values; a seeded share of a huge space."""
     values = {name: _values(name, entry) for name, entry in file.search.items()}
     count = math.prod(len(column) for column in values.values())
-    places = (
+    indices = (
         range(count)
         if count <= MOST_CANDIDATES
         else sorted(random.Random(file.seed).sample(range(count), MOST_CANDIDATES))
     )
     found = []
-    for place in places:
-        point = _point(values, place)
+    for index in indices:
+        point = _point(values, index)
         try:
             spec = file.spec_at(point)
         except BadInput:
@@ -87,11 +87,11 @@ def candidates(file: StudyFile) -> list[Candidate]:
     return found
 
 
-def _point(values: Mapping[str, list[Value]], place: int) -> dict[str, Value]:
-    """The point number `place`, the last parameter fastest."""
+def _point(values: Mapping[str, list[Value]], index: int) -> dict[str, Value]:
+    """The point number `index`, the last parameter fastest."""
     point: dict[str, Value] = {}
     for name, column in reversed(list(values.items())):
-        place, digit = divmod(place, len(column))
+        index, digit = divmod(index, len(column))
         point[name] = column[digit]
     return {name: point[name] for name in values}
 
@@ -99,7 +99,7 @@ def _point(values: Mapping[str, list[Value]], place: int) -> dict[str, Value]:
 def _values(name: str, entry: Choices | Range) -> list[Value]:
     if isinstance(entry, Choices):
         return list(entry.values)
-    shares = [place / (LEVELS - 1) for place in range(LEVELS)]
+    shares = [index / (LEVELS - 1) for index in range(LEVELS)]
     if entry.log:
         numbers = [entry.low * (entry.high / entry.low) ** share for share in shares]
     else:
