@@ -7,10 +7,10 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.pareto import front
-from paretune.estimating.architecture import Architecture, of_config, well_known
-from paretune.estimating.evidence import DidNotFit, Evidence
-from paretune.estimating.hub_config import hub_config
+from paretune.estimating.architecture import Architecture, hub_config, of_config, well_known
+from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
+from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.pricing.budget import cost_usd
@@ -44,7 +44,7 @@ class Estimate:
     usable_gib: float
     price: Price | None
     basis: str
-    did_not_fit: DidNotFit | None = None
+    did_not_fit: Footprint | None = None
 
     def usd(self, seconds: float) -> float | None:
         """Dollars of so many billable seconds."""
@@ -90,6 +90,7 @@ class Estimator:
         self.evidence = evidence
         self._time = TimeModel(evidence.times)
         self._memory = MemoryModel(evidence.peaks)
+        self._memory_limits = MemoryLimits(evidence.did_not_fit)
 
     def estimate(
         self,
@@ -127,17 +128,9 @@ class Estimator:
             did_not_fit=self.that_did_not_fit(spec, plan, described),
         )
 
-    def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> DidNotFit | None:
+    def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
         """An earlier job that ran out of memory although it needed no more and had no less."""
-        batch = plan.per_device_train_batch_size
-        return next(
-            (
-                item
-                for item in self.evidence.did_not_fit
-                if item.rules_out(spec, batch, described.memory, described.usable_gib)
-            ),
-            None,
-        )
+        return self._memory_limits.why_full(Footprint.of(spec, plan, described.memory))
 
     def _basis(self, described: JobFeatures) -> str:
         here, of_model, of_chip = self.evidence.runs_like(described)

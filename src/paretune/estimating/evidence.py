@@ -12,11 +12,13 @@ from dataclasses import dataclass, fields, replace
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, well_known
 from paretune.estimating.memory import MemorySetting
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
 from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting
 from paretune.tracking import RecordedRun, Tracking
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
@@ -32,42 +34,12 @@ _OF_THE_DATA = ("train_rows", "train_tokens", "validation_rows")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DidNotFit:
-    """A job that ran out of memory.
-
-    `batch` is its per-device batch, `units_per_row` what the activations of a row grow with, `usable_gib` what a device
-    had.
-    """
-
-    what: tuple[str, ...]
-    dataset: str
-    batch: int
-    max_seq_length: int
-    units_per_row: float
-    sharers: tuple[int, int]
-    usable_gib: float
-    run_id: str
-
-    def rules_out(self, spec: JobSpec, batch: int, memory: MemorySetting, usable_gib: float) -> bool:
-        """Whether a job that needs as much, or more, has no more memory."""
-        return (
-            self.what == _what(spec)
-            and batch >= self.batch
-            and spec.max_seq_length >= self.max_seq_length
-            and (spec.dataset == self.dataset or memory.units / batch >= 0.999 * self.units_per_row)
-            and memory.weight_sharers <= self.sharers[0]
-            and memory.state_sharers <= self.sharers[1]
-            and usable_gib <= self.usable_gib * 1.001
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All that is known from earlier jobs; empty where there were none."""
 
     times: Sequence[Measurement] = ()
     peaks: Sequence[tuple[MemorySetting, float]] = ()
-    did_not_fit: Sequence[DidNotFit] = ()
+    did_not_fit: Sequence[Footprint] = ()
 
     def runs_like(self, described: JobFeatures) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
         """Jobs of this model on this cluster, of this model anywhere, and of this accelerator."""
@@ -120,7 +92,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
     """The evidence of these runs; those that cannot be read, or are not paretune's, are passed over."""
     times: list[Measurement] = []
     peaks: list[tuple[MemorySetting, float]] = []
-    did_not_fit: list[DidNotFit] = []
+    did_not_fit: list[Footprint] = []
     for run in runs:
         try:
             spec, plan, described = _read(run)
@@ -142,11 +114,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
 
 def _read(run: RecordedRun) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """The job of a run as it really ran: on the type and with the per-device batch that it ended with."""
-    texts = {item.name: run.params[item.name] for item in fields(JobSpec) if item.name in run.params}
-    texts["launcher"] = "auto"  # a simulated cluster is described like a real one
-    texts.pop("recorded_runs", None)
-    texts.pop("simulation", None)
-    spec = JobSpec.from_text(texts)
+    spec = job_of(run)
     if spec.entry_script is not None:
         raise BadInput(["a script of the user's own may do anything"])
     used = run.tags.get("paretune.used_instance_type")
@@ -160,6 +128,18 @@ def _read(run: RecordedRun) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     built = _built(spec, run.metrics)
     facts = {name: run.metrics[name] for name in _OF_THE_DATA if name in run.metrics}
     return spec, plan, describe(spec, plan, built, facts) if built is not None else None
+
+
+def job_of(run: RecordedRun) -> JobSpec:
+    """The job that a run was asked for, wherever it ran: a simulated cluster is described like a real one.
+
+    A parameter that the run knows nothing of, because it was added later, has its default.
+
+    Raises:
+        BadInput: the run is not of a job, or of one that is not valid any more.
+    """
+    names = {item.name for item in fields(JobSpec)} - {*affecting(JobSpec, "launcher")}
+    return JobSpec.from_text({name: text for name, text in run.params.items() if name in names})
 
 
 def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
@@ -193,7 +173,7 @@ def _time(run: RecordedRun, plan: BatchPlan, described: JobFeatures) -> Measurem
     return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=origin)
 
 
-def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> list[DidNotFit]:
+def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> list[Footprint]:
     """The smallest batch of the run that ran out of memory."""
     reason = run.tags.get("paretune.failure_reason", "")
     batch = None
@@ -203,18 +183,8 @@ def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: Jo
         batch = _tried_before(spec.plan(), plan)
     if batch is None or described.usable_gib <= 0:
         return []
-    return [
-        DidNotFit(
-            what=_what(spec),
-            dataset=spec.dataset,
-            batch=batch,
-            max_seq_length=spec.max_seq_length,
-            units_per_row=described.memory.units / plan.per_device_train_batch_size,
-            sharers=(described.memory.weight_sharers, described.memory.state_sharers),
-            usable_gib=described.usable_gib,
-            run_id=run.run_id,
-        )
-    ]
+    footprint = Footprint.of(spec, plan, described.memory)
+    return [replace(footprint, rows=batch, run_id=run.run_id)]
 
 
 def _tried_before(asked: BatchPlan, used: BatchPlan) -> int | None:
@@ -226,8 +196,3 @@ def _tried_before(asked: BatchPlan, used: BatchPlan) -> int | None:
             return step.per_device_train_batch_size
         step = smaller
     return None
-
-
-def _what(spec: JobSpec) -> tuple[str, ...]:
-    """What, besides batch, length and cluster, decides how much memory a job needs."""
-    return spec.model, spec.task, spec.fine_tuning, spec.precision, spec.compiler

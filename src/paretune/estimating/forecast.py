@@ -11,8 +11,9 @@ from functools import cached_property
 from paretune.core.errors import TrackingUnavailable
 from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.estimates import Estimate, Estimator
-from paretune.estimating.evidence import DidNotFit, Evidence, collect
+from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing_features import describe
 from paretune.pricing.prices import Price
 from paretune.spec.batch_size import BatchPlan
@@ -54,7 +55,7 @@ class Forecast:
             return None
         return self._estimator.estimate(spec, built, price, plan=plan, facts=_facts(inputs))
 
-    def first_plan(self, spec: JobSpec, inputs: JobInputs) -> tuple[BatchPlan, DidNotFit | None]:
+    def first_plan(self, spec: JobSpec, inputs: JobInputs) -> tuple[BatchPlan, Footprint | None]:
         """The batch to begin with: what was asked for, halved as long as an earlier job shows that it does not fit.
 
         The global batch size stays. Also the job that shows it; None where nothing stands against what was asked for.

@@ -79,7 +79,7 @@ class MemoryModel:
         if not peaks:
             self._posterior = Posterior(_PRIORS, [], noise=_NOISE)
             return
-        columns = _Columns(settings, {name: place for place, name in enumerate(names)})
+        columns = _Columns(settings, {name: index for index, name in enumerate(names)})
         measured = np.log([gib for _, gib in peaks])
 
         def misfits(theta: np.ndarray) -> np.ndarray:
@@ -98,8 +98,8 @@ class MemoryModel:
         if not settings:
             return []
         wanted = [name for setting in settings for name in _constants(setting)]
-        places, mean, covariance = self._posterior.with_names(wanted)
-        columns = _Columns(settings, places)
+        indices, mean, covariance = self._posterior.with_names(wanted)
+        columns = _Columns(settings, indices)
         gib = np.exp(columns.log_gib(mean))
         widths = np.exp(interval(columns.log_gib, mean, covariance, self._posterior.noise))
         return [
@@ -113,13 +113,13 @@ def _constants(setting: MemorySetting) -> list[str]:
 
 
 class _Columns:
-    """N settings as arrays, and the places of their constants."""
+    """N settings as arrays, and the indices of their constants."""
 
-    def __init__(self, settings: Sequence[MemorySetting], places: Mapping[str, int]) -> None:
+    def __init__(self, settings: Sequence[MemorySetting], indices: Mapping[str, int]) -> None:
         def column(name: str) -> np.ndarray:
             return np.array([getattr(setting, name) for setting in settings], dtype=float)
 
-        self._places = np.array([[places[name] for name in _constants(setting)] for setting in settings])
+        self._indices = np.array([[indices[name] for name in _constants(setting)] for setting in settings])
         half = column("half")
         weights = 4 * column("parameters") + 2 * half * column("trained_parameters")
         state = 12 * column("trained_parameters") / column("state_sharers")
@@ -128,5 +128,5 @@ class _Columns:
 
     def log_gib(self, theta: np.ndarray) -> np.ndarray:
         """Logarithms of GiB, given the logarithms of the constants."""
-        activations, framework = np.exp(theta[self._places]).T
+        activations, framework = np.exp(theta[self._indices]).T
         return np.asarray(np.log((framework + self._fixed + activations * self._units) / GIB))

@@ -1,74 +1,98 @@
-"""Which batches fit into memory, concluded from jobs of a study that did and jobs that did not."""
+"""Which batches fit into memory, concluded from jobs that did and jobs that did not: the one rule for it.
+
+Jobs are compared that are alike in every parameter that affects memory, so one with other `training_arguments` (say
+gradient_checkpointing) shows nothing. Of what remains, more is harder: rows, longer rows, fp32 instead of bf16. So is
+less memory, by what CUDA reports of a device (hardware.py) and not by its data sheet: two types with "24 GB" differ.
+"""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from paretune.core.errors import BadInput
-from paretune.spec import catalog
+from paretune.estimating.memory import MemorySetting
+from paretune.estimating.timing_features import share_of
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 
 _DOUBLED = 0.75  # chance that a batch fits which is twice as large as the largest that did
 _SURE_BATCH = 8.0  # which nearly always fits
-_SHARDED = {"fsdp", "smp", "deepspeed"}  # what one device holds depends on how many there are
-_HELD = (
-    *("model", "task", "fine_tuning", "max_seq_length", "precision", "compiler", "strategy", "training_arguments"),
-    *("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree", "activation_offloading"),
-)
+_TOLERANCE = 1.001  # of sizes that went through different sums
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """What one device holds in a job, and where.
+    """What one device holds in a job, and how much room it has.
 
     Attributes:
-        instance_type: of the device.
-        memory_gib: of the device; NaN, which compares with nothing, where it is not known.
-        alike: whatever else decides, to be equal.
-        devices: that share weights and states; 1 where each holds all of them.
+        alike: all else that decides, to be equal.
         rows: per-device batch.
+        dataset: decides with `max_seq_length` how long rows are.
+        max_seq_length: tokens of the longest row.
+        units_per_row: what the activations of a row grow with; NaN, which compares with nothing, where it is not known.
+        half: whether the device multiplies in bf16 or fp16.
+        sharers: devices that share the weights, and that share gradients and moments; 1 where each holds all of them.
+        usable_gib: memory that a training may take of the device.
+        run_id: the run that has shown it; empty where it is only asked about.
     """
 
-    instance_type: str
-    memory_gib: float
-    alike: tuple[str, ...]
-    devices: int
+    alike: tuple[object, ...]
     rows: int
+    dataset: str
+    max_seq_length: int
+    units_per_row: float
+    half: bool
+    sharers: tuple[int, int]
+    usable_gib: float
+    run_id: str = field(default="", compare=False)
 
     @classmethod
-    def by(cls, spec: JobSpec, plan: BatchPlan) -> "Footprint":
-        """Of one job."""
-        texts = spec.as_text()
+    def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":
+        """Of one job; `memory` where its model and its data are known."""
+        share = share_of(spec)
         return cls(
-            instance_type=spec.instance_type,
-            memory_gib=_memory_gib(spec.instance_type),
-            alike=tuple(texts[name] for name in _HELD),
-            devices=plan.devices if spec.strategy in _SHARDED else 1,
+            alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
             rows=plan.per_device_train_batch_size,
+            dataset=spec.dataset,
+            max_seq_length=spec.max_seq_length,
+            units_per_row=math.nan if memory is None else memory.units / plan.per_device_train_batch_size,
+            half=share.half,
+            sharers=(share.weight_sharers, share.state_sharers),
+            usable_gib=share.usable_gib,
         )
 
     def is_no_easier(self, other: "Footprint") -> bool:
-        """Whether it fits only if the other one does: rows at least as many, device and shards no larger."""
-        same = self.instance_type == other.instance_type or self.memory_gib <= other.memory_gib
-        return same and self.alike == other.alike and self.devices <= other.devices and self.rows >= other.rows
+        """Whether it fits only if the other one does: it needs as much or more, and has no more."""
+        return (
+            self.alike == other.alike
+            and self.rows >= other.rows
+            and self.max_seq_length >= other.max_seq_length
+            and (self.dataset == other.dataset or self.units_per_row * _TOLERANCE >= other.units_per_row)
+            and self.half <= other.half
+            and self.sharers[0] <= other.sharers[0]
+            and self.sharers[1] <= other.sharers[1]
+            and self.usable_gib <= other.usable_gib * _TOLERANCE
+        )
 
 
 class MemoryLimits:
-    """What is known of batches."""
+    """What is known of batches.
 
-    def __init__(self) -> None:
+    Args:
+        full: jobs that ran out of memory.
+    """
+
+    def __init__(self, full: Iterable[Footprint] = ()) -> None:
         self._fitted: set[Footprint] = set()
-        self._full: set[Footprint] = set()
+        self._full = dict.fromkeys(full)
         self._pending: set[Footprint] = set()
 
-    def fitted(self, held: Footprint) -> None:
+    def fitted(self, job: Footprint) -> None:
         """A job has run."""
-        self._fitted.add(held)
+        self._fitted.add(job)
 
-    def ran_out(self, held: Footprint) -> None:
+    def ran_out(self, job: Footprint) -> None:
         """A job ran out of memory."""
-        self._full.add(held)
+        self._full[job] = None
 
     def set_pending(self, jobs: Iterable[Footprint]) -> None:
         """These jobs are under way, and no others."""
@@ -79,28 +103,20 @@ class MemoryLimits:
         """Whether any job has run out of memory."""
         return bool(self._full)
 
-    def is_full(self, held: Footprint) -> bool:
-        """Whether it is known that the job runs out of memory."""
-        return any(held.is_no_easier(full) for full in self._full)
+    def why_full(self, job: Footprint) -> Footprint | None:
+        """A job that ran out of memory although it was no harder; None where nothing shows that this one does."""
+        return next((full for full in self._full if job.is_no_easier(full)), None)
 
-    def chance(self, held: Footprint) -> float:
+    def chance(self, job: Footprint) -> float:
         """That the job fits: 0 and 1 where it is known."""
-        if self.is_full(held):
+        if self.why_full(job) is not None:
             return 0.0
-        if any(fitted.is_no_easier(held) for fitted in self._fitted):
+        if any(fitted.is_no_easier(job) for fitted in self._fitted):
             return 1.0
-        fewer = (one.rows for one in self._fitted if one.is_no_easier(replace(held, rows=one.rows)))
+        fewer = (one.rows for one in self._fitted if one.is_no_easier(replace(job, rows=one.rows)))
         largest = max(fewer, default=0)
-        return float(_DOUBLED ** max(0.0, math.log2(held.rows / max(largest, _SURE_BATCH))))
+        return float(_DOUBLED ** max(0.0, math.log2(job.rows / max(largest, _SURE_BATCH))))
 
-    def is_pending(self, held: Footprint) -> bool:
+    def is_pending(self, job: Footprint) -> bool:
         """Whether a job under way will show whether this one fits."""
-        return any(held.is_no_easier(asked) for asked in self._pending) and self.chance(held) not in (0.0, 1.0)
-
-
-def _memory_gib(instance_type: str) -> float:
-    try:
-        found = catalog.instance(instance_type)
-    except BadInput:
-        return math.nan
-    return found.accelerator_memory_gib if found.has_gpu else math.nan
+        return any(job.is_no_easier(other) for other in self._pending) and self.chance(job) not in (0.0, 1.0)

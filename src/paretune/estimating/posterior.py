@@ -51,41 +51,38 @@ class Posterior:
         misfits: Callable[[Array], Array] | None = None,
     ) -> None:
         self._priors = priors
-        self.places = {name: place for place, name in enumerate(names)}
+        self.indices = {name: index for index, name in enumerate(names)}
         self.mean, deviations = self._prior(names)
         self._covariance = np.diag(deviations**2)
         self.noise = noise.value
         if residuals is None or misfits is None:
             return
-        from scipy.optimize import least_squares  # a third of a second, which a launch without evidence need not wait
-
         medians = self.mean
 
         def all_residuals(theta: Array) -> Array:
             return np.concatenate([residuals(theta, self.noise), (theta - medians) / deviations])
 
         for _ in range(3):  # the noise and the constants settle together
-            self.mean = least_squares(all_residuals, self.mean, x_scale=deviations).x
+            self.mean = fit(all_residuals, self.mean, deviations)
             self.noise = noise.given(misfits(self.mean))
-        curvature = gradient(all_residuals, self.mean)
-        self._covariance = np.linalg.inv(curvature.T @ curvature)
+        self._covariance = covariance_of(gradient(all_residuals, self.mean))
 
     def constant(self, name: str) -> float:
         """The value of a constant; its prior's median when no measurement has touched it."""
-        if name in self.places:
-            return float(np.exp(self.mean[self.places[name]]))
+        if name in self.indices:
+            return float(np.exp(self.mean[self.indices[name]]))
         return self._priors[name.partition(":")[0]][0]
 
     def with_names(self, names: Sequence[str]) -> tuple[dict[str, int], Array, Array]:
         """Places, logarithms and covariance of the constants, those of `names` included that nothing has touched."""
-        fresh = [name for name in dict.fromkeys(names) if name not in self.places]
-        places = self.places | {name: len(self.places) + place for place, name in enumerate(fresh)}
+        fresh = [name for name in dict.fromkeys(names) if name not in self.indices]
+        indices = self.indices | {name: len(self.indices) + index for index, name in enumerate(fresh)}
         medians, deviations = self._prior(fresh)
-        known = len(self.places)
-        covariance = np.zeros((len(places), len(places)))
+        known = len(self.indices)
+        covariance = np.zeros((len(indices), len(indices)))
         covariance[:known, :known] = self._covariance
         covariance[known:, known:] = np.diag(deviations**2)
-        return places, np.concatenate([self.mean, medians]), covariance
+        return indices, np.concatenate([self.mean, medians]), covariance
 
     def _prior(self, names: Sequence[str]) -> tuple[Array, Array]:
         pairs = [self._priors[name.partition(":")[0]] for name in names]
@@ -93,6 +90,31 @@ class Posterior:
             np.log(np.array([median for median, _ in pairs], dtype=float)),
             np.array([deviation for _, deviation in pairs], dtype=float),
         )
+
+
+def fit(
+    residuals: Callable[[Array], Array],
+    start: Array,
+    scale: Array,
+    slopes: Callable[[Array], Array] | None = None,
+) -> Array:
+    """The K logarithms with the least sum of squared residuals: the maximum of the posterior, priors being residuals.
+
+    Args:
+        residuals: from K logarithms to M residuals in standard deviations, those of the priors among them.
+        start: K logarithms to begin with.
+        scale: K usual changes of them.
+        slopes: from K logarithms to the M by K derivatives of the residuals; found by differences where it is left out.
+    """
+    from scipy.optimize import least_squares  # a third of a second, which a launch without evidence need not wait
+
+    found: Array = least_squares(residuals, start, jac=slopes or "2-point", x_scale=scale).x
+    return found
+
+
+def covariance_of(slopes: Array) -> Array:
+    """K by K covariance at a maximum, from the M by K derivatives of the residuals there."""
+    return np.asarray(np.linalg.inv(slopes.T @ slopes))
 
 
 def gradient(function: Callable[[Array], Array], at: Array) -> Array:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
 from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
@@ -40,8 +41,7 @@ _PRIORS = {
     "startup": (240.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
 }
-# Repeats of a SageMaker job differ by 1.4 % (median), the largest pair by 6.2 %; other data sets on a cluster by 2.9 %.
-_NOISE = Noise(value=0.03, weight=6.0)
+_NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _UPLOAD_BYTES_PER_S = 50e6  # the model is packed with gzip before it goes to S3
@@ -137,7 +137,7 @@ class TimeModel:
             self._posterior = Posterior(_PRIORS, [], noise=_NOISE)
             return
         target = _Target(used)
-        columns = _Columns([item.setting for item in used], {name: place for place, name in enumerate(names)})
+        columns = _Columns([item.setting for item in used], {name: index for index, name in enumerate(names)})
         self._posterior = Posterior(
             _PRIORS,
             names,
@@ -151,22 +151,22 @@ class TimeModel:
         if not settings:
             return []
         wanted = [name for setting in settings for name in _constants(setting)]
-        places, mean, covariance = self._posterior.with_names(wanted)
-        columns = _Columns(settings, places)
+        indices, mean, covariance = self._posterior.with_names(wanted)
+        columns = _Columns(settings, indices)
         parts = columns.parts(mean)
         widths = np.exp(
             interval(lambda theta: np.log(columns.parts(theta).total), mean, covariance, self._posterior.noise)
         )
         return [
             Prediction(
-                seconds=float(parts.total[place]),
-                seconds_low=float(parts.total[place] / widths[place]),
-                seconds_high=float(parts.total[place] * widths[place]),
-                startup_seconds=float(parts.around[place]),
-                step_seconds=float(parts.step[place]),
+                seconds=float(parts.total[index]),
+                seconds_low=float(parts.total[index] / widths[index]),
+                seconds_high=float(parts.total[index] * widths[index]),
+                startup_seconds=float(parts.around[index]),
+                step_seconds=float(parts.step[index]),
                 steps=round(setting.steps),
             )
-            for place, setting in enumerate(settings)
+            for index, setting in enumerate(settings)
         ]
 
     def constant(self, name: str) -> float:
@@ -200,13 +200,13 @@ class _Parts:
 
 
 class _Columns:
-    """N settings as arrays, and the places of their constants among K."""
+    """N settings as arrays, and the indices of their constants among K."""
 
     def __init__(self, settings: Sequence[TimingFeatures], names: Mapping[str, int]) -> None:
         def column(name: str) -> np.ndarray:
             return np.array([getattr(setting, name) for setting in settings], dtype=float)
 
-        self._places = np.array([[names[name] for name in _constants(setting)] for setting in settings])
+        self._indices = np.array([[names[name] for name in _constants(setting)] for setting in settings])
         self._instances, self._devices = column("instances"), column("devices")
         self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
         self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
@@ -220,12 +220,12 @@ class _Columns:
         self._ideal_exchange = between + within
         local = np.array([setting.is_local for setting in settings])
         self._upload = np.where(local, 0.0, 4.0 * column("parameters") / _UPLOAD_BYTES_PER_S)
-        harmonic = np.array([sum(1 / place for place in range(1, int(count) + 1)) for count in self._instances])
+        harmonic = np.array([sum(1 / number for number in range(1, int(count) + 1)) for count in self._instances])
         self._waiting = np.where(local, 1.0, (1 + harmonic) / 2)
 
     def parts(self, theta: np.ndarray) -> _Parts:
         """Seconds of each setting, given the logarithms of the K constants."""
-        found = np.exp(theta[self._places]).T
+        found = np.exp(theta[self._indices]).T
         dearer = 1 + (found[9] - 1) * self._attention
         utilisation = found[0] * found[1] * found[2] * found[3] / dearer
         compute = self._rows * self._ideal_row / utilisation

@@ -39,6 +39,54 @@ class JobFeatures:
     usable_gib: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeviceShare:
+    """One device of a job's cluster, and its share of the training's memory.
+
+    Attributes:
+        device: of one process; the processes of a machine without accelerators share it evenly.
+        precision: its number format; that of `auto` is resolved where the device is an accelerator.
+        half: whether it multiplies in bf16 or fp16.
+        on_processor: whether it has no accelerator.
+        instances: of the cluster; 1 locally, where they are processes of one machine.
+        devices: of one instance.
+        usable_gib: memory that a training may take.
+        weight_sharers: devices that share the weights; 1 where each holds all of them.
+        state_sharers: devices that share gradients and moments likewise.
+    """
+
+    device: Accelerator
+    precision: str
+    half: bool
+    on_processor: bool
+    instances: int
+    devices: int
+    usable_gib: float
+    weight_sharers: int
+    state_sharers: int
+
+
+def share_of(spec: JobSpec) -> DeviceShare:
+    """One device of the job's cluster, which is like all the others."""
+    device, precision, on_processor = _device(spec)
+    devices = spec.processes if spec.has_instances else spec.instance_count
+    instances = spec.instance_count if spec.has_instances else 1
+    if on_processor:
+        device = _shared(device, devices)
+    sharing = spec.hybrid_shard_degree or devices * instances
+    return DeviceShare(
+        device=device,
+        precision=precision,
+        half=_is_half(precision, spec),
+        on_processor=on_processor,
+        instances=instances,
+        devices=devices,
+        usable_gib=device.usable_gib * _OTHERS_SHARE if on_processor else device.usable_gib - CUDA_CONTEXT_GIB,
+        weight_sharers=sharing if spec.strategy in {"fsdp", "smp"} else 1,
+        state_sharers=sharing if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1,
+    )
+
+
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> JobFeatures | None:
@@ -53,22 +101,16 @@ def describe(
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
-    device, precision, is_processor = _device(spec)
-    devices = spec.processes if spec.has_instances else spec.instance_count
-    instances = spec.instance_count if spec.has_instances else 1
-    if is_processor:  # the processes of one machine share it
-        device = _shared(device, devices)
-    half = _is_half(precision, spec)
-    chip = f"{_chip(spec)} {precision}"
-    total = devices * instances
+    share = share_of(spec)
+    device, chip = share.device, f"{_chip(spec)} {share.precision}"
     time = TimingFeatures(
         chip=chip,
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
         is_local=not spec.has_instances,
-        instances=instances,
-        devices=devices,
-        peak_flops=device.half_flops if half else device.fp32_flops,
+        instances=share.instances,
+        devices=share.devices,
+        peak_flops=device.half_flops if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
         network_bytes_per_s=_network(spec),
         link_bytes_per_s=device.link_bytes_per_s,
@@ -85,26 +127,23 @@ def describe(
     return JobFeatures(
         work=work,
         time=time,
-        memory=_memory(spec, plan, built, work, total, half=half, on_processor=is_processor),
-        usable_gib=device.usable_gib * _OTHERS_SHARE if is_processor else device.usable_gib - CUDA_CONTEXT_GIB,
+        memory=_memory(spec, plan, built, work, share),
+        usable_gib=share.usable_gib,
     )
 
 
-def _memory(
-    spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, total: int, *, half: bool, on_processor: bool
-) -> MemorySetting:
+def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
     rows = plan.per_device_train_batch_size
     layers = built.layers if spec.fine_tuning != "head" else 1  # a frozen encoder keeps no activations
-    sharing = spec.hybrid_shard_degree or total
     return MemorySetting(
         model=_model(spec),
-        on_processor=on_processor,
+        on_processor=share.on_processor,
         parameters=work.parameters,
         trained_parameters=work.trained_parameters,
-        half=half,
-        weight_sharers=sharing if spec.strategy in {"fsdp", "smp"} else 1,
-        state_sharers=sharing if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1,
+        half=share.half,
+        weight_sharers=share.weight_sharers,
+        state_sharers=share.state_sharers,
         units=rows * tokens * layers * built.hidden_size,
         logits=rows * tokens * built.vocabulary if spec.task == "causal-lm" else 0.0,
     )

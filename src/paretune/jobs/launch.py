@@ -95,7 +95,7 @@ def _foresee(spec: JobSpec, inputs: JobInputs | None, workplace: Workplace) -> _
     plan, against = forecast.first_plan(spec, inputs)
     if against is not None:
         sentences.append(
-            f"per-device batch {against.batch} ran out of memory on as much memory before (run {against.run_id}): "
+            f"per-device batch {against.rows} ran out of memory on as much memory before (run {against.run_id}): "
             f"beginning with {plan.per_device_train_batch_size} x {plan.gradient_accumulation_steps} accumulation "
             f"steps (global batch size stays {plan.global_batch_size})"
         )

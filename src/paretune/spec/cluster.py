@@ -11,7 +11,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec import catalog
-from paretune.spec.parameters import parameter
+from paretune.spec.parameters import Effect, parameter
 from paretune.spec.regions import REGIONS, region_fault
 from paretune.spec.simulation import Simulation
 
@@ -38,27 +38,27 @@ ONLY_SIMULATED = ("recorded_runs", "simulation")
 """Parameters that only that one takes."""
 
 
+STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
+"""What a training step takes and holds: nearly all that changes the one changes the other."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Cluster, strategy, account and money. Every field is optional."""
 
-    strategy: str = parameter(
-        "ddp", "how one job is spread over devices", choices=STRATEGIES, affects={"seconds", "memory"}
-    )
-    tensor_parallel_degree: int | None = parameter(
-        None, "smp: devices that share one layer", minimum=1, affects={"seconds", "memory"}
-    )
+    strategy: str = parameter("ddp", "how one job is spread over devices", choices=STRATEGIES, affects=STEP)
+    tensor_parallel_degree: int | None = parameter(None, "smp: devices that share one layer", minimum=1, affects=STEP)
     context_parallel_degree: int | None = parameter(
-        None, "smp: devices that share one sequence", minimum=1, affects={"seconds", "memory"}
+        None, "smp: devices that share one sequence", minimum=1, affects=STEP
     )
     expert_parallel_degree: int | None = parameter(
-        None, "smp: devices that share a layer's experts", minimum=1, affects={"seconds", "memory"}
+        None, "smp: devices that share a layer's experts", minimum=1, affects=STEP
     )
     hybrid_shard_degree: int | None = parameter(
-        None, "smp: devices that share one copy of the weights; 0 = all", minimum=0, affects={"seconds", "memory"}
+        None, "smp: devices that share one copy of the weights; 0 = all", minimum=0, affects=STEP
     )
     activation_offloading: bool = parameter(
-        False, "smp: keep checkpointed activations in the machine's memory", affects={"seconds", "memory"}
+        False, "smp: keep checkpointed activations in the machine's memory", affects=STEP
     )
     instance_type: str = parameter(
         "local",
@@ -77,7 +77,7 @@ class Cluster:
         "processes on each SageMaker instance; by default one per accelerator",
         minimum=1,
         maximum=192,
-        affects={"seconds", "memory"},
+        affects=STEP,
     )
     launcher: str = parameter(
         "auto",
@@ -134,9 +134,7 @@ class Cluster:
     bucket: str | None = parameter(
         None, "S3 bucket for data, models and results; by default sagemaker-REGION-ACCOUNT", affects={"account"}
     )
-    image_uri: str | None = parameter(
-        None, "training image; by default AWS's newest Hugging Face image", affects={"seconds", "memory"}
-    )
+    image_uri: str | None = parameter(None, "training image; by default AWS's newest Hugging Face image", affects=STEP)
     volume_gib: int | None = parameter(
         None,
         "storage volume of an instance, GiB; by default derived from model and data",

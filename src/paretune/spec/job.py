@@ -14,7 +14,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import Cluster
+from paretune.spec.cluster import STEP, Cluster
 from paretune.spec.parameters import (
     COMPUTES,
     Effect,
@@ -29,7 +29,8 @@ from paretune.spec.parameters import (
 
 BUNDLED = "bundled:"
 """Begins the names of the model and the data sets that come as Python packages."""
-_BUNDLED_BEFORE = "embedded:"  # the word until 0.1; still read, and still what hashes are made of
+BUNDLED_BEFORE = "embedded:"
+"""The same until version 0.1: still read, and what hashes and the descriptions of studies are still made of."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 
@@ -68,6 +69,9 @@ RESERVED_TRAINING_ARGUMENTS = {
 }
 
 
+_EVALUATED_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(Cluster):
     """One training on one cluster. Every field is optional; `None` means "off" or "derived".
@@ -79,33 +83,26 @@ class JobSpec(Cluster):
     model: str = parameter(
         BUNDLED_MODEL,
         "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
-        affects={"data", "quality", "seconds", "memory"},
+        affects=STEP | {"data", "quality"},
     )
     dataset: str = parameter(
         BUNDLED_DATASET,
         "hub id, folder, or CSV, TSV, JSONL, Parquet file; also bundled:rotten_tomatoes, bundled:imdb",
-        affects={"data", "evaluation", "quality"},
+        affects=_EVALUATED_ROWS,
     )
     dataset_config_name: str | None = parameter(
-        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects={"data", "evaluation", "quality"}
+        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_EVALUATED_ROWS
     )
     validation_file: str | None = parameter(
-        None,
-        "own validation rows; otherwise the data set's own or a 90/10 split",
-        affects={"data", "evaluation", "quality"},
+        None, "own validation rows; otherwise the data set's own or a 90/10 split", affects=_EVALUATED_ROWS
     )
     test_file: str | None = parameter(None, "own test rows, evaluated once at the end", affects={"data", "evaluation"})
-    text_column: str = parameter("text", "column with the text", affects={"data", "evaluation", "quality"})
+    text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS)
     label_column: str = parameter(
-        "label",
-        "column with the class, as text or whole numbers (classification)",
-        affects={"data", "evaluation", "quality"},
+        "label", "column with the class, as text or whole numbers (classification)", affects=_EVALUATED_ROWS
     )
     task: str = parameter(
-        "classification",
-        "what is learnt",
-        choices=("classification", "causal-lm"),
-        affects={"data", "evaluation", "quality", "seconds", "memory"},
+        "classification", "what is learnt", choices=("classification", "causal-lm"), affects=STEP | _EVALUATED_ROWS
     )
     max_train_samples: int | None = parameter(
         None, "rows to train on, drawn by a fixed seed; all = every row", minimum=1, affects={"data", "quality"}
@@ -114,13 +111,10 @@ class JobSpec(Cluster):
         None,
         "rows per evaluated split; by default a ninth of max_train_samples, or all",
         minimum=1,
-        affects={"data", "evaluation", "quality"},
+        affects=_EVALUATED_ROWS,
     )
     max_seq_length: int = parameter(
-        128,
-        "tokens; longer texts are truncated and counted",
-        minimum=4,
-        affects={"data", "quality", "seconds", "memory"},
+        128, "tokens; longer texts are truncated and counted", minimum=4, affects=STEP | {"data", "quality"}
     )
     per_device_train_batch_size: int | None = parameter(
         None,
@@ -163,38 +157,30 @@ class JobSpec(Cluster):
         1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}
     )
     seed: int = parameter(
-        42,
-        "seed of initialisation, order and dropout",
-        minimum=0,
-        maximum=2**32 - 1,
-        affects={"noise"},
-        not_searched="what differs only in it is noise, which a study measures by itself",
+        42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1, affects={"noise"}
     )
     precision: str = parameter(
         "auto",
         "auto takes bf16 where the hardware has it, else fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
-        affects={"quality", "seconds", "memory"},
+        affects=STEP | {"quality"},
     )
     fine_tuning: str = parameter(
         "full",
         "full: all weights; head: encoder frozen; lora: low-rank adapters",
         choices=("full", "head", "lora"),
-        affects={"quality", "seconds", "memory"},
+        affects=STEP | {"quality"},
     )
     compiler: str = parameter(
-        "none",
-        "inductor compiles the model (torch.compile)",
-        choices=("none", "inductor"),
-        affects={"seconds", "memory"},
+        "none", "inductor compiles the model (torch.compile)", choices=("none", "inductor"), affects=STEP
     )
     training_arguments: Mapping[str, Any] = parameter(
-        {}, "JSON object: any further Hugging Face TrainingArguments", affects={"quality", "seconds", "memory"}
+        {}, "JSON object: any further Hugging Face TrainingArguments", affects=STEP | {"quality"}
     )
     entry_script: str | None = parameter(
         None,
         "a training script of your own, run instead of paretune's training",
-        affects={"quality", "seconds", "memory"},
+        affects=STEP | {"quality"},
         not_searched="a study compares settings of one training",
     )
     probe_steps: int | None = parameter(
@@ -282,19 +268,20 @@ class JobSpec(Cluster):
         """Twelve hexadecimal digits, equal for two jobs that compute the same."""
         texts, names = self.as_text(), affecting(type(self), *COMPUTES)
         what = {
-            name: re.sub(f"^{BUNDLED}", _BUNDLED_BEFORE, texts[name]) if name in {"model", "dataset"} else texts[name]
+            name: re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, texts[name]) if name in {"model", "dataset"} else texts[name]
             for name in names
             if name in _ALWAYS_IN_THE_HASH or name in self.changed()
         }
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
-    def key_of(self, *effects: Effect) -> tuple[str, ...]:
+    def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
         """Equal for two jobs that are alike in all that affects any of `effects`, beside batch plan and cluster.
 
-        The texts of those parameters; batch plans and clusters are compared by their numbers instead.
+        The texts of those parameters; batch plans and clusters are compared by their numbers instead, and so is the
+        parameter `but`.
         """
         names = affecting(type(self), *effects, without=("batch", "cluster"))
-        return tuple(spell(getattr(self, name)) for name in names)
+        return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self, entry_point: str = "main") -> str:
         """The `mlflow run` line that repeats this job."""
@@ -307,7 +294,7 @@ class JobSpec(Cluster):
 
 def current_name(text: str) -> str:
     """The name of a model or a data set, with the word for bundled ones that is in use now."""
-    return f"{BUNDLED}{text.removeprefix(_BUNDLED_BEFORE)}" if text.startswith(_BUNDLED_BEFORE) else text
+    return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
 
 
 def parameter_help() -> dict[str, str]:

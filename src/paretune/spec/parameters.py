@@ -45,7 +45,7 @@ Effect = Literal[
     launcher     where a job runs, or that it only pretends to
 """
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
-"""What makes two jobs compute something else; the rest is about limits, money and place."""
+"""What makes two jobs compute something else; the rest is about limits, money and account."""
 
 
 def parameter(

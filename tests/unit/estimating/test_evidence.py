@@ -12,6 +12,7 @@ from paretune.core.clock import SystemClock
 from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
 from paretune.estimating.evidence import Evidence, collect, read
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
@@ -122,8 +123,7 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
 
     def ruled_out(**changes: Any) -> bool:
         spec, found = described(**changes)
-        batch = spec.plan().per_device_train_batch_size
-        return full.rules_out(spec, batch, found.memory, found.usable_gib)
+        return Footprint.of(spec, spec.plan(), found.memory).is_no_easier(full)
 
     assert ruled_out(per_device_train_batch_size=64)
     assert ruled_out(per_device_train_batch_size=128)
@@ -137,13 +137,21 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
     assert not ruled_out(per_device_train_batch_size=64, fine_tuning="head")
     assert not ruled_out(per_device_train_batch_size=64, strategy="fsdp", instance_count=2)
     assert not ruled_out(per_device_train_batch_size=64, model="bert-base-uncased")
+    assert not ruled_out(per_device_train_batch_size=64, training_arguments={"gradient_checkpointing": True})
+
+
+def test_a_batch_that_ran_out_in_fp32_may_fit_in_bf16_on_less_memory() -> None:
+    (full,) = read([run_of(OOM, {}, instance_type="ml.p3dn.24xlarge", per_device_train_batch_size=64)]).did_not_fit
+    spec, found = described(per_device_train_batch_size=64)
+
+    assert not Footprint.of(spec, spec.plan(), found.memory).is_no_easier(full)
 
 
 def test_a_batch_of_long_rows_says_nothing_about_short_ones_of_other_data() -> None:
     (full,) = read([run_of(OOM, {}, dataset="bundled:imdb", max_seq_length=512)]).did_not_fit
     spec, found = described(dataset="bundled:rotten_tomatoes", max_seq_length=512)
 
-    assert not full.rules_out(spec, 32, found.memory, found.usable_gib)
+    assert not Footprint.of(spec, spec.plan(), found.memory).is_no_easier(full)
 
 
 @pytest.mark.parametrize(("asked", "used", "full"), [(64, 32, 64), (64, 8, 16), (12, 1, 3), (15, 5, 15)])
@@ -155,7 +163,7 @@ def test_the_last_batch_before_the_one_that_fitted_is_the_one_that_did_not(asked
     }
     (found,) = read([run_of(COMPLETED | tags, per_device_train_batch_size=asked)]).did_not_fit
 
-    assert found.batch == full
+    assert found.rows == full
 
 
 def test_a_batch_that_fitted_elsewhere_after_a_lack_of_memory_is_not_ruled_out_there() -> None:
@@ -255,7 +263,7 @@ def test_the_newest_runs_are_read_and_those_that_ran_out_of_memory_are_never_for
 
     found = collected()
     assert len(found.times) == 4  # two local ones, two of instances
-    assert [item.batch for item in found.did_not_fit] == [64]
+    assert [item.rows for item in found.did_not_fit] == [64]
 
 
 def test_nothing_recorded_is_no_evidence(put: Put) -> None:

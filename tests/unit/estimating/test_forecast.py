@@ -109,3 +109,11 @@ def test_a_region_that_is_none_is_bad_input(place: Path, capsys: pytest.CaptureF
     assert job("--region", "us-est-1") == 2
 
     assert "region must be an AWS region that has SageMaker, got 'us-est-1'" in capsys.readouterr().err
+
+
+def test_a_batch_is_begun_with_whose_training_arguments_save_memory(place: Path) -> None:
+    assert job("--per_device_train_batch_size", "64") == 0
+    saving = ("--training_arguments", '{"gradient_checkpointing": true}')
+    assert job("--per_device_train_batch_size", "64", *saving) == 0
+
+    assert "paretune.first_per_device_train_batch_size" not in newest(place).data.tags

@@ -11,7 +11,7 @@ SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
 def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Footprint:
     texts = {"instance_type": instance_type, "per_device_train_batch_size": str(batch)}
     spec = JobSpec.from_text(texts | {name: str(value) for name, value in terms.items()})
-    return Footprint.by(spec, spec.plan())
+    return Footprint.of(spec, spec.plan())
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_d
     known: MemoryLimits, asked: Footprint, chance: float
 ) -> None:
     assert known.chance(asked) == chance
-    assert known.is_full(asked) is (chance == 0.0)
+    assert (known.why_full(asked) is not None) is (chance == 0.0)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,12 @@ def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_d
         held(128, fine_tuning="lora"),
         held(128, max_seq_length=64),
         held(128, precision="fp16"),
+        held(128, training_arguments='{"gradient_checkpointing": true}'),
     ],
 )
 def test_anything_else_is_open(known: MemoryLimits, asked: Footprint) -> None:
     assert 0.0 < known.chance(asked) <= 1.0
-    assert not known.is_full(asked)
+    assert known.why_full(asked) is None
 
 
 def test_each_doubling_makes_it_less_likely(known: MemoryLimits) -> None:
@@ -67,9 +68,9 @@ def test_each_doubling_makes_it_less_likely(known: MemoryLimits) -> None:
 def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> None:
     made = MemoryLimits()
     made.ran_out(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=2))
-    assert made.is_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1))
-    assert not made.is_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4))
-    assert not made.is_full(held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1))
+    assert made.why_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1))
+    assert not made.why_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4))
+    assert not made.why_full(held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1))
 
 
 def test_a_job_under_way_answers_for_all_that_need_more(known: MemoryLimits) -> None:

@@ -164,5 +164,5 @@ def _memory(item: Estimate) -> str:
     memory = item.memory
     said = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
     if item.did_not_fit is not None:
-        said += f" (batch {item.did_not_fit.batch} ran out of memory before)"
+        said += f" (batch {item.did_not_fit.rows} ran out of memory before)"
     return f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f}) of {item.usable_gib:.1f}{said}"

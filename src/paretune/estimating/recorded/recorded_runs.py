@@ -19,8 +19,8 @@ from paretune.estimating.recorded.run_lookup import (
     QUALITY_AXES,
     Choose,
     Found,
-    place,
-    place_of,
+    point_of_job,
+    point_of_row,
     rows_at,
     runs_out_of_memory,
 )
@@ -100,7 +100,7 @@ class RecordedRuns:
         choose = _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):
             full = [row for row in rows if row.status == OUT_OF_MEMORY]
-            nearest = min(full, key=lambda row: math.dist(place(spec, plan), place_of(row)))
+            nearest = min(full, key=lambda row: math.dist(point_of_job(spec, plan), point_of_row(row)))
             return Answer(
                 billable_seconds=nearest.billable_seconds or startup_seconds,
                 f1=None,
@@ -108,7 +108,7 @@ class RecordedRuns:
                 basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
             )
         held = [row for row in rows if row.gradient_accumulation_steps == plan.gradient_accumulation_steps]
-        found = rows_at(held, CLUSTER_AXES, place(spec, plan), choose) if held else None
+        found = rows_at(held, CLUSTER_AXES, point_of_job(spec, plan), choose) if held else None
         if found is None and plan.gradient_accumulation_steps == 1:
             raise BadInput(self._missing(held or rows, spec, plan))
         timed = found or self._time(rows, spec, plan, choose)
@@ -164,10 +164,10 @@ class RecordedRuns:
 
     def _missing(self, rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> list[str]:
         """Why no rows answer: outside of the table, or in a hole of it."""
-        at = place(spec, plan)
+        at = point_of_job(spec, plan)
         faults = []
         for name, value, (low, high) in zip(
-            CLUSTER_AXES, at, log_grid.ranges([place_of(row) for row in rows]), strict=True
+            CLUSTER_AXES, at, log_grid.ranges([point_of_row(row) for row in rows]), strict=True
         ):
             if not low <= value <= high:
                 held = f"{_shown(low)} to {_shown(high)}" if low < high else _shown(low)
@@ -177,7 +177,7 @@ class RecordedRuns:
                 )
         if faults:
             return faults
-        near = sorted(rows, key=lambda row: math.dist(at, place_of(row)))[:3]
+        near = sorted(rows, key=lambda row: math.dist(at, point_of_row(row)))[:3]
         held = "; ".join(
             f"line {row.line}: {row.instance_count} x {row.instance_type}, per-device batch "
             f"{row.per_device_train_batch_size}, learning rate {row.learning_rate:g}, accumulation "
@@ -198,8 +198,8 @@ class RecordedRuns:
             key=lambda row: row.gradient_accumulation_steps,
         ):
             alike = [row for row in same if row.status == COMPLETED]
-            found = rows_at(alike, CLUSTER_AXES, place(spec, plan), choose) or rows_at(
-                alike, CLUSTER_AXES[1:], place(spec, plan)[1:], choose
+            found = rows_at(alike, CLUSTER_AXES, point_of_job(spec, plan), choose) or rows_at(
+                alike, CLUSTER_AXES[1:], point_of_job(spec, plan)[1:], choose
             )
             if found is not None:
                 return found

@@ -4,21 +4,16 @@ import statistics
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
+from paretune.core.errors import BadInput
 from paretune.estimating.estimates import Estimator, architecture_of
-from paretune.estimating.evidence import collect
+from paretune.estimating.evidence import collect, job_of
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.prediction import Predicted
 from paretune.estimating.recorded import log_grid
 from paretune.estimating.recorded.log_grid import Point
 from paretune.spec.container import JobDocument
 from paretune.spec.job import JobSpec
-from paretune.tracking import Tracking
-
-# What, besides global batch size and learning rate, F1 depends on; its seed is noise.
-_ALIKE = (
-    *("model", "dataset", "dataset_config_name", "task", "text_column", "label_column", "validation_file"),
-    *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs", "fine_tuning"),
-)
+from paretune.tracking import RecordedRun, Tracking
 
 
 class Rehearsal:
@@ -76,20 +71,29 @@ class Rehearsal:
         return f1, f"{runs} recorded run{'s' if runs > 1 else ''}{around}"
 
     def _runs_like(self, spec: JobSpec) -> dict[Point, list[float]]:
-        texts = spec.as_text()
-        key = tuple(texts[name] for name in _ALIKE)
-        if key not in self._recalled:
-            self._recalled[key] = self._read(dict(zip(_ALIKE, key, strict=True)))
-        return self._recalled[key]
+        alike = spec.key_of("quality")
+        if alike not in self._recalled:
+            self._recalled[alike] = self._read(alike, spec.max_seq_length)
+        return self._recalled[alike]
 
-    def _read(self, alike: Mapping[str, str]) -> dict[Point, list[float]]:
-        """F1 by learning rate and global batch size, in logarithms."""
+    def _read(self, alike: tuple[str, ...], max_seq_length: int) -> dict[Point, list[float]]:
+        """F1 by learning rate and global batch size, in logarithms; MLflow itself looks for the length of rows."""
         points: dict[Point, list[float]] = {}
         condition = "tags.`paretune.origin` != 'simulated' and tags.`paretune.state` = 'Completed'"
-        for run in self._tracking.runs(f"{condition} and params.max_seq_length = '{alike['max_seq_length']}'"):
-            if any(run.params.get(name, "") != text for name, text in alike.items()) or "f1" not in run.metrics:
-                continue
-            rate, size = run.params.get("scaled_learning_rate"), run.params.get("global_batch_size")
-            if rate and size:
-                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(run.metrics["f1"])
+        for run in self._tracking.runs(f"{condition} and params.max_seq_length = '{max_seq_length}'"):
+            f1, rate, size = (
+                run.metrics.get("f1"),
+                run.params.get("scaled_learning_rate"),
+                run.params.get("global_batch_size"),
+            )
+            if f1 is not None and rate and size and _quality_of(run) == alike:
+                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(f1)
         return points
+
+
+def _quality_of(run: RecordedRun) -> tuple[str, ...] | None:
+    """What F1 of a run depends on, beside its batch plan; None of a run that is no job that could be read."""
+    try:
+        return job_of(run).key_of("quality")
+    except BadInput:
+        return None

@@ -53,14 +53,14 @@ class Found:
 
 def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> Found | None:
     """The row at a point, or those around it; None where there are none. Only an exact row may be a failed one."""
-    places: dict[Point, list[RecordedRow]] = {}
+    by_point: dict[Point, list[RecordedRow]] = {}
     for row in rows:
         if row.status != OUT_OF_MEMORY:
-            places.setdefault(log_grid.logarithms([getattr(row, axis) for axis in axes]), []).append(row)
-    if at in places:
-        repeats = places[at]
+            by_point.setdefault(log_grid.logarithms([getattr(row, axis) for axis in axes]), []).append(row)
+    if at in by_point:
+        repeats = by_point[at]
         return Found(((choose(repeats), 1.0),), len(repeats))
-    completed = {point: [row for row in found if row.status == COMPLETED] for point, found in places.items()}
+    completed = {point: [row for row in found if row.status == COMPLETED] for point, found in by_point.items()}
     corners: list[Corner] | None = log_grid.enclosing({point for point, found in completed.items() if found}, at)
     if corners is None:
         return None
@@ -69,11 +69,11 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
 
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
     """Whether the per-device batch is as large as one that did not fit, or larger than the largest that did."""
-    batch, at = plan.per_device_train_batch_size, place(spec, plan)
+    batch, at = plan.per_device_train_batch_size, point_of_job(spec, plan)
     exact = {
         row.status
         for row in rows
-        if place_of(row) == at and row.gradient_accumulation_steps == plan.gradient_accumulation_steps
+        if point_of_row(row) == at and row.gradient_accumulation_steps == plan.gradient_accumulation_steps
     }
     if exact:
         return OUT_OF_MEMORY in exact
@@ -93,11 +93,11 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     return batch > max((size for size in fitting if size < min(full)), default=0)
 
 
-def place(spec: JobSpec, plan: BatchPlan) -> Point:
+def point_of_job(spec: JobSpec, plan: BatchPlan) -> Point:
     """Where a job is on CLUSTER_AXES."""
     return log_grid.logarithms((plan.learning_rate, plan.per_device_train_batch_size, spec.instance_count))
 
 
-def place_of(row: RecordedRow) -> Point:
+def point_of_row(row: RecordedRow) -> Point:
     """Where a row is on CLUSTER_AXES."""
     return log_grid.logarithms((row.learning_rate, row.per_device_train_batch_size, row.instance_count))

@@ -9,18 +9,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
 from paretune.spec import metrics
 
 TELLING_ERRORS = 2.0
 """Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
-# Two equal runs differ by 2 ** 0.5 standard deviations times a standard normal number, whose median size is 0.6745.
-_MEDIAN_DIFFERENCE = 0.6745 * math.sqrt(2)
-SECONDS = 0.014 / _MEDIAN_DIFFERENCE
-"""Relative, of one run: eight pairs of repeated SageMaker jobs differ by 1.4 % (median), in the runs of
-aws-samples/amazon-sagemaker-huggingface-benchmark (data/processed/experiment_results.csv, 2021). Dollars go
-with seconds."""
-SCORE = 0.005
-"""Absolute, of F1 and of the evaluation loss where nothing is known: the largest difference of those pairs (0.0052)."""
 _RELATIVE = {metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS} | {
     metrics.THROUGHPUT_SAMPLES,
     metrics.PERPLEXITY,  # exp(loss): what is absolute in the loss is relative here
@@ -93,14 +86,14 @@ def are_alike(one: float, other: float, error: float, other_error: float) -> boo
 def _assumed(objective: str, values: Sequence[float], validation_rows: int | None) -> tuple[float, str]:
     """Standard deviation of one run without any repeats, and why."""
     if objective in _RELATIVE - {metrics.PERPLEXITY}:
-        return SECONDS, "1.4 % between two runs, as repeated SageMaker jobs have shown"
+        return SECONDS_NOISE, "1.4 % between two runs, as repeated SageMaker jobs have shown"
     if objective == metrics.F1 and validation_rows and values:
         f1 = min(max(statistics.median(values), 0.0), 1.0)
         said = f"binomial standard error of F1 on {validation_rows:,} validation rows"
         # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
         return max(math.sqrt(f1 * (1 - f1) / validation_rows), 1 / validation_rows), said
-    kind = "0.5 % of it" if objective == metrics.PERPLEXITY else str(SCORE)
-    return SCORE, f"{kind}, the most that repeated SageMaker jobs have differed in F1"
+    kind = "0.5 % of it" if objective == metrics.PERPLEXITY else str(F1_NOISE)
+    return F1_NOISE, f"{kind}, the most that repeated SageMaker jobs have differed in F1"
 
 
 def _scale(value: float, is_relative: bool) -> float:

@@ -6,6 +6,7 @@ The first trial is the default job, or what is nearest to it: the search has to 
 from collections.abc import Mapping, Sequence
 
 from paretune.core.pareto import front
+from paretune.estimating.noise import F1_NOISE
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
@@ -15,8 +16,6 @@ from paretune.studies.search.stopping import costs_too_much, has_stalled
 from paretune.studies.search.trial_job import TrialJob
 from paretune.studies.search.untried import UntriedPoints
 
-F1_NOISE = 0.005
-"""Standard deviation of F1 between seeds where no repeats have shown it; SageMaker repeats differed by up to 0.0052."""
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
 
 Constraints = Mapping[str, Mapping[str, float]]

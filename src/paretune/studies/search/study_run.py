@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 
 from paretune.core.errors import ParetuneError
+from paretune.spec.job import BUNDLED, BUNDLED_BEFORE
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, answer
 from paretune.studies.results.trials import Trial
@@ -101,7 +102,7 @@ class StudyRunWriter:
         tracking, ledger = self._tracking, self._ledger
         name = f"study {self._file.name}"
         own = tracking.begin(name) if tracking.opened_run_id() else None
-        run_id = ledger.open(own.run_id if own is not None else "", json.dumps(_of_the_search(self._file)))
+        run_id = ledger.open(own.run_id if own is not None else "", described(self._file))
         if not run_id:
             mark = {"paretune.study_mark": ledger.mark()}
             there = tracking.runs(f"tags.`paretune.study_mark` = '{mark['paretune.study_mark']}'")
@@ -147,6 +148,7 @@ class StudyRunWriter:
                 self._ranks[run_id] = now
 
 
-def _of_the_search(file: StudyFile) -> dict[str, str]:
+def described(file: StudyFile) -> str:
     """What makes two files one study: not its budget, nor how many jobs run at a time."""
-    return {name: text for name, text in file.as_text().items() if name in {"job", "search", "objectives"}}
+    texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "objectives"}}
+    return json.dumps({name: text.replace(f'"{BUNDLED}', f'"{BUNDLED_BEFORE}') for name, text in texts.items()})

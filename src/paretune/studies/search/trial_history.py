@@ -86,7 +86,8 @@ class TrialHistory:
 
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory, from one that did with no more rows on as large a device."""
-        return self.memory_limits.has_full and self.memory_limits.is_full(Footprint.by(spec, spec.plan()))
+        limits = self.memory_limits
+        return limits.has_full and limits.why_full(Footprint.of(spec, spec.plan())) is not None
 
     def has_failed(self, identity: str) -> bool:
         """Whether a job has failed by itself: it is not tried again, unless the sampler insists."""
@@ -111,9 +112,10 @@ class TrialHistory:
         self.booking_order = entry.booking_order or self.booking_order
         self.kinds[entry.trial] = note.kind
         self.predicted[entry.trial] = note.predicted
-        if ended.status is TrialStatus.OUT_OF_MEMORY:
+        if ended.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
             spec = JobSpec.from_text(entry.parameters)
-            self.memory_limits.ran_out(Footprint.by(spec, spec.plan()))
+            tell = self.memory_limits.fitted if ended.status is TrialStatus.COMPLETED else self.memory_limits.ran_out
+            tell(Footprint.of(spec, spec.plan()))
         if ended.status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = ended.metrics
             self.curves[entry.trial] = ended.curve

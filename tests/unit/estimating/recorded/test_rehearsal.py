@@ -1,5 +1,6 @@
 """Simulated jobs without a table: seconds from the estimate, F1 from recorded runs."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ ml.g5.xlarge,1,16,1e-3,440,0.64
 
 
 @pytest.fixture
-def place(workplace: Path) -> Path:
+def point_of_job(workplace: Path) -> Path:
     """A place whose store holds three published runs."""
     (workplace / "published.csv").write_text(TABLE)
     assert main(["import", "--recorded_runs", "published.csv"]) == 0
@@ -64,3 +65,36 @@ def test_a_simulated_run_teaches_no_other_one_its_f1(place: Path) -> None:
 
     assert "2 recorded runs" not in newest(place).data.tags["paretune.basis"]
     assert "3 recorded runs around it" in newest(place).data.tags["paretune.basis"]
+
+
+OTHERWISE_ALIKE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,{column}
+ml.g5.xlarge,1,16,1e-4,400,0.90,{usual}
+ml.g5.xlarge,1,16,1e-4,400,0.30,{other}
+"""
+
+
+@pytest.mark.parametrize(
+    ("column", "usual", "other"),
+    [
+        ("precision", "auto", "fp16"),
+        ("training_arguments", "", '"{""max_steps"": 10}"'),
+        ("dataset", "embedded:rotten_tomatoes", "bundled:imdb"),  # the old word for what is bundled
+    ],
+)
+def test_f1_comes_only_from_runs_that_are_alike_in_all_it_depends_on(
+    workplace: Path, column: str, usual: str, other: str
+) -> None:
+    (workplace / "mixed.csv").write_text(OTHERWISE_ALIKE.format(column=column, usual=usual, other=other))
+    assert main(["import", "--recorded_runs", "mixed.csv"]) == 0
+
+    assert simulate("--learning_rate", "1e-4") == 0
+    assert newest(workplace).data.metrics["f1"] == pytest.approx(0.90)
+
+
+def test_a_run_recorded_before_a_parameter_came_counts_with_its_default(place: Path) -> None:
+    with sqlite3.connect(place / "mlflow.db") as store:
+        store.execute("DELETE FROM params WHERE key = 'fine_tuning'")
+    store.close()
+
+    assert simulate("--learning_rate", "1e-3") == 0
+    assert newest(place).data.metrics["f1"] == pytest.approx(0.62)

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from paretune.studies.results.noise import SECONDS, are_alike, pooled
+from paretune.estimating.noise import SECONDS_NOISE
+from paretune.studies.results.noise import are_alike, pooled
 
 
 def test_deviations_are_pooled_over_groups_with_one_degree_of_freedom_for_the_assumption() -> None:
@@ -19,7 +20,7 @@ def test_deviations_are_pooled_over_groups_with_one_degree_of_freedom_for_the_as
 def test_dollars_and_seconds_scatter_in_proportion() -> None:
     noise = pooled("cost_usd", [[99.0, 101.0], [9.9, 10.1]])
 
-    assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + SECONDS**2) / 3))
+    assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + SECONDS_NOISE**2) / 3))
     assert noise.of_one_run(50.0) == pytest.approx(50 * noise.deviation)
     assert noise.standard_error(50.0, 4) == pytest.approx(25 * noise.deviation)
 

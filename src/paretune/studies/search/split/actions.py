@@ -79,14 +79,14 @@ class Actions:
         seen = know.known_types()
         for name in types:
             if name not in seen and name not in waiting:
-                places = [place for place, item in enumerate(know.pool) if item.spec.instance_type == name]
-                action = self._probe(min(places, key=self._size))
+                indices = [index for index, item in enumerate(know.pool) if item.spec.instance_type == name]
+                action = self._probe(min(indices, key=self._size))
                 if action is not None:  # one that was refused, for its price or its worst case, hides no other type
                     return action
         if is_learning:
             return None
         target = np.median(np.array([key[1] for key in know.quality_keys]), axis=0)
-        nearest = min(range(len(know.pool)), key=lambda place: math.dist(know.quality_keys[place][1], target))
+        nearest = min(range(len(know.pool)), key=lambda index: math.dist(know.quality_keys[index][1], target))
         return self._training(nearest)
 
     def _candidates(self) -> Iterator[Action]:
@@ -94,54 +94,54 @@ class Actions:
         know = self._know
         knowing, running = know.information_gain(), know.expected_improvement()
         both = knowing + running
-        for place in map(int, np.argsort(-both)[:_LOOKED_AT]):
-            if both[place] < _ENOUGH:
+        for index in map(int, np.argsort(-both)[:_LOOKED_AT]):
+            if both[index] < _ENOUGH:
                 return
-            here = self._here(place)
+            here = self._here(index)
             if not self._is_closed(here):
-                yield replace(here, gain=float(both[place]))
-            elsewhere = self._elsewhere(place) if knowing[place] >= _ENOUGH else None
+                yield replace(here, gain=float(both[index]))
+            elsewhere = self._elsewhere(index) if knowing[index] >= _ENOUGH else None
             if elsewhere is not None:
-                yield replace(elsewhere, gain=float(knowing[place]))
+                yield replace(elsewhere, gain=float(knowing[index]))
 
-    def _here(self, place: int) -> Action:
+    def _here(self, index: int) -> Action:
         """The candidate's own job; where its F1 is as good as known, that is held against what comes out."""
         know = self._know
-        f1_known = bool(know.f1_open[place] <= know.f1_known)
+        f1_known = bool(know.f1_open[index] <= know.f1_known)
         return Action(
             kind=VERIFY if f1_known else LEARN,
-            point=know.pool[place].point,
+            point=know.pool[index].point,
             changes={},
-            cost_usd=float(know.costs[place]),
-            predicted=know.predicted(place) if f1_known else {},
+            cost_usd=float(know.costs[index]),
+            predicted=know.predicted(index) if f1_known else {},
         )
 
-    def _elsewhere(self, place: int) -> Action | None:
+    def _elsewhere(self, index: int) -> Action | None:
         """A probe where its seconds are open, or a training on the cheapest cluster; priced as all that is needed."""
         know = self._know
-        time_open = know.time_open[place] > SECONDS_KNOWN or not know.fits[place]
+        time_open = know.time_open[index] > SECONDS_KNOWN or not know.fits[index]
         options = [
-            self._probe(place) if time_open else None,
-            self._training(place) if know.f1_open[place] > know.f1_known else None,
+            self._probe(index) if time_open else None,
+            self._training(index) if know.f1_open[index] > know.f1_known else None,
         ]
         found = [option for option in options if option is not None]
         return replace(found[0], cost_usd=sum(option.cost_usd for option in found)) if found else None
 
-    def _probe(self, place: int) -> Action | None:
+    def _probe(self, index: int) -> Action | None:
         know = self._know
-        item = know.pool[place]
-        row = float((know.seconds[place] - know.overhead[place]) / know.rows[place])
+        item = know.pool[index]
+        row = float((know.seconds[index] - know.overhead[index]) / know.rows[index])
         step = row * item.plan.global_batch_size
-        cost = float(know.overhead[place] + PROBE_STEPS * step) * float(know.usd_per_second[place])
+        cost = float(know.overhead[index] + PROBE_STEPS * step) * float(know.usd_per_second[index])
         action = Action(kind=PROBE, point=item.point, changes={"probe_steps": PROBE_STEPS}, cost_usd=cost)
         return None if self._is_closed(action) else action
 
-    def _training(self, place: int) -> Action | None:
+    def _training(self, index: int) -> Action | None:
         """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch."""
         know = self._know
-        wanted = know.pool[place]
+        wanted = know.pool[index]
         size = wanted.plan.global_batch_size
-        able = (know.rest == know.rest[place]) & ~know.impossible & (size % know.share == 0)
+        able = (know.rest == know.rest[index]) & ~know.impossible & (size % know.share == 0)
         others = np.flatnonzero(able)
         for other in map(int, others[np.argsort(know.costs[others], kind="stable")]):
             item = know.pool[other]
@@ -154,6 +154,6 @@ class Actions:
                 return action
         return None
 
-    def _size(self, place: int) -> tuple[int, int]:
-        item = self._know.pool[place]
+    def _size(self, index: int) -> tuple[int, int]:
+        item = self._know.pool[index]
         return item.spec.instance_count, item.plan.per_device_train_batch_size

@@ -10,7 +10,6 @@ from paretune.core.errors import BadInput
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, kind_of
 
@@ -51,8 +50,7 @@ class Candidate:
 
 def quality_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What the F1 of a job depends on."""
-    names = affecting(JobSpec, "quality", without=("batch",))
-    kinds = tuple(spell(getattr(spec, name)) for name in names if name != "num_train_epochs")  # that is a number
+    kinds = spec.key_of("quality", but="num_train_epochs")
     numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
     return kinds, numbers
 
@@ -73,14 +71,14 @@ def candidates(file: StudyFile) -> list[Candidate]:
     """All points of the space that make a job; ranges are cut into LEVELS values; a seeded share of a huge space."""
     values = {name: _values(name, entry) for name, entry in file.search.items()}
     count = math.prod(len(column) for column in values.values())
-    places = (
+    indices = (
         range(count)
         if count <= MOST_CANDIDATES
         else sorted(random.Random(file.seed).sample(range(count), MOST_CANDIDATES))
     )
     found = []
-    for place in places:
-        point = _point(values, place)
+    for index in indices:
+        point = _point(values, index)
         try:
             spec = file.spec_at(point)
         except BadInput:
@@ -89,11 +87,11 @@ def candidates(file: StudyFile) -> list[Candidate]:
     return found
 
 
-def _point(values: Mapping[str, list[Value]], place: int) -> dict[str, Value]:
-    """The point number `place`, the last parameter fastest."""
+def _point(values: Mapping[str, list[Value]], index: int) -> dict[str, Value]:
+    """The point number `index`, the last parameter fastest."""
     point: dict[str, Value] = {}
     for name, column in reversed(list(values.items())):
-        place, digit = divmod(place, len(column))
+        index, digit = divmod(index, len(column))
         point[name] = column[digit]
     return {name: point[name] for name in values}
 
@@ -101,7 +99,7 @@ def _point(values: Mapping[str, list[Value]], place: int) -> dict[str, Value]:
 def _values(name: str, entry: Choices | Range) -> list[Value]:
     if isinstance(entry, Choices):
         return list(entry.values)
-    shares = [place / (LEVELS - 1) for place in range(LEVELS)]
+    shares = [index / (LEVELS - 1) for index in range(LEVELS)]
     if entry.log:
         numbers = [entry.low * (entry.high / entry.low) ** share for share in shares]
     else:

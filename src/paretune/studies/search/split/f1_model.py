@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from paretune.estimating.noise import F1_NOISE
+
 Key = tuple[tuple[str, ...], tuple[float, ...]]
 """Kinds that are equal or not, and numbers."""
 
-F1_NOISE = 0.004
-"""Between seeds, until repeats have shown it; SageMaker repeats differed by 0.0005 (median) to 0.0052."""
 # Tried when a process is fitted, relative to what was likely before.
 _FEWEST = 5  # values, before anything but their weights is fitted to them
 _SCALES = (0.35, 0.6, 1.0, 1.6)
@@ -30,7 +30,7 @@ _POWERS = (0.0, _ROOT, 1.0)
 
 
 @dataclass(frozen=True)
-class Guess:
+class NormalPrediction:
     """Means and standard deviations of N values."""
 
     mean: np.ndarray
@@ -38,16 +38,16 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class F1Guess:
-    """F1 of N values, from what was fitted to them after they were drawn towards the best.
+class F1Prediction:
+    """F1 of N values, from what was fitted to them after they were warped: what lies far below the best counts less.
 
     Attributes:
-        drawn: N means, 0 for the best value.
+        warped: N means, 0 for the best value.
         spread: their N standard deviations.
         best: the largest F1 that was seen.
     """
 
-    drawn: np.ndarray
+    warped: np.ndarray
     spread: np.ndarray
     best: float
 
@@ -59,14 +59,14 @@ class F1Guess:
     @property
     def deviation(self) -> np.ndarray:
         """N standard deviations."""
-        return np.asarray(self.spread * np.exp(-np.minimum(self.drawn, 0.0) / _DEPTH))
+        return np.asarray(self.spread * np.exp(-np.minimum(self.warped, 0.0) / _DEPTH))
 
     def at(self, deviations: float) -> np.ndarray:
         """N values, so many standard deviations above what is expected; not far above the best that was seen."""
-        drawn = self.drawn + deviations * self.spread
+        warped = self.warped + deviations * self.spread
         most = _RISE * (1.0 - self.best) + 1e-9
-        above = most * (1 - np.exp(-np.maximum(drawn, 0.0) / most))
-        below = _DEPTH * (np.exp(-np.minimum(drawn, 0.0) / _DEPTH) - 1)
+        above = most * (1 - np.exp(-np.maximum(warped, 0.0) / most))
+        below = _DEPTH * (np.exp(-np.minimum(warped, 0.0) / _DEPTH) - 1)
         return np.clip(self.best + above - below, 0.0, 1.0)
 
 
@@ -100,11 +100,11 @@ class GaussianProcess:
         kinds_alike: float,
         learns_noise: bool = False,
     ) -> None:
-        self._kinds = {kinds: place for place, kinds in enumerate(dict.fromkeys(kinds for kinds, _ in keys))}
+        self._kinds = {kinds: index for index, kinds in enumerate(dict.fromkeys(kinds for kinds, _ in keys))}
         self._slopes, self.noise = np.array(slopes), noise
         self._noises = [factor * noise for factor in (_NOISES if learns_noise else (1.0,))]
         self._prior_lengths, self._alike = np.array(lengths), kinds_alike
-        self._places, self._numbers = self._split(keys)
+        self._kind_indices, self._numbers = self._split(keys)
         self._values = np.array(values, dtype=float)
         self._scale, self._lengths = scale, self._prior_lengths
         self._offset = self.evidence = 0.0
@@ -114,26 +114,29 @@ class GaussianProcess:
             self._residual = residual - self._offset
             self._fit()
 
-    def guess(self, keys: Sequence[Key]) -> Guess:
+    def predict(self, keys: Sequence[Key]) -> NormalPrediction:
         """What N points are, a single new value's noise not included."""
-        places, numbers = self._split(keys)
+        indices, numbers = self._split(keys)
         mean = numbers @ self._slopes + self._offset
         if not len(self._values):
-            return Guess(mean, np.full(len(keys), self._scale))
-        across = self._kernel(places, numbers, self._places, self._numbers)
+            return NormalPrediction(mean, np.full(len(keys), self._scale))
+        across = self._kernel(indices, numbers, self._kind_indices, self._numbers)
         mean = mean + across @ self._weights
         half = solve_triangular(self._cholesky, across.T, lower=True)
         variance = np.maximum(self._scale**2 - (half**2).sum(axis=0), 1e-12)
-        return Guess(mean, np.sqrt(variance))
+        return NormalPrediction(mean, np.sqrt(variance))
 
     def fantasize(self, keys: Sequence[Key]) -> "GaussianProcess":
         """The same process, as if N further points had shown what is expected of them: what it would then know."""
         if not len(self._values):
             return self
         other = copy.copy(self)
-        places, numbers = self._split(keys)
-        expected = self.guess(keys).mean - numbers @ self._slopes - self._offset
-        other._places, other._numbers = np.append(self._places, places), np.vstack([self._numbers, numbers])
+        indices, numbers = self._split(keys)
+        expected = self.predict(keys).mean - numbers @ self._slopes - self._offset
+        other._kind_indices, other._numbers = (
+            np.append(self._kind_indices, indices),
+            np.vstack([self._numbers, numbers]),
+        )
         other._residual = np.append(self._residual, expected)
         other._likelihood()
         return other
@@ -167,7 +170,7 @@ class GaussianProcess:
         self.evidence = max(best, self._likelihood())
 
     def _likelihood(self) -> float:
-        covariance = self._kernel(self._places, self._numbers, self._places, self._numbers)
+        covariance = self._kernel(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
         covariance[np.diag_indices_from(covariance)] += self.noise**2 + 1e-10
         self._cholesky = np.linalg.cholesky(covariance)
         half = solve_triangular(self._cholesky, self._residual, lower=True)
@@ -180,7 +183,7 @@ class F1Model:
 
     The best learning rate follows some power of the global batch size; which one (0: it stays, 1/2: the root, 1: in
     proportion) is what explains the values best, and nearness is measured along that ridge. What lies far below the
-    best value is drawn nearer to it, by a logarithm: a rate that diverges must not bend the process where rates are
+    best value is warped towards it, by a logarithm: a rate that diverges must not bend the process where rates are
     good.
 
     Args:
@@ -190,9 +193,9 @@ class F1Model:
 
     def __init__(self, keys: Sequence[Key], f1: Sequence[float]) -> None:
         self._best = max(f1, default=_USUAL_F1)
-        drawn = [-_DEPTH * math.log1p((self._best - value) / _DEPTH) for value in f1]
+        warped = [-_DEPTH * math.log1p((self._best - value) / _DEPTH) for value in f1]
         self._top = keys[f1.index(self._best)][1] if f1 else _USUAL_PLACE
-        fitted = {power: self._fitted(keys, drawn, power) for power in (_POWERS if len(f1) >= _FEWEST else (_ROOT,))}
+        fitted = {power: self._fitted(keys, warped, power) for power in (_POWERS if len(f1) >= _FEWEST else (_ROOT,))}
         surprise = {power: 0.5 * ((power - _ROOT) / _ROOT) ** 2 for power in fitted}
         self._power = max(fitted, key=lambda power: fitted[power].evidence - surprise[power])
         self._process = fitted[self._power]
@@ -202,10 +205,10 @@ class F1Model:
         """Standard deviation of one value, near the best."""
         return self._process.noise
 
-    def guess(self, keys: Sequence[Key]) -> F1Guess:
+    def predict(self, keys: Sequence[Key]) -> F1Prediction:
         """What N points are, a single new value's noise not included."""
-        drawn = self._process.guess(_along(keys, self._power))
-        return F1Guess(drawn.mean - self._fall(keys, self._power), drawn.deviation, self._best)
+        warped = self._process.predict(_along(keys, self._power))
+        return F1Prediction(warped.mean - self._fall(keys, self._power), warped.deviation, self._best)
 
     def fantasize(self, keys: Sequence[Key]) -> "F1Model":
         """The same, as if N further points had shown what is expected of them."""
@@ -213,8 +216,8 @@ class F1Model:
         other._process = self._process.fantasize(_along(keys, self._power))
         return other
 
-    def _fitted(self, keys: Sequence[Key], drawn: Sequence[float], power: float) -> GaussianProcess:
-        values = np.array(drawn) + self._fall(keys, power)
+    def _fitted(self, keys: Sequence[Key], warped: Sequence[float], power: float) -> GaussianProcess:
+        values = np.array(warped) + self._fall(keys, power)
         return GaussianProcess(
             _along(keys, power),
             list(values),

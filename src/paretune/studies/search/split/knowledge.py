@@ -1,4 +1,4 @@
-"""What a split search knows after each job: means and hopes of every candidate, and which are as good as known."""
+"""What a split search knows after each job: values of every candidate, expected and optimistic, and which are known."""
 
 import itertools
 import math
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from paretune.core.pareto import front
-from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.noise import F1_NOISE
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
@@ -15,7 +16,7 @@ from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import Candidate, candidates, quality_of, rows_of, step_of
-from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, Guess, Key, hypervolume_improvement
+from paretune.studies.search.split.f1_model import F1Model, Key, NormalPrediction, hypervolume_improvement
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 SECONDS_KNOWN = 0.08
@@ -24,7 +25,7 @@ _F1_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
 _NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
-_HOPE = 0.4  # standard deviations above what is expected of F1
+_OPTIMISM = 0.4  # standard deviations above what is expected of F1
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
@@ -34,7 +35,7 @@ F1_DEVIATION = "f1_deviation"
 """Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
 OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
 """Searched parameters that a training for F1 may choose freely."""
-Place = tuple[Key, Key]
+JobKeys = tuple[Key, Key]
 """What seconds and F1 of a job depend on."""
 Reached = tuple[float, float, float]
 """Billed seconds, dollars and F1 of a job."""
@@ -51,7 +52,8 @@ class Knowledge:
         self._driver = driver
         self.pool = candidates(driver.file)
         self._step_keys = [item.step for item in self.pool]
-        self._held = [Footprint.by(item.spec, item.plan) for item in self.pool]
+        self._memory_limits = driver.history.memory_limits
+        self._footprints = [Footprint.of(item.spec, item.plan) for item in self.pool]
         self.quality_keys = [item.quality for item in self.pool]
         self.rows = np.array([item.rows for item in self.pool])
         rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
@@ -71,18 +73,14 @@ class Knowledge:
         overheads: dict[int, list[float]] = {}
         qualities: list[Key] = []
         ran: list[Reached] = []
-        was_run: set[Place] = set()
-        memory_limits = self._memory_limits = MemoryLimits()
+        was_run: set[JobKeys] = set()
         for number, trial in self._driver.trials.items():
             spec = JobSpec.from_text(trial.parameters)
             plan = spec.plan()
             step = step_of(spec, plan)
-            if trial.status is TrialStatus.OUT_OF_MEMORY:
-                memory_limits.ran_out(Footprint.by(spec, plan))
             measured = self._driver.history.measured.get(number)
             if trial.status is not TrialStatus.COMPLETED or measured is None:
                 continue
-            memory_limits.fitted(Footprint.by(spec, plan))
             seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
             steps.append(step)
             log_seconds.append(math.log(seconds))
@@ -95,7 +93,7 @@ class Knowledge:
         waiting = [(spec, spec.plan()) for spec in expected]
         self._times = SecondsModel(steps, log_seconds)
         soon = [step_of(spec, plan) for spec, plan in waiting]
-        memory_limits.set_pending(Footprint.by(spec, plan) for spec, plan in waiting)
+        self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
         self._times = self._times.fantasize(soon)
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
@@ -105,9 +103,9 @@ class Knowledge:
         if ran:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
             keys = [quality_of(spec, plan) for spec, plan in trained]
-            guesses = self._f1.guess(keys).mean
+            predictions = self._f1.predict(keys).mean
             self._f1 = self._f1.fantasize(keys)
-            ran += [self._expected(spec, guess) for (spec, _), guess in zip(trained, guesses, strict=True)]
+            ran += [self._expected(spec, f1) for (spec, _), f1 in zip(trained, predictions, strict=True)]
             was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
         self.was_run = np.array([(item.step, item.quality) in was_run for item in self.pool])
@@ -115,26 +113,26 @@ class Knowledge:
 
     def _expected(self, spec: JobSpec, f1: float) -> Reached:
         """What a job under way is expected to reach."""
-        row = math.exp(float(self._times.guess([step_of(spec, spec.plan())]).mean[0]))
+        row = math.exp(float(self._times.predict([step_of(spec, spec.plan())]).mean[0]))
         seconds = self._overhead_of(spec) + rows_of(spec) * row
         return seconds, seconds * self._usd_per_second_of(spec), float(f1)
 
     def _predict(self) -> None:
-        """Means and hopes of all candidates, and which of them are as good as known."""
-        times, quality = self._times.guess(self._step_keys), self._f1.guess(self.quality_keys)
+        """Expected and optimistic values of all candidates, and which of them are as good as known."""
+        times, quality = self._times.predict(self._step_keys), self._f1.predict(self.quality_keys)
         self.seconds = self._seconds_at(times, 0.0)
         self.time_open, self.f1_open = times.deviation, quality.deviation
         self.f1_known = _F1_KNOWN * max(self._f1.noise, F1_NOISE)
         self._mean = self._table(self.seconds, quality.mean)
-        self._optimistic_values = self._table(self.seconds, quality.at(_HOPE))
+        self._optimistic_values = self._table(self.seconds, quality.at(_OPTIMISM))
         self._cases = [
             (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
         ]
-        self.chance = np.array([self._memory_limits.chance(held) for held in self._held])
+        self.chance = np.array([self._memory_limits.chance(footprint) for footprint in self._footprints])
         self.impossible = (self.chance == 0) | (self.seconds > self._limits)
         self.fits = self.chance == 1
-        self._waits = np.array([self._memory_limits.is_pending(held) for held in self._held])
+        self._waits = np.array([self._memory_limits.is_pending(footprint) for footprint in self._footprints])
         self.costs = self._expected_costs()
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
@@ -150,12 +148,12 @@ class Knowledge:
         gains[self.was_run] = 0.0
         return gains
 
-    def predicted(self, place: int) -> dict[str, float]:
-        """What a verification of the candidate at `place` is held against, and how sure it is."""
+    def predicted(self, index: int) -> dict[str, float]:
+        """What a verification of the candidate at `index` is held against, and how sure it is."""
         return {
-            metrics.BILLABLE_SECONDS: float(self.seconds[place]),
-            metrics.F1: float(self._mean[place, 2]),
-            F1_DEVIATION: math.hypot(float(self.f1_open[place]), max(self._f1.noise, F1_NOISE)),
+            metrics.BILLABLE_SECONDS: float(self.seconds[index]),
+            metrics.F1: float(self._mean[index, 2]),
+            F1_DEVIATION: math.hypot(float(self.f1_open[index]), max(self._f1.noise, F1_NOISE)),
         }
 
     def _gains(self, base: np.ndarray) -> np.ndarray:
@@ -185,17 +183,17 @@ class Knowledge:
         full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
         return np.asarray(self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full))
 
-    def _reference(self, predicted: np.ndarray, hopeful: np.ndarray, column: int) -> np.ndarray:
+    def _reference(self, predicted: np.ndarray, optimistic: np.ndarray, column: int) -> np.ndarray:
         """A tenth of its range beyond the predicted front; and where a dearer point may be a better one, beyond that.
 
         A predicted front may be a single point, so there is a least distance.
         """
         least = np.array([_LEAST_MARGIN * float(self._mean[~self.impossible, column].min()), F1_NOISE])
         found = np.maximum(reference_point(predicted.tolist()), predicted.max(axis=0) + least)
-        found[0] = max(found[0], hopeful[:, 0].max() + least[0])
+        found[0] = max(found[0], optimistic[:, 0].max() + least[0])
         return np.asarray(found)
 
-    def _seconds_at(self, times: Guess, deviations: float) -> np.ndarray:
+    def _seconds_at(self, times: NormalPrediction, deviations: float) -> np.ndarray:
         """Billed seconds of all candidates, so many standard deviations above what is expected."""
         return np.asarray(self.overhead + self.rows * np.exp(times.mean + deviations * times.deviation))
 
@@ -222,7 +220,7 @@ class Knowledge:
 
     def expected_minutes(self, spec: JobSpec) -> float:
         """Minutes that a job takes if it goes rather badly: two deviations, at most half as long again each."""
-        found = self._times.guess([step_of(spec, spec.plan())])
+        found = self._times.predict([step_of(spec, spec.plan())])
         slow = float(found.mean[0]) + 2 * min(float(found.deviation[0]), 0.5)
         return (self._overhead_of(spec) + rows_of(spec) * math.exp(slow)) / 60
 
@@ -236,18 +234,18 @@ class Knowledge:
         """Instance types of which some job has shown something."""
         return {JobSpec.from_text(trial.parameters).instance_type for trial in self._driver.trials.values()}
 
-    def as_trial(self, place: int, number: int) -> Trial:
-        """The candidate at `place` as a trial that was only predicted."""
-        item: Candidate = self.pool[place]
-        seconds = float(self.seconds[place])
-        usd = seconds * float(self.usd_per_second[place])
+    def as_trial(self, index: int, number: int) -> Trial:
+        """The candidate at `index` as a trial that was only predicted."""
+        item: Candidate = self.pool[index]
+        seconds = float(self.seconds[index])
+        usd = seconds * float(self.usd_per_second[index])
         values = {
             metrics.COST_USD: usd,
             metrics.BILLABLE_SECONDS: seconds,
             metrics.JOB_SECONDS: seconds,
-            metrics.TRAIN_SECONDS: seconds - self.overhead[place],
-            metrics.THROUGHPUT_SAMPLES: float(self.rows[place]) / (seconds - self.overhead[place]),
-            metrics.F1: float(self._mean[place, 2]),
+            metrics.TRAIN_SECONDS: seconds - self.overhead[index],
+            metrics.THROUGHPUT_SAMPLES: float(self.rows[index]) / (seconds - self.overhead[index]),
+            metrics.F1: float(self._mean[index, 2]),
         }
         wanted = dict.fromkeys([*self._driver.file.objectives, *self._driver.file.constraints])
         return Trial(

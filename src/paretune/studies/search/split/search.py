@@ -78,8 +78,8 @@ class Split:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
         self._learn()
         predicted = [
-            self.know.as_trial(int(place), number)
-            for number, place in enumerate(np.flatnonzero(self.know.known), start=1_000_000)
+            self.know.as_trial(int(index), number)
+            for number, index in enumerate(np.flatnonzero(self.know.known), start=1_000_000)
         ]
         file = self.driver.file
         return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paretune.studies.search.split.f1_model import GaussianProcess, Guess, Key
+from paretune.estimating.noise import SECONDS_NOISE
+from paretune.estimating.posterior import covariance_of, fit
+from paretune.studies.search.split.f1_model import GaussianProcess, Key, NormalPrediction
 
-SECONDS_NOISE = 0.015
-"""Relative; repeats of a SageMaker job differ by 1.4 % (median)."""
 _USUAL = np.log([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange; over all devices of an instance
 _SPREAD = np.array([1.5, 2.0, 1.5])  # of these logarithms between clusters
 _UNEXPLAINED = 0.05  # relative
-_ROUNDS = 30
 
 
 class SecondsModel:
@@ -51,32 +50,32 @@ class SecondsModel:
     def fantasize(self, keys: Sequence[Key]) -> "SecondsModel":
         """The same, as if N further clusters had taken what is expected of them: what it would then know."""
         other = copy.copy(self)
-        values = np.append(self._values, self.guess(keys).mean)
+        values = np.append(self._values, self.predict(keys).mean)
         other._fitted = _by_kind([*self._keys, *keys], values)
         other._rest = self._rest.fantasize(keys)
         return other
 
-    def guess(self, keys: Sequence[Key]) -> Guess:
+    def predict(self, keys: Sequence[Key]) -> NormalPrediction:
         """What N clusters are expected to take, a single new value's noise not included."""
-        explained, rest = self._explained(keys), self._rest.guess(keys)
-        return Guess(explained.mean + rest.mean, np.hypot(explained.deviation, rest.deviation))
+        explained, rest = self._explained(keys), self._rest.predict(keys)
+        return NormalPrediction(explained.mean + rest.mean, np.hypot(explained.deviation, rest.deviation))
 
-    def _explained(self, keys: Sequence[Key]) -> Guess:
+    def _explained(self, keys: Sequence[Key]) -> NormalPrediction:
         """What the three numbers of each kind say."""
         mean, deviation = np.zeros(len(keys)), np.zeros(len(keys))
         for kinds in dict.fromkeys(kinds for kinds, _ in keys):
-            at = [place for place, key in enumerate(keys) if key[0] == kinds]
+            at = [index for index, key in enumerate(keys) if key[0] == kinds]
             parts, covariance = self._fitted.get(kinds, self._unseen)
-            mean[at], slopes = _seconds(np.array([keys[place][1] for place in at]), parts)
+            mean[at], slopes = _seconds(np.array([keys[index][1] for index in at]), parts)
             deviation[at] = np.sqrt(np.einsum("ij,jk,ik->i", slopes, covariance, slopes))
-        return Guess(mean, deviation)
+        return NormalPrediction(mean, deviation)
 
 
 def _by_kind(keys: Sequence[Key], values: np.ndarray) -> dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]]:
     """The three numbers of each kind of cluster, and their covariance."""
     numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
-    places = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
-    return {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in places.items()}
+    indices = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
+    return {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in indices.items()}
 
 
 def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,32 +87,16 @@ def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The three logarithms of one kind, and their covariance: maximum of the posterior by Levenberg and Marquardt."""
+    """The three logarithms of one kind, and their covariance."""
     noise = math.hypot(SECONDS_NOISE, _UNEXPLAINED / 2)
-    prior = np.diag(1 / _SPREAD**2)
+
+    def residuals(parts: np.ndarray) -> np.ndarray:
+        return np.concatenate([(_seconds(numbers, parts)[0] - values) / noise, (parts - usual) / _SPREAD])
+
+    def slopes(parts: np.ndarray) -> np.ndarray:
+        return np.concatenate([_seconds(numbers, parts)[1] / noise, np.diag(1 / _SPREAD)])
+
     # Where to begin: as fast as the values say, split between latency and rows as is usual.
-    parts = usual + np.median(values - _seconds(numbers, usual)[0])
-
-    def loss(at: np.ndarray) -> float:
-        off = values - _seconds(numbers, at)[0]
-        return float(off @ off / noise**2 + (at - usual) @ prior @ (at - usual))
-
-    damping, lowest = 1e-3, loss(parts)
-    for _ in range(_ROUNDS):
-        said, slopes = _seconds(numbers, parts)
-        gradient = slopes.T @ (values - said) / noise**2 - prior @ (parts - usual)
-        curvature = slopes.T @ slopes / noise**2 + prior
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), gradient)
-        reached = loss(parts + step)
-        if reached < lowest:
-            settled = lowest - reached < 1e-6
-            parts, lowest, damping = parts + step, reached, damping / 5
-            if settled:
-                break
-        else:
-            damping *= 5
-    slopes = _seconds(numbers, parts)[1]
-    return parts, np.linalg.inv(slopes.T @ slopes / noise**2 + prior)
-
-
-__all__ = ["SECONDS_NOISE", "SecondsModel"]
+    start = usual + np.median(values - _seconds(numbers, usual)[0])
+    found = fit(residuals, start, _SPREAD, slopes)
+    return found, covariance_of(slopes(found))

@@ -10,8 +10,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from paretune.core.pareto import front
+from paretune.estimating.noise import F1_NOISE
 from paretune.studies.results.front import hypervolume
-from paretune.studies.search.split.f1_model import F1_NOISE, F1Model, GaussianProcess, Key, hypervolume_improvement
+from paretune.studies.search.split.f1_model import F1Model, GaussianProcess, Key, hypervolume_improvement
 
 KEYS: list[Key] = [(("a",), (4.0, -9.0, 0.0)), (("a",), (6.0, -8.0, 0.0)), (("a",), (9.0, -10.0, 0.0))]
 VALUES = [0.80, 0.90, 0.70]
@@ -27,7 +28,7 @@ def test_the_process_is_that_of_a_library_with_the_same_kernel() -> None:
     library.fit(numbers, np.array(VALUES) - np.median(VALUES))
     asked: list[Key] = [(("a",), (5.0, -8.5, 0.0)), (("a",), (12.0, -4.0, 0.5))]
 
-    found = own.guess(asked)
+    found = own.predict(asked)
 
     mean, deviation = library.predict(np.array([key[1] for key in asked]), return_std=True)
     assert found.mean == pytest.approx(mean + np.median(VALUES), abs=1e-9)
@@ -35,14 +36,14 @@ def test_the_process_is_that_of_a_library_with_the_same_kernel() -> None:
 
 
 def test_what_was_measured_is_known_and_what_is_far_away_is_not() -> None:
-    found = F1Model(KEYS, VALUES).guess([KEYS[1], (("a",), (30.0, 5.0, 3.0))])
+    found = F1Model(KEYS, VALUES).predict([KEYS[1], (("a",), (30.0, 5.0, 3.0))])
 
     assert found.mean[0] == pytest.approx(0.90, abs=2 * F1_NOISE)
     assert found.deviation[0] < 2 * F1_NOISE < found.deviation[1]
 
 
 def test_another_kind_is_alike_but_not_the_same() -> None:
-    same, other = F1Model(KEYS, VALUES).guess([(("a",), KEYS[0][1]), (("b",), KEYS[0][1])]).deviation
+    same, other = F1Model(KEYS, VALUES).predict([(("a",), KEYS[0][1]), (("b",), KEYS[0][1])]).deviation
 
     assert same < other
 
@@ -61,7 +62,7 @@ def test_the_best_rate_of_a_batch_never_tried_follows_from_those_that_were(power
     model = F1Model(keys, [ridge(power, batch, rate) for batch, rate in tried])
 
     asked: list[Key] = [(("a",), (10.0, math.log(rate), 0.0)) for rate in rates]
-    best = rates[int(np.argmax(model.guess(asked).mean))]
+    best = rates[int(np.argmax(model.predict(asked).mean))]
 
     assert abs(math.log2(best / (5e-5 * 16**power))) <= 1
 
@@ -71,15 +72,15 @@ def test_a_rate_that_diverges_does_not_bend_what_is_thought_of_good_ones() -> No
     good = [ridge(0.5, 64, math.exp(key[1][1])) for key in keys]
     asked: list[Key] = [(("a",), (6.0, math.log(3e-5), 0.0))]
 
-    calm = F1Model(keys, good).guess(asked).mean[0]
+    calm = F1Model(keys, good).predict(asked).mean[0]
     diverged: Key = (("a",), (6.0, math.log(1.3e-3), 0.0))
 
-    assert F1Model([*keys, diverged], [*good, 0.5]).guess(asked).mean[0] == pytest.approx(calm, abs=F1_NOISE)
+    assert F1Model([*keys, diverged], [*good, 0.5]).predict(asked).mean[0] == pytest.approx(calm, abs=F1_NOISE)
 
 
 def test_hopes_do_not_rise_far_above_the_best_that_was_seen() -> None:
     far: list[Key] = [(("a",), (14.0, -2.0, 0.0))]
-    found = F1Model(KEYS, VALUES).guess(far)
+    found = F1Model(KEYS, VALUES).predict(far)
 
     assert found.at(2.0)[0] <= 0.9 + 0.15 * 0.1 + 1e-6
     assert found.at(-2.0)[0] < found.at(0.0)[0] < found.at(2.0)[0]
@@ -90,8 +91,8 @@ def test_what_is_expected_makes_surer_and_changes_no_mean() -> None:
     before = F1Model(KEYS, VALUES)
     after = before.fantasize(soon)
 
-    assert after.guess(soon).mean == pytest.approx(before.guess(soon).mean, abs=1e-4)
-    assert after.guess(soon).deviation[0] < 0.8 * before.guess(soon).deviation[0]
+    assert after.predict(soon).mean == pytest.approx(before.predict(soon).mean, abs=1e-4)
+    assert after.predict(soon).deviation[0] < 0.8 * before.predict(soon).deviation[0]
     assert after.noise == before.noise
 
 

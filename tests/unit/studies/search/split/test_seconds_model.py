@@ -29,27 +29,27 @@ def test_a_small_and_a_large_batch_tell_all_those_between_and_beyond() -> None:
     known = model((4, 1), (64, 1))
     batches = (2, 8, 16, 32, 128, 256)
 
-    found = known.guess([key(batch) for batch in batches])
+    found = known.predict([key(batch) for batch in batches])
 
     assert np.exp(found.mean) == pytest.approx([seconds(batch) for batch in batches], rel=0.08)
     assert max(found.deviation) < 0.12
 
 
 def test_one_batch_leaves_open_what_others_take() -> None:
-    found = model((4, 1)).guess([key(4), key(64)])
+    found = model((4, 1)).predict([key(4), key(64)])
 
     assert found.deviation[0] < 0.06
     assert found.deviation[1] > 0.3
 
 
 def test_two_instances_tell_four_and_eight() -> None:
-    found = model((4, 1), (64, 1), (16, 2)).guess([key(16, 4), key(16, 8)])
+    found = model((4, 1), (64, 1), (16, 2)).predict([key(16, 4), key(16, 8)])
 
     assert np.exp(found.mean) == pytest.approx([seconds(16, 4), seconds(16, 8)], rel=0.1)
 
 
 def test_more_instances_are_faster_before_any_job_and_nobody_is_sure() -> None:
-    one, two = (SecondsModel([], []).guess([key(16, count)]) for count in (1, 2))
+    one, two = (SecondsModel([], []).predict([key(16, count)]) for count in (1, 2))
 
     assert two.mean[0] < one.mean[0]
     assert one.deviation[0] > 0.5
@@ -58,7 +58,7 @@ def test_more_instances_are_faster_before_any_job_and_nobody_is_sure() -> None:
 def test_another_type_is_thought_to_be_like_those_that_are_known() -> None:
     known = model((4, 1), (64, 1))
 
-    here, there = known.guess([key(16)]), known.guess([key(16, kind="ml.g6.xlarge")])
+    here, there = known.predict([key(16)]), known.predict([key(16, kind="ml.g6.xlarge")])
 
     assert there.mean == pytest.approx(here.mean, abs=0.2)
     assert there.deviation[0] > 5 * here.deviation[0]
@@ -68,14 +68,14 @@ def test_what_is_expected_makes_surer_and_changes_no_mean() -> None:
     before = model((4, 1))
     after = before.fantasize([key(64)])
 
-    assert after.guess([key(64)]).mean == pytest.approx(before.guess([key(64)]).mean, abs=0.02)
-    assert after.guess([key(64)]).deviation[0] < before.guess([key(64)]).deviation[0] / 3
+    assert after.predict([key(64)]).mean == pytest.approx(before.predict([key(64)]).mean, abs=0.02)
+    assert after.predict([key(64)]).deviation[0] < before.predict([key(64)]).deviation[0] / 3
 
 
 def test_seconds_that_no_step_explains_are_followed_where_they_were_measured() -> None:
     jobs = [(4, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1)]
     odd = [math.log(seconds(*job) * (1.25 if job == (16, 1) else 1.0)) for job in jobs]
 
-    found = SecondsModel([key(*job) for job in jobs], odd).guess([key(16)])
+    found = SecondsModel([key(*job) for job in jobs], odd).predict([key(16)])
 
     assert math.exp(found.mean[0]) > 1.1 * seconds(16)
