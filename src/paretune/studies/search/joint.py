@@ -1,6 +1,6 @@
 """`method: joint`: all searched parameters at once, as Optuna's sampler suggests; then the front again, for noise.
 
-The first trial is the default job, or what is nearest to it: the search has to beat it, and it is rarely bad.
+The first trial is the default job, or the point nearest to it, which the search has to beat.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,8 @@ def search(driver: Driver) -> str:
             reason, judged = "", driver.history.booking_order
         while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
             reason = suggesting.begin_next()
-        stopping.look()
-        driver.look()
+        stopping.poll()
+        driver.poll()
         if reason and not driver.running and not driver.history.due and judged == driver.history.booking_order:
             return reason
         driver.wait()
@@ -52,7 +52,7 @@ def repeat_front(driver: Driver, most: int) -> int:
             trial = waiting.pop(0)
             asked = driver.study.ask_for(trial.point)
             done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
-        driver.look()
+        driver.poll()
         if driver.running or waiting:
             driver.wait()
     return done
@@ -79,7 +79,7 @@ def front_of(
 
 
 class _Suggesting:
-    """Begins trials: those that met trouble again, then the sampler's, then whatever is untried and fits."""
+    """Starts trials: first retryable ones that are due, then the sampler's, then any that are untried and fit."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -88,7 +88,7 @@ class _Suggesting:
         self._judged, self._enough = -1, ""
 
     def begin_next(self) -> str:
-        """Begin one; or why none is begun now."""
+        """Start one; in words why none is started, else an empty text."""
         driver = self._driver
         if driver.start_due():
             return ""
@@ -123,7 +123,7 @@ class _Suggesting:
 
 
 class _EarlyStopping:
-    """Stops jobs whose optimistic end the front already beats; they are paid for what they have used."""
+    """Stops jobs whose optimistic end the front already dominates; what they have used is paid."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -133,8 +133,8 @@ class _EarlyStopping:
         self._known = -1
         self._best: list[Mapping[str, float]] = []
 
-    def look(self) -> None:
-        """Judge each job whose curve has grown since the last look."""
+    def poll(self) -> None:
+        """Judge each job whose curve has grown since the last call."""
         if not self._is_possible:
             return
         for job in self._driver.running:

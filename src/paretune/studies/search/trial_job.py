@@ -109,7 +109,7 @@ class TrialJob:
             return self._refused(error)
         return None
 
-    def look(self) -> TrialEnd | None:
+    def poll(self) -> TrialEnd | None:
         """How it ended; None while it runs."""
         try:
             if not self._attempts.look():
@@ -123,7 +123,7 @@ class TrialJob:
         return self._completed(self._attempts.outcome.metrics)
 
     def stop_early(self, reason: str, expected: Mapping[str, float] | None = None) -> None:
-        """Ask the job to stop; `look` says when it has.
+        """Ask the job to stop; `poll` says when it has.
 
         Args:
             reason: in words.
@@ -194,7 +194,7 @@ class TrialJob:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused) -> TrialEnd:
-        """AWS would not create the job, or its next attempt: quota, permission; or its data cannot be read."""
+        """SageMaker refused the job or its next attempt (quota, permission), or its data cannot be read."""
         self.recording.give_up(error, None)
         refused = isinstance(error, LaunchRefused)
         return self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
@@ -205,10 +205,10 @@ class TrialJob:
         failure = job.failure()
         if job.state() is JobState.STOPPED and failure is None:
             return self._ended(TrialStatus.STOPPED, self.stopped_because or error.reason)
-        trouble = failure is not None and failure[0] is FailureKind.CAPACITY
-        # A job that was taken over from a dead driver, and cannot outlive its driver, has shown nothing by its end.
-        fell = self._is_adopted and not self._place.launcher.outlives
-        return self._ended(TrialStatus.FAILED, error.reason, retryable=trouble or fell, transient=trouble)
+        no_capacity = failure is not None and failure[0] is FailureKind.CAPACITY
+        # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
+        died = self._is_adopted and not self._place.launcher.outlives
+        return self._ended(TrialStatus.FAILED, error.reason, retryable=no_capacity or died, transient=no_capacity)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):

@@ -169,7 +169,7 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
     for _ in range(3):
         driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
         while driver.running:
-            driver.look()
+            driver.poll()
             driver.wait()
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 

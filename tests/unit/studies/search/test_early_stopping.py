@@ -55,6 +55,14 @@ def test_a_job_is_hopeless_when_a_point_of_the_front_is_as_good_in_everything() 
     assert not is_hopeless({"cost_usd": 0.5, "f1": 0.1}, front, COST_AND_F1)
 
 
+def test_a_job_at_the_end_of_the_only_front_is_judged_in_both_directions() -> None:
+    assert is_hopeless({"f1": 0.8}, [{"f1": 0.8}], {"f1": "maximize"})
+    assert not is_hopeless({"f1": 0.81}, [{"f1": 0.8}], {"f1": "maximize"})
+    assert is_hopeless({"perplexity": 2.0}, [{"perplexity": 2.0}], {"perplexity": "minimize"})
+    assert not is_hopeless({"perplexity": 1.9}, [{"perplexity": 2.0}], {"perplexity": "minimize"})
+    assert not is_hopeless({"f1": 0.1}, [], {"f1": "maximize"})
+
+
 def test_a_job_of_which_an_objective_is_unknown_is_never_hopeless() -> None:
     assert not is_hopeless({"f1": 0.1}, [{"cost_usd": 1.0, "f1": 0.8}], COST_AND_F1)
 

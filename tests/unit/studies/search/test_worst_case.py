@@ -48,7 +48,7 @@ def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
         seen.add(point["learning_rate"])
         assert driver.start(driver.study.ask_for(point))
         while driver.running:
-            driver.look()
+            driver.poll()
             driver.wait()
 
     assert len(seen) == 4

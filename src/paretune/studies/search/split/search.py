@@ -65,7 +65,7 @@ class Split:
                     break
                 else:
                     reason = reason or self._why_none()
-            driver.look()
+            driver.poll()
             self._forget_ended()
             if reason and not driver.running and not driver.history.due:
                 break
