@@ -75,12 +75,12 @@ def is_hopeless(
 
 
 def _value_at(curve: Curve, share: float) -> float | None:
-    """F1 of a curve at a share of its training, between its points; None before its first one."""
+    """F1 of a curve at a share of its training, between its points; None before its first and after its last one."""
     shares = [point[0] for point in curve]
     index = bisect.bisect_left(shares, share)
     if index < len(curve) and curve[index][0] == share:
         return curve[index][1]
-    if index == 0 or index == len(curve):
-        return None if index == 0 else curve[-1][1]
+    if index in (0, len(curve)):
+        return None
     (low, before), (high, after) = curve[index - 1], curve[index]
     return before + (after - before) * (share - low) / (high - low)

@@ -78,7 +78,7 @@ def test_start_up_is_not_taken_for_training() -> None:
     # 100 s of start-up, then a quarter of the steps in 50 s: 150 s are left.
     progress = _progress(
         Event(time=1000.0, step=0, message="starting"),
-        Event(time=1100.0, step=0, message="training"),
+        Event(time=1100.0, step=0, total_steps=100, message="training"),
         Event(time=1150.0, step=25, total_steps=100),
     )
 
@@ -95,5 +95,7 @@ def test_an_event_that_is_told_again_changes_nothing() -> None:
 
 def test_without_a_beginning_or_a_step_nothing_is_known() -> None:
     assert _progress().seconds_left() is None
+    assert _progress().last == 0.0
+    assert _progress(Event(time=0.0, step=0), Event(time=1.0, step=5)).seconds_left() is None  # of how many?
     assert _progress(Event(time=1.0, step=0)).seconds_left() is None
     assert _progress(Event(time=1.0, step=5, total_steps=10)).seconds_left() is None
