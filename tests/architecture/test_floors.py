@@ -24,6 +24,7 @@ FLOORS = {
     "jobs": 6,
     "studies.definition": 7.1,
     "studies.results": 7.2,
+    "studies.search.migrations": 7.25,
     "studies.search": 7.3,
     "studies.search.split": 7.4,
     "studies": 7.5,

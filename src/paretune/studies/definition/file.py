@@ -27,7 +27,7 @@ from paretune.studies.definition.yaml import write_yaml
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StudyFile(Draft):
-    """What is searched, for what, and within which limits. Its parts are those of `Draft` and `StudyTerms`.
+    """A checked study: search, objectives, limits. Its fields are those of `Draft` and `StudyTerms`.
 
     `repr` and `as_text` show `storage` without a password.
 

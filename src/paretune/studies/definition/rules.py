@@ -96,7 +96,7 @@ def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
 
 
 class _Intact:
-    """Tells which parts have no fault of their own, so that one mistake is not reported twice."""
+    """Which parts have no fault of their own, so that one mistake is reported once."""
 
     def __init__(self, broken: Iterable[FaultPath]) -> None:
         self._broken = set(broken)

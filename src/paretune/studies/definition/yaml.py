@@ -1,7 +1,7 @@
 """A YAML file as a tree that knows its lines.
 
-Values stay the text that was written: what `1e-4`, `no` or `010` means is for the parameter to say, not for YAML 1.1,
-which takes them for a text, a truth value and 8.
+Values stay the text that was written, and the parameter's type decides what it means: YAML 1.1 takes `1e-4` for a text,
+`no` for a truth value and `010` for 8.
 """
 
 import math

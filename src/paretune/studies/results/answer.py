@@ -22,7 +22,7 @@ _MOST_LINES = 20  # of the front, in a terminal
 
 @dataclass(frozen=True, kw_only=True)
 class StudyAnswer:
-    """What a study has to say.
+    """The answer of a study; `text`, `html` and `csv` show it.
 
     Attributes:
         name: of the study.

@@ -46,7 +46,7 @@ def scatter(front: StudyFront, pair: tuple[str, str], picked: Sequence[int]) -> 
                 if not many:
                     _bars(axes, points, pair, colour)
         across, up = _columns(best, pair)
-        # What is reached between two neighbours: the worse one in the other objective.
+        # Between two neighbours the front has the worse of their values in the other objective.
         steps = "steps-post" if front.objectives[x] == "minimize" else "steps-pre"
         axes.plot(across, up, drawstyle=steps, color=FRONT, linewidth=1, alpha=0.6)
         axes.scatter(across, up, s=34, c=FRONT, marker="D", label="front of these two", zorder=3)

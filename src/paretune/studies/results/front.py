@@ -1,4 +1,4 @@
-"""What a study has found: its points with their errors, their ranks, and which of them cannot be told apart."""
+"""The front of a study: points with their errors and Pareto ranks, groups that cannot be told apart, hypervolume."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class StudyFront:
         """The front of these trials.
 
         Ranks come from non-dominated sorting of the means of all feasible points, over all objectives. A point that
-        does not meet the constraints has no rank, so that rank 0 never names one that must not be used.
+        does not meet the constraints has no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         points, noises = merge(ordered, objectives, constraints)
@@ -77,22 +77,22 @@ class StudyFront:
 
     @property
     def quality(self) -> str | None:
-        """The objective that says how good the model is; None where the study has none."""
+        """The objective that measures the model: F1, perplexity or evaluation loss; None where the study has none."""
         return next((name for name in QUALITIES if name in self.objectives), None)
 
     @property
     def is_simulated(self) -> bool:
-        """Whether any of it has not really run."""
+        """Whether any trial is simulated."""
         return any(trial.origin == "simulated" for trial in self.trials)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """All pairs of objectives; what says how good the model is comes second in its pair."""
+        """All pairs of objectives; the one that measures the model comes second in its pair."""
         return list(combinations(sorted(self.objectives, key=lambda name: name in QUALITIES), 2))
 
     @property
     def spent_usd(self) -> float:
-        """Dollars that the study has booked: what its last trial to end has said, and never less than their sum."""
+        """Dollars that the study has booked: `spent_usd` of the last trial to end, at least the sum over all trials."""
         booked = max((trial.spent_usd for trial in self.trials), default=0.0)
         # Rounding makes one or the other larger by a hair.
         total = sum(trial.cost_usd or 0.0 for trial in self.trials)

@@ -1,4 +1,4 @@
-"""The page of a study, pareto.html: one file with nothing from anywhere else, readable without scripts and offline."""
+"""The page of a study, pareto.html: one file without scripts, which refers to nothing outside."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Whether a search paid for itself: what it has cost against what every later run saves."""
+"""Whether a search pays for itself: what it has cost against what every later run saves."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from paretune.studies.results.trials import Trial, TrialStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Payoff:
-    """The bill of a search beside what its recommendation saves; what cannot be known is None.
+    """What a search has cost, and what one run of its recommendation and of the default costs; None where unknown.
 
     Attributes:
         spent_usd: by the search.
@@ -22,7 +22,7 @@ class Payoff:
         error_usd: standard error of the difference of the two.
         default_basis: measured, simulated or estimated.
         later_runs: how often the winner will be trained again.
-        quality: what the money bought beside dollars, in words; may be empty.
+        quality: how the recommended model compares with the default's, in words; may be empty.
         why_not: why nothing is known, a sentence; else empty.
     """
 
@@ -49,7 +49,7 @@ class Payoff:
 
     @property
     def runs_to_break_even(self) -> int | None:
-        """Later runs until the search has paid for itself; None where it never does, or nobody knows."""
+        """Later runs until the search has paid for itself; None where it never does, or this is unknown."""
         if not self.is_saving or self.saved_usd is None:
             return None
         # A hair less, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.

@@ -1,4 +1,4 @@
-"""How a study writes its objectives: their names in words, their units, and a value with its error."""
+"""Objectives as text: names, units, and values with their standard errors."""
 
 import math
 
@@ -15,9 +15,9 @@ _NAMES = {
     metrics.EVAL_LOSS: ("evaluation loss", ""),
 }
 QUALITIES = (metrics.F1, metrics.PERPLEXITY, metrics.EVAL_LOSS)
-"""Objectives that say how good the model is, the most telling first."""
+"""Objectives that measure the model, the most informative first."""
 TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES)
-"""Objectives that say how fast a job is."""
+"""Objectives that measure how fast a job is."""
 
 
 def label(objective: str) -> str:

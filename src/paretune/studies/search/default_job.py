@@ -31,7 +31,7 @@ def default_job(file: StudyFile) -> JobSpec | None:
 def default_point(driver: Driver) -> dict[str, Value] | None:
     """The point of the search nearest to the defaults, on its cheapest instance type; None where it makes no job.
 
-    What somebody runs who does not search is what a search has to beat, so it is worth knowing first.
+    It is tried first: the search has to beat it.
     """
     file, spec = driver.file, default_job(driver.file)
     if spec is None:

@@ -31,15 +31,15 @@ from paretune.studies.search.trial_job import PARENT, TrialJob
 from paretune.studies.search.worst_case import WorstCase
 
 REFUSED_PAUSE_S = 60.0
-"""Seconds until AWS is asked again that has refused the only job."""
+"""Seconds until SageMaker is asked again after it has refused the only job."""
 ROOM_S = 1800.0
-"""Seconds until AWS is asked again for more jobs at a time than it has let run."""
+"""Seconds until SageMaker is asked again for more jobs at a time than it has let run."""
 MOST_REFUSED = 3
-"""Times in a row that AWS refuses the only job, before the study ends."""
+"""Times in a row that SageMaker refuses the only job, before the study ends."""
 
 
 class ConcurrencyLimit:
-    """Holds back jobs that would only be refused.
+    """The number of jobs that SageMaker lets run at a time, learnt from its refusals.
 
     Args:
         clock: of the launcher.
@@ -54,7 +54,7 @@ class ConcurrencyLimit:
         self._refused = 0
 
     def has_free_slot(self, running: int) -> bool:
-        """Whether a job may be asked for beside those that run."""
+        """Whether a job may be started beside those that run."""
         return running < self._most or self._clock.now() >= self._until
 
     def was_given(self) -> None:
@@ -80,7 +80,7 @@ TRIAL = "trial"
 MOST_REFUSALS = 12
 """Suggestions in a row that do not fit the budget, or are known already, before points are looked for by hand."""
 ABANDONED_S = 300.0
-"""Real seconds without a sign of life after which another machine's driver counts as dead."""
+"""Real seconds without a heartbeat after which another machine's driver counts as dead."""
 _HEARTBEAT_S = 30.0
 
 
@@ -90,10 +90,10 @@ class Driver:
     Args:
         file: the study.
         study: its trials in Optuna.
-        ledger: its books.
+        ledger: its dollars and drivers.
         run_id: its MLflow run.
         workplace: where its jobs run.
-        now: the machine's time, for signs of life; virtual clocks run ahead of it.
+        now: the machine's time, for heartbeats; virtual clocks run ahead of it.
         on_trial: told each trial that has ended, after it was booked.
         say: told what a person wants to know.
     """
@@ -140,7 +140,7 @@ class Driver:
         return tuple(self._under_way.values())
 
     def adopt(self) -> None:
-        """Take over what drivers that are gone have left: finish their jobs, tell what they have not told."""
+        """Take over the trials of dead drivers, and tell Optuna what they have booked and not told."""
         self._seen = self._now()
         self.ledger.heartbeat(self._owner, self._seen)
         self._take_news(now=0.0)
@@ -161,7 +161,7 @@ class Driver:
                 self.study.tell_failed(number)
 
     def others(self) -> set[str]:
-        """Other drivers that are at work on the study."""
+        """Other drivers of the study that are alive."""
         drivers = self.ledger.drivers()
         return {name for name, seen in drivers.items() if name != self._owner and self._lives(name, seen)}
 
@@ -174,14 +174,16 @@ class Driver:
         kind: str = TRIAL,
         predicted: Mapping[str, float] | None = None,
     ) -> bool:
-        """Begin the trial, or answer it from the record; False when no job was begun.
+        """Start the job of a trial; False when none was started.
+
+        Where the outcome of an equal job is known, Optuna is told it at once.
 
         Args:
             asked: its number and point.
             repeats: the trial it repeats with another seed.
             changes: parameters of its job that are not those of its point, such as another seed or accumulation.
-            kind: what it is made for, a word of the method's own; kept in the books.
-            predicted: what it will be held against; kept in the books.
+            kind: what it is made for; kept in the ledger.
+            predicted: what it is to verify; kept in the ledger.
         """
         spec = self._possible(asked, changes or {})
         if spec is None or self._is_answered(asked, spec):
@@ -220,7 +222,7 @@ class Driver:
         return True
 
     def start_due(self) -> bool:
-        """Begin a point again that met trouble before, if the time of one has come; whether there was one."""
+        """Start a job again that was retryable, if one is due; whether one was."""
         now = self.workplace.clock.now()
         for identity, due in list(self.history.due.items()):
             if due.not_before <= now:
@@ -237,11 +239,11 @@ class Driver:
         return False
 
     def is_due(self) -> bool:
-        """Whether the time has come of a point that is to be asked for again."""
+        """Whether a retryable job is due."""
         return any(due.not_before <= self.workplace.clock.now() for due in self.history.due.values())
 
     def has_free_slot(self) -> bool:
-        """Whether AWS may be asked for a further job: not at once after it has refused one."""
+        """Whether a further job may be started; False for ROOM_S seconds after SageMaker refused one beside as many."""
         return self._room.has_free_slot(len(self._under_way))
 
     def is_closed(self, spec: JobSpec) -> bool:
@@ -255,13 +257,13 @@ class Driver:
         )
 
     def is_open(self, spec: JobSpec) -> bool:
-        """Whether the job could be begun now: not closed, not under way here or elsewhere, not waiting for its time."""
+        """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
         identity = spec.spec_hash()
         under_way = {job.spec.spec_hash() for job in self.running} | self._elsewhere | set(self.history.due)
         return identity not in under_way and not self.is_closed(spec)
 
     def poll(self) -> None:
-        """Look at all jobs once, conclude those that have ended, and say that this driver is alive."""
+        """Ask for the state of all jobs once, conclude those that have ended, and record that this driver runs."""
         for number, job in list(self._under_way.items()):
             ended = job.poll()
             if ended is not None:
@@ -270,12 +272,12 @@ class Driver:
             self.adopt()
 
     def wait(self) -> None:
-        """Let time pass until the next look."""
+        """Sleep until the next poll."""
         self.workplace.interruption.check()
         self.workplace.clock.sleep(WATCH_INTERVAL_S)
 
     def stop(self, error: BaseException) -> None:
-        """End what runs: stopped and booked, or left running where the jobs are to be detached."""
+        """Stop and book what runs, or leave it running where `on_interrupt` is detach."""
         jobs = dict(self._under_way)
         left = {
             number
@@ -298,11 +300,11 @@ class Driver:
             self.finish()
 
     def finish(self) -> None:
-        """Say that this driver is not at work any more."""
+        """Record that this driver no longer runs."""
         self.ledger.deregister(self._owner)
 
     def _possible(self, asked: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
-        """The job of a trial; None where there can be none, which is told."""
+        """The job of a trial; None where there can be none, which Optuna is told."""
         spec = None
         try:
             spec = self.file.spec_at(asked.point)
@@ -321,7 +323,7 @@ class Driver:
         return spec
 
     def _is_answered(self, asked: Suggestion, spec: JobSpec) -> bool:
-        """Whether the trial was answered from the record: Optuna learns it again, nobody pays."""
+        """Whether the outcome of an equal job is known; then Optuna is told it, and nothing is started."""
         entry = self.history.settled(spec.spec_hash())
         if entry is not None:
             self.study.report_outcome(entry, self.history, asked.number)
@@ -352,7 +354,7 @@ class Driver:
         self._on_trial(self.trials[number])
 
     def _take_news(self, now: float) -> None:
-        """Remember and tell what was booked since the last time."""
+        """Read and tell what was booked since the last call."""
         for entry in self.history.refresh(now):
             self.study.report_outcome(entry, self.history)
             self._elsewhere.clear()

@@ -1,4 +1,4 @@
-"""When a running job cannot end on the front any more, even if the rest of its curve goes as well as any has gone."""
+"""Whether a running job can still end on the front, if it gains as much F1 as the best finished job has from there."""
 
 import bisect
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ _MARGIN = 2.0  # standard deviations of F1
 
 
 class Progress:
-    """How fast a training goes, from what it tells."""
+    """How fast a training goes, from its events."""
 
     def __init__(self) -> None:
         self._begun: float | None = None
         self._share = 0.0
         self.last = 0.0
-        """When it last said how far it is, seconds since the epoch."""
+        """Time of its last event with a step, seconds since the epoch."""
 
     def add(self, event: Event) -> None:
-        """Take an event into account; the last one before the first step is the beginning."""
+        """Take an event into account; the last event before the first step is the beginning of the training."""
         if event.total_steps and event.step > 0:
             share = min(1.0, event.step / event.total_steps)
             if share > self._share:
@@ -32,7 +32,7 @@ class Progress:
             self._begun = event.time
 
     def seconds_left(self) -> float | None:
-        """From the last step it has told of to the end of the training; None where nothing is known."""
+        """Seconds from its last step to the end of the training; None before its first step."""
         if self._begun is None or not self._share:
             return None
         return (1.0 - self._share) * (self.last - self._begun) / self._share
@@ -75,12 +75,12 @@ def is_hopeless(
 
 
 def _value_at(curve: Curve, share: float) -> float | None:
-    """F1 of a curve at a share of its training, between its points; None before its first one."""
+    """F1 of a curve at a share of its training, between its points; None before its first and after its last one."""
     shares = [point[0] for point in curve]
     index = bisect.bisect_left(shares, share)
     if index < len(curve) and curve[index][0] == share:
         return curve[index][1]
-    if index == 0 or index == len(curve):
-        return None if index == 0 else curve[-1][1]
+    if index in (0, len(curve)):
+        return None
     (low, before), (high, after) = curve[index - 1], curve[index]
     return before + (after - before) * (share - low) / (high - low)

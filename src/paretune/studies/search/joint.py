@@ -1,6 +1,6 @@
 """`method: joint`: all searched parameters at once, as Optuna's sampler suggests; then the front again, for noise.
 
-The first trial is the default job, or what is nearest to it: the search has to beat it, and it is rarely bad.
+The first trial is the default job, or the point nearest to it, which the search has to beat.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ def front_of(
 
 
 class _Suggesting:
-    """Begins trials: those that met trouble again, then the sampler's, then whatever is untried and fits."""
+    """Starts trials: first retryable ones that are due, then the sampler's, then any that are untried and fit."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -87,7 +87,7 @@ class _Suggesting:
         self._judged, self._enough = -1, ""
 
     def begin_next(self) -> str:
-        """Begin one; or why none is begun now."""
+        """Start one; in words why none is started, else an empty text."""
         driver = self._driver
         if driver.start_due():
             return ""
@@ -122,7 +122,7 @@ class _Suggesting:
 
 
 class _EarlyStopping:
-    """Stops jobs whose optimistic end the front already beats; they are paid for what they have used."""
+    """Stops jobs whose optimistic end the front already dominates; what they have used is paid."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -133,7 +133,7 @@ class _EarlyStopping:
         self._best: list[Mapping[str, float]] = []
 
     def poll(self) -> None:
-        """Judge each job whose curve has grown since the last look."""
+        """Judge each job whose curve has grown since the last call."""
         if not self._is_possible:
             return
         for job in self._driver.running:

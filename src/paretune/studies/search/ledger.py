@@ -141,9 +141,8 @@ class TrialEnd:
     @classmethod
     def from_json(cls, text: str, cost_usd: float | None) -> "TrialEnd":
         """The end that `as_json` has written, in this version or an earlier one, which wrote "again" and "later"."""
-        values = json.loads(text)
-        values["retryable"] = values.pop("again", values.get("retryable", False))
-        values["transient"] = values.pop("later", values.get("transient", False))
+        earlier = {"again": "retryable", "later": "transient"}
+        values = {earlier.get(name, name): value for name, value in json.loads(text).items()}
         values["status"] = TrialStatus(values["status"])
         values["curve"] = tuple((share, f1) for share, f1 in values["curve"])
         return cls(**values, cost_usd=cost_usd)

@@ -1,7 +1,7 @@
-"""The only door to Optuna: a study's trials in its storage, asked for and told about.
+"""A study's trials in Optuna's storage. No other module imports Optuna.
 
-Numbers to choose from are told by their rank among the choices, so that samplers know which of them are neighbours;
-their values stand beside it, as the trial's attribute `point`.
+Of numeric choices Optuna gets the rank among the choices, so that samplers know which of them are neighbours; the
+values themselves are in the trial's user attribute `point`.
 
 `optuna-dashboard` opens the same storage.
 """
@@ -42,7 +42,7 @@ _HARMLESS = {*affecting(JobSpec, "noise", "limit")}
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """A point that Optuna has suggested, or that it was told to suggest."""
+    """A point that Optuna has suggested, or that was given to it by `OptunaStudy.ask_for`."""
 
     number: int
     point: Mapping[str, Value]

@@ -1,4 +1,4 @@
-"""When a study has found enough: its front stopped growing beyond noise, or going on costs more than it can save."""
+"""When a study ends: its front has not grown beyond noise for long, or going on costs more than it can save."""
 
 from collections.abc import Mapping, Sequence
 
@@ -86,6 +86,6 @@ def _is_matched(point: Point, by: Point, objectives: Mapping[str, str]) -> bool:
 
 def _is_better(new: Point, old: Point, quality: str | None) -> bool:
     """Whether the model of the one is better than that of the other beyond noise."""
-    if quality is None or quality not in new.means or quality not in old.means:
+    if quality is None:
         return False
     return not are_alike(new.means[quality], old.means[quality], new.errors[quality], old.errors[quality])

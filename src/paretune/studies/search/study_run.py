@@ -1,4 +1,4 @@
-"""What a study leaves in MLflow and in the terminal: its run with page and table, ranks of its trials, its progress."""
+"""What a study writes to MLflow and to the terminal: its run with page and table, ranks of its trials, its progress."""
 
 import json
 import sys
@@ -21,11 +21,11 @@ _BETWEEN_PAGES = 8.0
 
 
 class StudyRunWriter:
-    """The record of one study.
+    """Writes the MLflow run of one study.
 
     Args:
         file: the study.
-        ledger: its books; they know the study's run, if it was begun before.
+        ledger: of the study; it knows the study's run, if the study was begun before.
         tracking: where it is recorded.
     """
 
@@ -51,7 +51,7 @@ class StudyRunWriter:
         print(text, file=sys.stderr, flush=True)
 
     def trial_ended(self, trial: Trial) -> None:
-        """Tell that a trial has ended; now and then bring page, table and ranks up to date."""
+        """Print that a trial has ended; now and then write page, table and ranks anew."""
         assert self._driver is not None  # `watch` comes before any trial
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
         point = ", ".join(f"{name}={value}" for name, value in trial.point.items())

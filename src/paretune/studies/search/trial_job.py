@@ -154,7 +154,7 @@ class TrialJob:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused) -> TrialEnd:
-        """AWS would not create the job, or its next attempt: quota, permission; or its data cannot be read."""
+        """SageMaker refused the job or its next attempt (quota, permission), or its data cannot be read."""
         self.writer.give_up(error, None)
         refused = isinstance(error, LaunchRefused)
         return self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
@@ -165,10 +165,10 @@ class TrialJob:
         failure = job.failure()
         if job.state() is JobState.STOPPED and failure is None:
             return self._ended(TrialStatus.STOPPED, self.stopped_because or error.reason)
-        trouble = failure is not None and failure[0] is FailureKind.CAPACITY
-        # A job that was taken over from a dead driver, and cannot outlive its driver, has shown nothing by its end.
-        fell = self._is_adopted and not self._workplace.launcher.outlives
-        return self._ended(TrialStatus.FAILED, error.reason, retryable=trouble or fell, transient=trouble)
+        no_capacity = failure is not None and failure[0] is FailureKind.CAPACITY
+        # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
+        died = self._is_adopted and not self._workplace.launcher.outlives
+        return self._ended(TrialStatus.FAILED, error.reason, retryable=no_capacity or died, transient=no_capacity)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):

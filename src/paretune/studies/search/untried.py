@@ -1,4 +1,4 @@
-"""Points of a study that were not tried yet and fit what is left of its budget, for when suggestions run dry."""
+"""Points of a study that were not tried and fit what is left of its budget, for when the sampler suggests none."""
 
 import random
 
@@ -17,7 +17,7 @@ class UntriedPoints:
     """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices.
 
     Args:
-        driver: runs its jobs.
+        driver: of the study.
     """
 
     def __init__(self, driver: Driver) -> None:

@@ -1,4 +1,4 @@
-"""The most that a trial's job can cost: what a study promises before it begins one."""
+"""The most that a trial's job can cost, which is reserved before the job is created."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ _RUNTIME_MARGIN = 4.0
 
 
 class WorstCase:
-    """Limits jobs, and says what they cost at their limit.
+    """Gives jobs a maximum runtime, and their cost at that runtime.
 
     Args:
         place: where they run.
@@ -27,7 +27,7 @@ class WorstCase:
         self._doublings = 0
 
     def learn(self, trials: int) -> None:
-        """Let the estimates know what trials have shown, at each doubling of them: reading their runs takes a while."""
+        """Renew the estimates each time the number of trials has doubled: reading their runs takes a while."""
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
             self._workplace.forecast.renew()

@@ -55,6 +55,14 @@ def test_a_job_is_hopeless_when_a_point_of_the_front_is_as_good_in_everything() 
     assert not is_hopeless({"cost_usd": 0.5, "f1": 0.1}, front, COST_AND_F1)
 
 
+def test_a_job_at_the_end_of_the_only_front_is_judged_in_both_directions() -> None:
+    assert is_hopeless({"f1": 0.8}, [{"f1": 0.8}], {"f1": "maximize"})
+    assert not is_hopeless({"f1": 0.81}, [{"f1": 0.8}], {"f1": "maximize"})
+    assert is_hopeless({"perplexity": 2.0}, [{"perplexity": 2.0}], {"perplexity": "minimize"})
+    assert not is_hopeless({"perplexity": 1.9}, [{"perplexity": 2.0}], {"perplexity": "minimize"})
+    assert not is_hopeless({"f1": 0.1}, [], {"f1": "maximize"})
+
+
 def test_a_job_of_which_an_objective_is_unknown_is_never_hopeless() -> None:
     assert not is_hopeless({"f1": 0.1}, [{"cost_usd": 1.0, "f1": 0.8}], COST_AND_F1)
 
@@ -70,7 +78,7 @@ def test_start_up_is_not_taken_for_training() -> None:
     # 100 s of start-up, then a quarter of the steps in 50 s: 150 s are left.
     progress = _progress(
         Event(time=1000.0, step=0, message="starting"),
-        Event(time=1100.0, step=0, message="training"),
+        Event(time=1100.0, step=0, total_steps=100, message="training"),
         Event(time=1150.0, step=25, total_steps=100),
     )
 
@@ -87,5 +95,7 @@ def test_an_event_that_is_told_again_changes_nothing() -> None:
 
 def test_without_a_beginning_or_a_step_nothing_is_known() -> None:
     assert _progress().seconds_left() is None
+    assert _progress().last == 0.0
+    assert _progress(Event(time=0.0, step=0), Event(time=1.0, step=5)).seconds_left() is None  # of how many?
     assert _progress(Event(time=1.0, step=0)).seconds_left() is None
     assert _progress(Event(time=1.0, step=5, total_steps=10)).seconds_left() is None

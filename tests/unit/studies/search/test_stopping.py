@@ -28,14 +28,14 @@ def flat(count: int, first: int = 0) -> list[Trial]:
 
 
 def test_a_front_that_has_not_grown_for_long_has_stalled() -> None:
-    assert not has_stalled(flat(PATIENCE), study())
-    assert f"{PATIENCE} trials added nothing" in has_stalled(flat(PATIENCE + 1), study())
+    assert has_stalled(flat(25), study()) == ""
+    assert "the last 25 trials added nothing" in has_stalled(flat(26), study())
 
 
 @pytest.mark.parametrize(("cost", "f1"), [(5.0, 0.9), (10.0, 0.95), (2.0, 0.5)])
 def test_a_late_trial_that_adds_to_the_front_keeps_the_study_going(cost: float, f1: float) -> None:
     late = trial_of(90, cost, f1)
-    assert not has_stalled([*flat(PATIENCE), late, *flat(PATIENCE - 1, 100)], study())
+    assert has_stalled([*flat(PATIENCE), late, *flat(PATIENCE - 1, 100)], study()) == ""
     assert has_stalled([*flat(PATIENCE), late, *flat(PATIENCE, 100)], study())
 
 
@@ -48,6 +48,7 @@ def test_trials_that_run_out_of_memory_add_nothing_and_failed_ones_do_not_count(
     full = [failed(100 + number, TrialStatus.OUT_OF_MEMORY, "too large") for number in range(PATIENCE)]
     broken = [failed(100 + number, TrialStatus.FAILED, "broken") for number in range(PATIENCE)]
     assert has_stalled([*flat(1), *full], study())
+    assert has_stalled(full, study()) == ""
     assert not has_stalled([*flat(1), *broken], study())
 
 
@@ -67,20 +68,32 @@ def halves(first_usd: float, second_usd: float, second_f1: float = 0.9) -> list[
 
 def test_searching_on_costs_too_much_once_it_saves_less_than_it_costs() -> None:
     trials = halves(12.0, 10.0)  # the second half has cost 80 dollars and saves 2 a run
-    assert not costs_too_much(trials, study(later_runs=40))
+    assert costs_too_much(trials, study(later_runs=40)) == ""
     said = costs_too_much(trials, study(later_runs=39))
     assert "cost 80 USD and saved 78 USD over 39 later runs" in said
 
 
 def test_a_better_model_is_worth_any_price() -> None:
-    assert not costs_too_much(halves(12.0, 13.0, second_f1=0.95), study(later_runs=1))
+    assert costs_too_much(halves(12.0, 13.0, second_f1=0.95), study(later_runs=1)) == ""
     assert costs_too_much(halves(12.0, 13.0, second_f1=0.901), study(later_runs=1))
 
 
 def test_without_later_runs_or_with_few_trials_nothing_is_said() -> None:
     trials = halves(12.0, 12.0)
-    assert not costs_too_much(trials, study(later_runs=0))
-    assert not costs_too_much(trials[1:], study(later_runs=1))
+    assert costs_too_much(trials, study(later_runs=0)) == ""
+    assert costs_too_much(trials[1:], study(later_runs=1)) == ""
     assert not costs_too_much(
         [failed(number, TrialStatus.FAILED, "broken") for number in range(40)], study(later_runs=1)
     )
+
+
+@pytest.mark.parametrize("unpriced", [range(FEWEST_HALVES), range(FEWEST_HALVES, 2 * FEWEST_HALVES)])
+def test_without_the_price_of_a_recommended_run_nothing_is_said(unpriced: range) -> None:
+    trials = [
+        trial_of(n, 10.0, 0.9, values={"f1": 0.9, "job_seconds": 100.0}, cost_usd=None)
+        if n in unpriced
+        else trial_of(n, 10.0, 0.9, values={"f1": 0.9, "job_seconds": 100.0})
+        for n in range(2 * FEWEST_HALVES)
+    ]
+    objectives = {"f1": "maximize", "job_seconds": "minimize"}
+    assert costs_too_much(trials, study(objectives=objectives, later_runs=1)) == ""
