@@ -21,7 +21,7 @@ from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import PriceList, price_remarks, usual_price
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import usual_region
-from paretune.tracking import RunStatus, Tracking
+from paretune.tracking import RunStatus, Tracking, schema
 
 # What decides which rows a job gets, and how they are prepared; the rest is the cluster and the training.
 _OF_THE_DATA = {
@@ -142,7 +142,7 @@ def _print(estimates: list[Estimate], region: str) -> None:
 
 def _record(estimates: list[Estimate], tracking: Tracking) -> None:
     run = tracking.begin("estimate")
-    run.set_tags({"paretune.kind": "estimate", "paretune.origin": "estimated"})
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})
     run.log_text(estimate_table.as_csv(estimates), "estimate.csv")
     figure = estimate_table.figure(estimates)
     if figure is not None:

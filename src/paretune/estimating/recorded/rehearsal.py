@@ -12,7 +12,7 @@ from paretune.estimating.recorded import log_grid
 from paretune.estimating.recorded.log_grid import Point
 from paretune.spec.container import JobDocument
 from paretune.spec.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import RecordedJob, Tracking, schema
 
 # What, besides global batch size and learning rate, F1 depends on; its seed is noise.
 _ALIKE = (
@@ -85,11 +85,10 @@ class Rehearsal:
     def _read(self, alike: Mapping[str, str]) -> dict[Point, list[float]]:
         """F1 by learning rate and global batch size, in logarithms."""
         points: dict[Point, list[float]] = {}
-        condition = "tags.`paretune.origin` != 'simulated' and tags.`paretune.state` = 'Completed'"
-        for run in self._tracking.runs(f"{condition} and params.max_seq_length = '{alike['max_seq_length']}'"):
-            if any(run.params.get(name, "") != text for name, text in alike.items()) or "f1" not in run.metrics:
-                continue
-            rate, size = run.params.get("scaled_learning_rate"), run.params.get("global_batch_size")
-            if rate and size:
-                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(run.metrics["f1"])
+        condition = f"tags.`{schema.ORIGIN}` != 'simulated' and tags.`{schema.STATE}` = 'Completed'"
+        condition += f" and params.max_seq_length = '{alike['max_seq_length']}'"
+        for job in map(RecordedJob, self._tracking.runs(condition)):
+            rate, size = job.param("scaled_learning_rate"), job.param("global_batch_size")
+            if job.f1 is not None and rate and size and all(job.param(name) == text for name, text in alike.items()):
+                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(job.f1)
         return points
