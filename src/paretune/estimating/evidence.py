@@ -7,7 +7,7 @@ import gc
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, well_known
@@ -18,8 +18,7 @@ from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
 """Runs that are read: more would cost every launch more time (1.5 ms each) than they make its estimate better.
@@ -27,8 +26,8 @@ NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local
 Local ones apart, which are many and cheap, so that they do not push out what was paid for or published.
 """
 _OUT_OF_MEMORY = {
-    "tags.`paretune.failure_reason` LIKE 'out of memory%'": 100,
-    "tags.`paretune.out_of_memory_retries` LIKE '%'": 100,
+    f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
+    f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
 _OF_THE_DATA = ("train_rows", "train_tokens", "validation_rows")
 
@@ -63,7 +62,7 @@ def collect(tracking: Tracking, *, simulated: bool = False, machine: str = "") -
     Raises:
         TrackingUnavailable: MLflow does not answer.
     """
-    ended = f"tags.`paretune.origin` {'=' if simulated else '!='} 'simulated' and tags.`paretune.state` != 'Running'"
+    ended = f"tags.`{schema.ORIGIN}` {'=' if simulated else '!='} 'simulated' and tags.`{schema.STATE}` != 'Running'"
     runs: dict[str, RecordedRun] = {}
     with _without_collecting_garbage():  # MLflow makes a hundred objects a run: three quarters of the time went there
         for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
@@ -84,8 +83,8 @@ def _without_collecting_garbage() -> Iterator[None]:
 
 def _is_elsewhere(run: RecordedRun, machine: str) -> bool:
     """Whether a run was local to another machine; instances of SageMaker are the same from everywhere."""
-    is_local = run.params.get("instance_type", "local") == "local"
-    return is_local and run.tags.get("paretune.machine", machine) != machine
+    job = RecordedJob(run)
+    return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
@@ -93,53 +92,34 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
     times: list[Measurement] = []
     peaks: list[tuple[MemorySetting, float]] = []
     did_not_fit: list[Footprint] = []
-    for run in runs:
+    for job in map(RecordedJob, runs):
         try:
-            spec, plan, described = _read(run)
+            spec, plan, described = _read(job)
         except (BadInput, ValueError, KeyError):
             continue
         if described is None:
             continue
-        did_not_fit += _did_not_fit(run, spec, plan, described)
-        if run.tags.get("paretune.state") != "Completed":
+        did_not_fit += _did_not_fit(job, spec, plan, described)
+        if not job.is_completed:
             continue
-        measured = _time(run, plan, described)
+        measured = _time(job, plan, described)
         if measured is not None:
             times.append(measured)
-        peak = run.metrics.get(metrics.PEAK_MEMORY_GIB)
+        peak = job.metric(metrics.PEAK_MEMORY_GIB)
         if peak:
             peaks.append((described.memory, peak))
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
 
 
-def _read(run: RecordedRun) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
+def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """The job of a run as it really ran: on the type and with the per-device batch that it ended with."""
-    spec = job_of(run)
+    spec = job.spec_as_run()
     if spec.entry_script is not None:
         raise BadInput(["a script of the user's own may do anything"])
-    used = run.tags.get("paretune.used_instance_type")
-    if used:
-        spec = spec.on_instance_type(used)
-    plan = spec.plan()
-    batch = run.tags.get("paretune.used_per_device_train_batch_size")
-    if batch:
-        steps = int(run.tags["paretune.used_gradient_accumulation_steps"])
-        plan = replace(plan, per_device_train_batch_size=int(batch), gradient_accumulation_steps=steps)
-    built = _built(spec, run.metrics)
-    facts = {name: run.metrics[name] for name in _OF_THE_DATA if name in run.metrics}
+    plan, measured = job.used_plan(spec), job.run.metrics
+    built = _built(spec, measured)
+    facts = {name: measured[name] for name in _OF_THE_DATA if name in measured}
     return spec, plan, describe(spec, plan, built, facts) if built is not None else None
-
-
-def job_of(run: RecordedRun) -> JobSpec:
-    """The job that a run was asked for, wherever it ran: a simulated cluster is described like a real one.
-
-    A parameter that the run knows nothing of, because it was added later, has its default.
-
-    Raises:
-        BadInput: the run is not of a job, or of one that is not valid any more.
-    """
-    names = {item.name for item in fields(JobSpec)} - {*affecting(JobSpec, "launcher")}
-    return JobSpec.from_text({name: text for name, text in run.params.items() if name in names})
 
 
 def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
@@ -157,34 +137,29 @@ def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
     )
 
 
-def _time(run: RecordedRun, plan: BatchPlan, described: JobFeatures) -> Measurement | None:
+def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurement | None:
     """Seconds of the run; of one that was interrupted, tried again or on spot, only those of a step."""
-    speed = run.metrics.get(metrics.THROUGHPUT_SAMPLES)
+    speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
-    seconds = run.metrics.get(metrics.BILLABLE_SECONDS)
-    undisturbed = "paretune.out_of_memory_retries" not in run.tags and run.params.get("spot", "false") == "false"
-    if not undisturbed or run.metrics.get("resumed"):
-        seconds = None
+    seconds = None if job.was_retried or job.is_spot or job.metric("resumed") else job.billable_seconds
     if step is None and seconds is None:
         return None
     if not all(value is None or 0 < value < math.inf for value in (step, seconds)):  # written by somebody else
         return None
-    origin = run.tags.get("paretune.origin", "measured")
-    return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=origin)
+    return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=job.origin)
 
 
-def _did_not_fit(run: RecordedRun, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> list[Footprint]:
+def _did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> list[Footprint]:
     """The smallest batch of the run that ran out of memory."""
-    reason = run.tags.get("paretune.failure_reason", "")
     batch = None
-    if run.tags.get("paretune.state") == "Failed" and reason.startswith("out of memory"):
+    if job.ran_out_of_memory:
         batch = plan.per_device_train_batch_size
-    elif "paretune.out_of_memory_retries" in run.tags:
+    elif job.was_retried:
         batch = _tried_before(spec.plan(), plan)
     if batch is None or described.usable_gib <= 0:
         return []
     footprint = Footprint.of(spec, plan, described.memory)
-    return [replace(footprint, rows=batch, run_id=run.run_id)]
+    return [replace(footprint, rows=batch, run_id=job.run_id)]
 
 
 def _tried_before(asked: BatchPlan, used: BatchPlan) -> int | None:

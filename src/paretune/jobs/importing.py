@@ -16,7 +16,7 @@ from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
-from paretune.tracking import Run, RunStatus, Tracking
+from paretune.tracking import RecordedJob, Run, RunStatus, Tracking, schema
 
 ORIGIN = "published"
 
@@ -51,9 +51,9 @@ def import_runs(
         TrackingUnavailable: MLflow does not answer; asked again, the rest is imported.
     """
     there = {
-        run.tags["paretune.row_key"]: None if "paretune.state" in run.tags else run.run_id
-        for run in tracking.runs(f"tags.`paretune.origin` = '{ORIGIN}'")
-        if "paretune.row_key" in run.tags
+        job.row_key: None if job.state else job.run_id
+        for job in map(RecordedJob, tracking.runs(f"tags.`{schema.ORIGIN}` = '{ORIGIN}'"))
+        if job.row_key
     }
     added: list[str] = []
     known, unpriced, seen = 0, dict[str, None](), Counter[str]()
@@ -66,7 +66,7 @@ def import_runs(
         price = price_of(spec)
         if price is None:
             unpriced[spec.instance_type] = None
-        tags = {"paretune.origin": ORIGIN, "paretune.row_key": key}
+        tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
         _fill(run, row, spec, price, request.table.name, now)
         if run.has_gap:
@@ -105,14 +105,14 @@ def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source
         run.log_metrics(found)
         run.set_tags(
             {
-                "paretune.source": source,
-                "paretune.source_line": str(row.line),
-                "paretune.spec_hash": spec.spec_hash(),
-                "paretune.command": spec.command(),
-                "paretune.failure_reason": reason.get(row.status, "failed, as it was published"),
-                "paretune.machine": None if spec.has_instances else "another",
+                schema.SOURCE: source,
+                schema.SOURCE_LINE: str(row.line),
+                schema.SPEC_HASH: spec.spec_hash(),
+                schema.COMMAND: spec.command(),
+                schema.FAILURE_REASON: reason.get(row.status, "failed, as it was published"),
+                schema.MACHINE: None if spec.has_instances else "another",
                 **price_tags(price),
-                "paretune.state": state.value,
+                schema.STATE: state.value,
             }
         )
     run.flush()

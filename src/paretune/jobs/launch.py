@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from paretune.core.errors import Interrupted, LostContact, ParetuneError
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.recording import JobRunWriter, Outcome, first_plan, job_name
+from paretune.jobs.recording import JobRunWriter, Outcome, job_name
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
@@ -22,6 +22,7 @@ from paretune.spec.container import Event, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import usual_region
 from paretune.tracking import RunStatus, Tracking
+from paretune.tracking.recorded_job import first_plan
 
 WATCH_INTERVAL_S = 0.5
 """Between two looks at a job; a launcher that pays for looking limits itself."""

@@ -1,7 +1,7 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, OutOfMemory
@@ -283,15 +283,6 @@ class JobRunWriter:
             self.run.log_text(classification_report(report), "classification_report.txt")
         used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
         self.run.set_tags({f"paretune.used_{name}": text for name, text in used.items()})
-
-
-def first_plan(spec: JobSpec, tags: Mapping[str, str]) -> BatchPlan:
-    """The batch that the first attempt of a recorded job began with."""
-    batch = tags.get("paretune.first_per_device_train_batch_size")
-    if batch is None:
-        return spec.plan()
-    steps = tags["paretune.first_gradient_accumulation_steps"]
-    return replace(spec.plan(), per_device_train_batch_size=int(batch), gradient_accumulation_steps=int(steps))
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:

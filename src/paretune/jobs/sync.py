@@ -1,7 +1,5 @@
 """Bring MLflow up to date with jobs that nobody watches: adopt those that run, collect those that have ended."""
 
-import itertools
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,13 +7,14 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import WATCH_INTERVAL_S
-from paretune.jobs.recording import JobRunWriter, Outcome, first_plan, job_name
+from paretune.jobs.recording import JobRunWriter, Outcome, job_name
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import is_watched
 from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
+from paretune.tracking.recorded_job import first_plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +88,10 @@ class Sync:
 
     def _take_up(self, run: RecordedRun) -> str:
         """Begin to follow the job of a run; or why it is left as it is."""
-        if is_watched(run.tags.get("paretune.watched_by", "")):
+        if is_watched(run.tags.get(schema.WATCHED_BY, "")):
             return "another process on this machine is watching it"
         try:
-            spec = spec_of(run)
+            spec = RecordedJob(run).spec()
         except (BadInput, ValueError) as error:
             return f"it cannot be read back: {error}"
         try:
@@ -101,7 +100,7 @@ class Sync:
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
         if begun is None:
-            return f"its job was never created; to start it: {run.tags.get('paretune.command', '')}"
+            return f"its job was never created; to start it: {RecordedJob(run).command}"
         writer = JobRunWriter(spec, workplace, run_id=run.run_id)
         writer.begin(None)
         job = RetryingJob(spec, workplace, writer, self._on_events, plan=first_plan(spec, run.tags))
@@ -112,19 +111,6 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         self._under_way[run.run_id] = _Followed(job, writer, workplace.clock)
         return ""
-
-
-def spec_of(run: RecordedRun) -> JobSpec:
-    """The specification a run was recorded with, at the place where its launcher found it to belong.
-
-    Raises:
-        BadInput: it was recorded by another version, with other parameters.
-    """
-    words = shlex.split(run.tags.get("paretune.command", ""))
-    pairs = [word for flag, word in itertools.pairwise(words) if flag == "-P"]
-    spec = JobSpec.from_text(dict(pair.split("=", 1) for pair in pairs))
-    place = {name: run.tags[f"paretune.{name}"] for name in ("region", "bucket") if f"paretune.{name}" in run.tags}
-    return spec.replace(**place) if spec.on_sagemaker else spec
 
 
 def _poll(followed: _Followed) -> Collected | None:

@@ -1,6 +1,13 @@
-"""The only door to MLflow: the store (`Tracking`) and one recorded run in it (`Run`)."""
+"""The only door to MLflow.
 
+Public names: `Tracking` (the store: opens runs, finds runs), `Run` and `RunStatus` (one run that is written),
+`RecordedRun` (one run as MLflow has it), `RecordedJob` (the job that it records), `tracking_uri`, `without_password`;
+and the modules `schema` (names of tags), `figures` (what a run shows beside its numbers) and `in_job` (logging inside a
+job).
+"""
+
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.run import Run, RunStatus, without_password
-from paretune.tracking.store import RecordedRun, Tracking, tracking_uri
+from paretune.tracking.store import Tracking, tracking_uri
 
-__all__ = ["RecordedRun", "Run", "RunStatus", "Tracking", "tracking_uri", "without_password"]
+__all__ = ["RecordedJob", "RecordedRun", "Run", "RunStatus", "Tracking", "tracking_uri", "without_password"]

@@ -8,9 +8,12 @@ PREFIX = "paretune."
 
 # What the run is.
 KIND = "paretune.kind"
-"""What a run is that is no job: `study`, `report`, `estimate`, `prices`, `import`, `sync`."""
+"""What a run is that is no job: `study`, `study driver`, `report`, `estimate`, `prices`, `import`."""
 ORIGIN = "paretune.origin"
-"""How a job's figures were obtained: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
+"""How a job's figures were obtained: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`.
+
+Absent from runs of other projects that were recorded before 2026-11-20.
+"""
 COMMAND = "paretune.command"
 """The `mlflow run` line that repeats the job."""
 SPEC_HASH = "paretune.spec_hash"
@@ -27,7 +30,10 @@ LAUNCHER = "paretune.launcher"
 JOB_NAME = "paretune.job_name"
 """Written before the job is created, so that a job is found by its run."""
 STATE = "paretune.state"
-"""`Running`, `Completed`, `Failed` or `Stopped`."""
+"""`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created.
+
+Runs of other projects that were recorded before 2026-11-20 have SageMaker's `InProgress` for `Running`.
+"""
 SECONDARY_STATUS = "paretune.secondary_status"
 """SageMaker's own word for where in its state the job is."""
 FAILURE_REASON = "paretune.failure_reason"
@@ -35,6 +41,17 @@ WATCHED_BY = "paretune.watched_by"
 """The process that watches the job; empty when nobody does."""
 REGION = "paretune.region"
 BUCKET = "paretune.bucket"
+TRAINING_SECONDS = "paretune.training_seconds"
+"""Of the last attempt of a job on managed spot, per instance: what on-demand instances would have billed."""
+
+# A job that runs the command of another project: what a job of ours has as parameters.
+INSTANCE_TYPE = "paretune.instance_type"
+INSTANCE_COUNT = "paretune.instance_count"
+LOGGING = "paretune.logging"
+"""How its command's own records reach the store: `direct` or `collect`."""
+REMARKS = "paretune.remarks"
+COPIED_FROM = "paretune.copied_from"
+"""Id, in the job's own store, of a run that the command has opened beside its own."""
 
 # What ran in place of what was asked for.
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
@@ -43,6 +60,8 @@ FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"
 USED_BATCH = "paretune.used_per_device_train_batch_size"
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"
 USED_INSTANCE_TYPE = "paretune.used_instance_type"
+USED_PRECISION = "paretune.used_precision"
+USED_DEVICE = "paretune.used_device"
 
 # The row of the price list that its cost was computed with.
 PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"
@@ -51,6 +70,12 @@ PRICE_AS_OF = "paretune.price_as_of"
 PRICE_SOURCE = "paretune.price_source"
 
 # A study and its trials.
+STUDY = "paretune.study"
+"""Name of a study, on its own run."""
+STUDY_MARK = "paretune.study_mark"
+"""Drawn by the study's ledger, so that drivers that start together find one run."""
+STUDY_RUN = "paretune.study_run"
+"""Id of the study's run, on the run of a command that drives it."""
 TRIAL = "paretune.trial"
 PARETO_RANK = "paretune.pareto_rank"
 """0 on the front."""
@@ -58,3 +83,7 @@ PARETO_RANK = "paretune.pareto_rank"
 # Imported runs.
 ROW_KEY = "paretune.row_key"
 """Of a row of an imported table: each row is imported once."""
+SOURCE = "paretune.source"
+"""Name of the table."""
+SOURCE_LINE = "paretune.source_line"
+"""Line of the row in it."""

@@ -4,7 +4,6 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,20 +14,12 @@ from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import TROUBLE, Run, without_password
 
 _PROBE_TIMEOUT_S = 5.0
 _PAGE = 1000  # runs per request
-
-
-@dataclass(frozen=True)
-class RecordedRun:
-    """A run as MLflow has it: parameters, tags and the latest value of each metric."""
-
-    run_id: str
-    params: Mapping[str, str]
-    tags: Mapping[str, str]
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Tracking:
@@ -92,13 +83,13 @@ class Tracking:
         Raises:
             TrackingUnavailable: MLflow does not answer.
         """
-        return self.runs("tags.`paretune.state` = 'Running'")[::-1]
+        return self.runs(f"tags.`{schema.STATE}` = 'Running'")[::-1]
 
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.
 
         Args:
-            condition: such as "tags.`paretune.state` = 'Completed' and metrics.f1 > 0.9".
+            condition: such as "metrics.f1 > 0.9 and params.spot = 'true'".
             newest: at most so many; None for all.
 
         Raises:

@@ -84,11 +84,13 @@ def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) ->
     runs = [
         RecordedRun("strange", params={"learning_rate": "fast", "instance_type": "ml.nothing"}, tags=COMPLETED),
         run_of(entry_script=str(script)),
+        RecordedRun("of another project", {}, OOM | {"paretune.instance_type": "ml.g5.xlarge"}, MEASURED),
         run_of(model="nobody/knows-this"),
         run_of(),
     ]
 
-    assert len(read(runs).times) == 1
+    found = read(runs)
+    assert (len(found.times), found.did_not_fit) == (1, [])
 
 
 def test_a_model_of_one_s_own_is_known_by_the_weights_its_job_has_counted() -> None:

@@ -13,12 +13,12 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import JobRunWriter, job_name
-from paretune.jobs.sync import Collected, Sync, spec_of
+from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import Tracking
 from tests.workplaces import make_workplace
 
 GPU = "ml.g5.xlarge"
@@ -284,16 +284,3 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
 
     assert desk.status(run_id) == "RUNNING"
     assert desk.tags(run_id)["watched_by"] == ""
-
-
-def test_a_specification_is_read_back_with_the_place_where_it_ran() -> None:
-    spec = JobSpec(instance_type=GPU, tags={"team": "search & rescue"}, model="a b", learning_rate=3e-4)
-    tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
-
-    assert spec_of(RecordedRun("run", {}, tags)) == spec.replace(region="eu-west-1", bucket="found")
-
-
-def test_a_local_job_has_no_place() -> None:
-    tags = {"paretune.command": JobSpec(seed=7).command(), "paretune.region": "eu-west-1"}
-
-    assert spec_of(RecordedRun("run", {}, tags)) == JobSpec(seed=7)

@@ -23,7 +23,7 @@ from paretune.spec.cluster import Cluster
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.spec.parameters import COMPUTES, affecting
 from paretune.spec.regions import usual_region
-from paretune.tracking import RunStatus, Tracking
+from paretune.tracking import RunStatus, Tracking, schema
 
 # What decides which rows a job gets, and how they are prepared.
 _OF_THE_DATA = affecting(JobSpec, "data")
@@ -148,7 +148,7 @@ def _print(estimates: list[Estimate], region: str) -> None:
 
 def _record(estimates: list[Estimate], tracking: Tracking) -> None:
     run = tracking.begin("estimate")
-    run.set_tags({"paretune.kind": "estimate", "paretune.origin": "estimated"})
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})
     run.log_text(estimate_table.as_csv(estimates), "estimate.csv")
     figure = estimate_table.figure(estimates)
     if figure is not None:

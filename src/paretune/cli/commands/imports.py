@@ -7,7 +7,7 @@ from paretune.core.clock import SystemClock
 from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.jobs.importing import import_runs
 from paretune.pricing.prices import PriceList, usual_price
-from paretune.tracking import Tracking
+from paretune.tracking import Tracking, schema
 
 
 def run(request: ImportRequest) -> int:
@@ -16,7 +16,7 @@ def run(request: ImportRequest) -> int:
     price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
     tracking = Tracking(environment, clock)
     if tracking.opened_run_id() is not None:
-        tracking.begin("import").set_tags({"paretune.kind": "import"})  # `mlflow run` shows a run for every command
+        tracking.begin("import").set_tags({schema.KIND: "import"})  # `mlflow run` shows a run for every command
     imported = import_runs(request, tracking, price_of, clock.now())
     table = request.table
     print(f"{table.name}: {len(imported.added)} runs imported as published, {imported.known} were there already")

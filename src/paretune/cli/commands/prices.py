@@ -127,7 +127,7 @@ def _by_family(name: str) -> tuple[str, float, str]:
 
 
 def _name_run(environment: Mapping[str, str]) -> None:
-    from paretune.tracking import Tracking  # MLflow takes a second to import
+    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
 
     run = Tracking(environment, SystemClock()).begin("prices")  # `mlflow run` shows a run for every command
-    run.set_tags({"paretune.kind": "prices"})
+    run.set_tags({schema.KIND: "prices"})

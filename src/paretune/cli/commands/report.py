@@ -4,18 +4,18 @@ import os
 from collections.abc import Mapping
 from datetime import date
 
-from paretune.cli.output.estimate_errors import estimate_errors, summarise
+from paretune.cli.output.accuracy import accuracy, estimate_errors
 from paretune.cli.output.report_tables import about_kinds, cost_csv, cost_table, error_tables, front_changes
 from paretune.cli.output.repricing import RunCost, Terms, remarks, reprice
 from paretune.cli.requests.prompts import ReportRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.pricing.prices import PriceList
-from paretune.tracking import RecordedRun, RunStatus, Tracking, without_password
+from paretune.tracking import RecordedJob, RunStatus, Tracking, schema, without_password
 
 _NEWEST = 200  # runs, where none are named
 _FRONT = "no other run is as cheap and as good; cost = seconds x instances x price"
-_JOBS = "tags.`paretune.origin` != 'estimated'"  # every job has an origin, and else only an estimate has
+_JOBS = f"tags.`{schema.STATE}` != ''"  # every job has a state once it is created, and nothing else has one
 
 
 def run(request: ReportRequest) -> int:
@@ -24,17 +24,17 @@ def run(request: ReportRequest) -> int:
     terms = Terms(region=request.region, on=request.on, spot_share=request.spot_share)
     prices = PriceList.read(environment)
     tracking = Tracking(environment, clock)
-    runs = _runs(request, tracking)
-    if not runs:
+    jobs = _jobs(request, tracking)
+    if not jobs:
         print("no job is recorded" + (" that fits the filter" if request.filter else ""))
         return 0
-    errors = estimate_errors(runs)
-    costs = reprice(runs, prices, terms)
+    errors = estimate_errors(jobs)
+    costs = reprice(jobs, prices, terms)
     parts = [_costs_text(costs, terms, date.fromtimestamp(clock.now()))]
     if errors:
-        parts.append(f"estimates against measurements\n{error_tables(errors, summarise(errors))}")
+        parts.append(f"estimates against measurements\n{error_tables(errors, accuracy(errors))}")
     own = tracking.begin("report")
-    own.set_tags({"paretune.kind": "report"})
+    own.set_tags({schema.KIND: "report"})
     own.log_params(_asked(request))
     own.log_text(cost_csv(costs, errors), "report.csv")
     text = "\n\n".join(parts)
@@ -51,20 +51,20 @@ def _costs_text(costs: list[RunCost], terms: Terms, today: date) -> str:
     return "\n".join(lines)
 
 
-def _runs(request: ReportRequest, tracking: Tracking) -> list[RecordedRun]:
-    """The runs that are asked for, newest first; named ones in the order of their names.
+def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
+    """The jobs that are asked for, newest first; named ones in the order of their names.
 
     Raises:
         BadInput: a name fits no job or several, or MLflow cannot read the filter.
     """
     condition = " and ".join(filter(None, [_JOBS, request.filter]))
     if not request.run_ids():
-        return tracking.runs(condition, newest=_NEWEST)
+        return [RecordedJob(run) for run in tracking.runs(condition, newest=_NEWEST)]
     faults, found = [], {}
     for name in request.run_ids():
         fitting = tracking.runs(f"{condition} and attributes.run_id LIKE '{name}%'", newest=2)
         if len(fitting) == 1:
-            found[fitting[0].run_id] = fitting[0]
+            found[fitting[0].run_id] = RecordedJob(fitting[0])
         elif fitting:
             faults.append(f"runs: several begin with {name!r}: give more of its id")
         else:

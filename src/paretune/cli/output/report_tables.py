@@ -4,10 +4,10 @@ import csv
 import io
 from collections.abc import Sequence
 
-from paretune.cli.output.estimate_errors import EstimateError, Summary
-from paretune.cli.output.repricing import RunCost, Terms, fronts, instance_count
+from paretune.cli.output.accuracy import Accuracy, EstimateError
+from paretune.cli.output.repricing import RunCost, Terms, fronts
 from paretune.core.text_table import text_table
-from paretune.spec import metrics
+from paretune.tracking import RecordedJob
 
 _SHORT = 8  # characters of a run id: enough to name the run in `runs`
 _NUMBERS = {"instances", "global batch", "learning rate", "F1", "seconds", "cost USD", "USD/hour", "new seconds"} | {
@@ -19,7 +19,7 @@ _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_g
 
 def cost_table(costs: Sequence[RunCost], terms: Terms) -> str:
     """A line per run: what it was, reached and cost, and what it would cost on other terms."""
-    was_best, is_best = fronts(costs, again=False), fronts(costs, again=True)
+    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
     header = ["run", "origin", "state", "instances", "instance type", "global batch", "learning rate", "F1", "seconds"]
     header += ["cost USD", "USD/hour", "price of", "front"]
     if terms.are_new:
@@ -27,36 +27,36 @@ def cost_table(costs: Sequence[RunCost], terms: Terms) -> str:
     rows = []
     for cost, was, now in zip(costs, was_best, is_best, strict=True):
         row = _recorded(cost, front=was)
-        rows.append(row + _again(cost, front=now) if terms.are_new else row)
+        rows.append(row + _repriced(cost, front=now) if terms.are_new else row)
     return text_table(header, rows, _NUMBERS)
 
 
 def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
     """Everything about every run, as CSV; what is not known is an empty cell."""
-    was_best, is_best = fronts(costs, again=False), fronts(costs, again=True)
-    off = {(one.run.run_id, one.quantity): one for one in errors}
+    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
+    off = {(one.job.run_id, one.quantity): one for one in errors}
     rows: list[dict[str, object]] = []
     for cost, was, now in zip(costs, was_best, is_best, strict=True):
-        run, price = cost.run, cost.price
+        job, price = cost.job, cost.price
         row: dict[str, object] = {
-            "run_id": run.run_id,
-            "run_name": run.tags.get("mlflow.runName"),
-            "origin": cost.origin,
-            "launcher": run.tags.get("paretune.launcher"),
-            "state": run.tags.get("paretune.state"),
-            "dataset": run.params.get("dataset"),
-            "instance_type": cost.instance_type,
-            "instance_count": instance_count(run),
-            "spot": run.params.get("spot"),
-            "global_batch_size": run.params.get("global_batch_size"),
-            "learning_rate": _learning_rate(cost),
-            "f1": run.metrics.get(metrics.F1),
-            "billable_seconds": run.metrics.get(metrics.BILLABLE_SECONDS),
-            "cost_usd": cost.recorded_cost_usd,
-            "price_usd_per_hour": run.tags.get("paretune.price_usd_per_hour"),
-            "price_region": run.tags.get("paretune.price_region"),
-            "price_as_of": run.tags.get("paretune.price_as_of"),
-            "price_source": run.tags.get("paretune.price_source"),
+            "run_id": job.run_id,
+            "run_name": job.name,
+            "origin": job.origin,
+            "launcher": job.launcher,
+            "state": job.state,
+            "dataset": job.param("dataset"),
+            "instance_type": job.instance_type,
+            "instance_count": job.instance_count,
+            "spot": job.param("spot"),
+            "global_batch_size": job.param("global_batch_size"),
+            "learning_rate": _learning_rate(job),
+            "f1": job.f1,
+            "billable_seconds": job.billable_seconds,
+            "cost_usd": job.cost_usd,
+            "price_usd_per_hour": _text(job.price_usd_per_hour, "g"),
+            "price_region": job.price_region,
+            "price_as_of": job.price_as_of,
+            "price_source": job.price_source,
             "on_front": was,
             "new_seconds": cost.seconds,
             "new_price_usd_per_hour": price.usd_per_hour if price else None,
@@ -69,7 +69,7 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
             "remark": cost.remark,
         }
         for quantity in _QUANTITIES:
-            one = off.get((run.run_id, quantity))
+            one = off.get((job.run_id, quantity))
             row[f"estimated_{quantity}"] = one.predicted if one else None
             row[f"estimated_{quantity}_low"] = one.low if one else None
             row[f"estimated_{quantity}_high"] = one.high if one else None
@@ -82,13 +82,13 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
     return text.getvalue()
 
 
-def error_tables(errors: Sequence[EstimateError], summaries: Sequence[Summary]) -> str:
+def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]) -> str:
     """Predicted against measured, a line per run and quantity, and the mean errors below."""
     header = ["run", "origin", "quantity", "predicted", "80 % interval", "measured", "error"]
     rows = [
         [
-            one.run.run_id[:_SHORT],
-            one.run.tags.get("paretune.origin", ""),
+            one.job.run_id[:_SHORT],
+            one.job.origin,
             _QUANTITIES[one.quantity],
             f"{one.predicted:.4g}",
             f"{one.low:.4g} to {one.high:.4g}" if one.low is not None and one.high is not None else "",
@@ -101,11 +101,11 @@ def error_tables(errors: Sequence[EstimateError], summaries: Sequence[Summary]) 
         [
             one.origin,
             _QUANTITIES[one.quantity],
-            str(one.runs),
+            str(one.jobs),
             f"{one.mean_absolute:.1%}",
             f"{one.inside:.0%}" if one.inside is not None else "",
         ]
-        for one in summaries
+        for one in accuracies
     ]
     mean_header = ["origin", "quantity", "runs", "mean absolute error", "in 80 % interval"]
     return f"{text_table(header, rows, _NUMBERS)}\n\n{text_table(mean_header, means, _NUMBERS)}"
@@ -113,8 +113,8 @@ def error_tables(errors: Sequence[EstimateError], summaries: Sequence[Summary]) 
 
 def front_changes(costs: Sequence[RunCost]) -> list[str]:
     """Which runs join and which leave the front of F1 against cost; a sentence each."""
-    was_best, is_best = fronts(costs, again=False), fronts(costs, again=True)
-    ids = [cost.run.run_id[:_SHORT] for cost in costs]
+    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
+    ids = [cost.job.run_id[:_SHORT] for cost in costs]
     joined = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if now and not was]
     left = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if was and now is False]
     lost = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if was and now is None]
@@ -127,7 +127,7 @@ def front_changes(costs: Sequence[RunCost]) -> list[str]:
 
 def about_kinds(costs: Sequence[RunCost]) -> list[str]:
     """That numbers of different origins, or of different data, stand in one table."""
-    origins = sorted({cost.origin for cost in costs})
+    origins = sorted({cost.job.origin for cost in costs})
     said = []
     if len(origins) > 1:
         said.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
@@ -137,27 +137,25 @@ def about_kinds(costs: Sequence[RunCost]) -> list[str]:
 
 
 def _recorded(cost: RunCost, *, front: bool | None) -> list[str]:
-    run = cost.run
-    state = run.tags.get("paretune.state", "")
-    place = " ".join(run.tags.get(f"paretune.price_{name}", "") for name in ("region", "as_of"))
+    job = cost.job
     return [
-        run.run_id[:_SHORT],
-        cost.origin,
-        "" if state == "Completed" else state,
-        str(instance_count(run)),
-        cost.instance_type,
-        run.params.get("global_batch_size", ""),
-        _learning_rate(cost),
-        _text(run.metrics.get(metrics.F1), ".4f"),
-        _text(run.metrics.get(metrics.BILLABLE_SECONDS), ",.0f"),
-        _text(cost.recorded_cost_usd, ".5g"),
-        run.tags.get("paretune.price_usd_per_hour", ""),
-        place.strip(),
+        job.run_id[:_SHORT],
+        job.origin,
+        "" if job.is_completed else job.state,
+        str(job.instance_count),
+        job.instance_type,
+        job.param("global_batch_size"),
+        _learning_rate(job),
+        _text(job.f1, ".4f"),
+        _text(job.billable_seconds, ",.0f"),
+        _text(job.cost_usd, ".5g"),
+        _text(job.price_usd_per_hour, "g"),
+        f"{job.price_region} {job.price_as_of}".strip(),
         "*" if front else "",
     ]
 
 
-def _again(cost: RunCost, *, front: bool | None) -> list[str]:
+def _repriced(cost: RunCost, *, front: bool | None) -> list[str]:
     price = cost.price
     return [
         _text(cost.seconds, ",.0f"),
@@ -169,9 +167,9 @@ def _again(cost: RunCost, *, front: bool | None) -> list[str]:
     ]
 
 
-def _learning_rate(cost: RunCost) -> str:
+def _learning_rate(job: RecordedJob) -> str:
     """The peak rate that was used, after scaling."""
-    text = cost.run.params.get("scaled_learning_rate") or cost.run.params.get("learning_rate", "")
+    text = job.param("scaled_learning_rate") or job.param("learning_rate")
     try:
         return f"{float(text):g}"
     except ValueError:

@@ -6,8 +6,7 @@ from datetime import date
 
 from paretune.core.pareto import front
 from paretune.pricing.prices import Price, PriceList, price_remarks
-from paretune.spec import metrics
-from paretune.tracking import RecordedRun
+from paretune.tracking import RecordedJob
 
 _SPOT_UNKNOWN = "a spot run whose training seconds are not recorded"
 
@@ -35,11 +34,10 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCost:
-    """One run with its recorded cost and the one on other terms; what is not known is None or empty.
+    """One job with its recorded cost and the one on other terms; what is not known is None or empty.
 
     Attributes:
-        run: as MLflow has it.
-        instance_type: the one it ran on in the end.
+        job: as it is recorded.
         seconds: that the new cost counts, per instance.
         price: row of the new cost.
         cost_usd: on the terms asked for; None where it cannot be known.
@@ -47,8 +45,7 @@ class RunCost:
         unknown: instance type and region whose price is missing.
     """
 
-    run: RecordedRun
-    instance_type: str
+    job: RecordedJob
     seconds: float | None = None
     price: Price | None = None
     cost_usd: float | None = None
@@ -56,56 +53,45 @@ class RunCost:
     unknown: tuple[str, str] | None = None
 
     @property
-    def origin(self) -> str:
-        """Measured, simulated or published."""
-        return self.run.tags.get("paretune.origin", "")
-
-    @property
-    def recorded_cost_usd(self) -> float | None:
-        """What the run says it cost."""
-        return self.run.metrics.get(metrics.COST_USD)
-
-    @property
     def difference_usd(self) -> float | None:
         """New cost less recorded cost."""
-        if self.cost_usd is None or self.recorded_cost_usd is None:
+        if self.cost_usd is None or self.job.cost_usd is None:
             return None
-        return self.cost_usd - self.recorded_cost_usd
+        return self.cost_usd - self.job.cost_usd
 
     @property
     def kind(self) -> tuple[str, ...]:
         """What may be compared with each other: runs of one origin on one data set, with real or notional dollars."""
-        data = [self.run.params.get(name, "") for name in ("dataset", "dataset_config_name")]
-        return self.origin, "" if self.is_billed else "notional", *data
+        data = [self.job.param(name) for name in ("dataset", "dataset_config_name")]
+        return self.job.origin, "" if self.is_billed else "notional", *data
 
     @property
     def is_billed(self) -> bool:
         """Whether its instances are SageMaker's; a local run's dollars are notional."""
-        return self.instance_type.startswith("ml.")
+        return self.job.instance_type.startswith("ml.")
 
 
-def reprice(runs: Sequence[RecordedRun], prices: PriceList, terms: Terms) -> list[RunCost]:
-    """Every run on other terms, in the same order. The recorded runs stay as they are."""
-    return [_cost(run, prices, terms) for run in runs]
+def reprice(jobs: Sequence[RecordedJob], prices: PriceList, terms: Terms) -> list[RunCost]:
+    """Every job on other terms, in the same order. The recorded runs stay as they are."""
+    return [_cost(job, prices, terms) for job in jobs]
 
 
-def fronts(costs: Sequence[RunCost], *, again: bool) -> list[bool | None]:
+def fronts(costs: Sequence[RunCost], *, repriced: bool) -> list[bool | None]:
     """For each run whether it is on the front of F1 against cost of its kind; None without F1 or cost.
 
     Args:
         costs: the runs.
-        again: by the new cost, else by the recorded one.
+        repriced: by the new cost, else by the recorded one.
     """
     on_front: list[bool | None] = [None] * len(costs)
     points: dict[tuple[str, ...], dict[int, tuple[float, float]]] = {}
-    for place, cost in enumerate(costs):
-        f1 = cost.run.metrics.get(metrics.F1)
-        usd = cost.cost_usd if again else cost.recorded_cost_usd
+    for index, cost in enumerate(costs):
+        f1, usd = cost.job.f1, cost.cost_usd if repriced else cost.job.cost_usd
         if f1 is not None and usd is not None:
-            points.setdefault(cost.kind, {})[place] = (f1, usd)
+            points.setdefault(cost.kind, {})[index] = (f1, usd)
     for kind in points.values():
-        for place, best in zip(kind, front(list(kind.values()), (True, False)), strict=True):
-            on_front[place] = best
+        for index, is_best in zip(kind, front(list(kind.values()), (True, False)), strict=True):
+            on_front[index] = is_best
     return on_front
 
 
@@ -126,63 +112,53 @@ def remarks(costs: Sequence[RunCost], terms: Terms, today: date) -> list[str]:
     return list(said)
 
 
-def instance_count(run: RecordedRun) -> int:
-    """Instances that the run says it was on; 1 where it says nothing."""
-    text = run.params.get("instance_count", "1")
-    return int(text) if text.isdigit() else 1
-
-
-def _cost(run: RecordedRun, prices: PriceList, terms: Terms) -> RunCost:
-    name = run.tags.get("paretune.used_instance_type") or run.params.get("instance_type", "")
-    cost = RunCost(run=run, instance_type=name)
+def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
+    cost = RunCost(job=job)
     if not terms.are_new:
         return cost
     if not cost.is_billed:
-        return replace(cost, cost_usd=cost.recorded_cost_usd, remark="local, its notional price is kept")
-    seconds, why_not = _seconds(run, terms)
+        return replace(cost, cost_usd=job.cost_usd, remark="local, its notional price is kept")
+    seconds, why_not = _seconds(job, terms)
     if seconds is None:
         return replace(cost, remark=f"{why_not}: it cannot be priced again")
     cost = replace(cost, seconds=seconds)
     if terms.region is None and terms.on is None:
-        price = _recorded_price(run, name)
+        price = _recorded_price(job)
         if price is None:
             return replace(cost, remark="no price is recorded: set region")
     else:
-        region = terms.region or run.tags.get("paretune.price_region") or run.tags.get("paretune.region")
+        region = terms.region or job.region
         if not region:
             return replace(cost, remark="no region is recorded: set region")
-        price = prices.price(name, region, terms.on)
+        price = prices.price(job.instance_type, region, terms.on)
         if price is None:
-            return replace(cost, remark=f"price unknown in {region}", unknown=(name, region))
-    usd = price.cost_usd(seconds, instance_count(run))
-    return replace(cost, price=price, cost_usd=usd)
+            return replace(cost, remark=f"price unknown in {region}", unknown=(job.instance_type, region))
+    return replace(cost, price=price, cost_usd=price.cost_usd(seconds, job.instance_count))
 
 
-def _seconds(run: RecordedRun, terms: Terms) -> tuple[float | None, str]:
+def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:
     """Seconds per instance that would be billed, or why they cannot be told."""
-    billed = run.metrics.get(metrics.BILLABLE_SECONDS)
+    billed = job.billable_seconds
     if billed is None:
         return None, "no billable seconds are recorded"
     if terms.spot_share is None:
         return billed, ""
-    if run.params.get("spot") == "true":
+    if job.is_spot:
         # AWS tells the undiscounted seconds of one job; those of earlier attempts are in no description any more.
-        trained, attempt = run.tags.get("paretune.training_seconds"), run.tags.get("paretune.job_name", "-1")
-        if trained is None or not attempt.endswith("-1"):
+        if job.training_seconds is None or not job.is_first_attempt:
             return None, _SPOT_UNKNOWN
-        billed = float(trained)
+        billed = job.training_seconds
     return billed * terms.spot_share, ""
 
 
-def _recorded_price(run: RecordedRun, name: str) -> Price | None:
-    text = run.tags.get("paretune.price_usd_per_hour")
-    if text is None:
+def _recorded_price(job: RecordedJob) -> Price | None:
+    if job.price_usd_per_hour is None:
         return None
     return Price(
-        usd_per_hour=float(text),
-        region=run.tags.get("paretune.price_region", ""),
-        as_of=run.tags.get("paretune.price_as_of", ""),
-        source=run.tags.get("paretune.price_source", ""),
-        instance_type=name,
+        usd_per_hour=job.price_usd_per_hour,
+        region=job.price_region,
+        as_of=job.price_as_of,
+        source=job.price_source,
+        instance_type=job.instance_type,
         confidence="notional",  # nothing is to be said of it: the job's own launch has said it
     )

@@ -6,14 +6,14 @@ from functools import cached_property
 
 from paretune.core.errors import BadInput
 from paretune.estimating.estimates import Estimator, architecture_of
-from paretune.estimating.evidence import collect, job_of
+from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.prediction import Predicted
 from paretune.estimating.recorded import log_grid
 from paretune.estimating.recorded.log_grid import Point
 from paretune.spec.container import JobDocument
 from paretune.spec.job import JobSpec
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import RecordedJob, Tracking, schema
 
 
 class Rehearsal:
@@ -79,21 +79,18 @@ class Rehearsal:
     def _read(self, alike: tuple[str, ...], max_seq_length: int) -> dict[Point, list[float]]:
         """F1 by learning rate and global batch size, in logarithms; MLflow itself looks for the length of rows."""
         points: dict[Point, list[float]] = {}
-        condition = "tags.`paretune.origin` != 'simulated' and tags.`paretune.state` = 'Completed'"
-        for run in self._tracking.runs(f"{condition} and params.max_seq_length = '{max_seq_length}'"):
-            f1, rate, size = (
-                run.metrics.get("f1"),
-                run.params.get("scaled_learning_rate"),
-                run.params.get("global_batch_size"),
-            )
-            if f1 is not None and rate and size and _quality_of(run) == alike:
-                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(f1)
+        condition = f"tags.`{schema.ORIGIN}` != 'simulated' and tags.`{schema.STATE}` = 'Completed'"
+        condition += f" and params.max_seq_length = '{max_seq_length}'"
+        for job in map(RecordedJob, self._tracking.runs(condition)):
+            rate, size = job.param("scaled_learning_rate"), job.param("global_batch_size")
+            if job.f1 is not None and rate and size and _quality_of(job) == alike:
+                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(job.f1)
         return points
 
 
-def _quality_of(run: RecordedRun) -> tuple[str, ...] | None:
-    """What F1 of a run depends on, beside its batch plan; None of a run that is no job that could be read."""
+def _quality_of(job: RecordedJob) -> tuple[str, ...] | None:
+    """What F1 of a job depends on, beside its batch plan; None where the job cannot be read back."""
     try:
-        return job_of(run).key_of("quality")
+        return job.spec_from_params().key_of("quality")
     except BadInput:
         return None

@@ -29,6 +29,7 @@ from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, TrialJob
 from paretune.studies.search.worst_case import WorstCase
+from paretune.tracking import schema
 
 REFUSED_PAUSE_S = 60.0
 """Seconds until SageMaker is asked again after it has refused the only job."""
@@ -332,9 +333,9 @@ class Driver:
     def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
         tracking = self.workplace.tracking
         if not run_id and adopt:  # it may have been opened by a driver that died before it could say so
-            condition = f"tags.`{PARENT}` = '{self._run_id}' and tags.`paretune.trial` = '{number}'"
+            condition = f"tags.`{PARENT}` = '{self._run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
-        tags = {PARENT: self._run_id, "paretune.trial": str(number)}
+        tags = {PARENT: self._run_id, schema.TRIAL: str(number)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.ledger.set_run_id(number, run.run_id)
         job = self._under_way[number] = TrialJob(number, spec, run, self.workplace, counts=counts)

@@ -14,7 +14,7 @@ from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import front_of
 from paretune.studies.search.ledger import Ledger
-from paretune.tracking import RunStatus, Tracking
+from paretune.tracking import RunStatus, Tracking, schema
 
 _BETWEEN_PAGES = 8.0
 """Times as long as a page takes to make, until the next one is made: pages of long studies take seconds."""
@@ -36,7 +36,7 @@ class StudyRunWriter:
         self.run_id = self._opened()
         self._run = tracking.run(self.run_id)
         self._run.reopen()
-        self._run.set_tags({"paretune.kind": "study", "paretune.study": file.name})
+        self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name})
         self._run.log_params(file.as_text())
         self._driver: Driver | None = None
         self._ranks: dict[str, int | None] = {}  # as they were written
@@ -93,7 +93,7 @@ class StudyRunWriter:
         with suppress(ParetuneError):  # what ended the study may be the storage itself
             if self._driver.trials:
                 self._write(self.answer(), is_last=True)
-            self._run.set_tags({"paretune.failure_reason": str(error)})
+            self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(None if self._driver.others() else RunStatus.KILLED)
         self.say("the same command goes on with the study")
 
@@ -104,15 +104,15 @@ class StudyRunWriter:
         own = tracking.begin(name) if tracking.opened_run_id() else None
         run_id = ledger.open(own.run_id if own is not None else "", described(self._file))
         if not run_id:
-            mark = {"paretune.study_mark": ledger.mark()}
-            there = tracking.runs(f"tags.`paretune.study_mark` = '{mark['paretune.study_mark']}'")
+            mark = {schema.STUDY_MARK: ledger.mark()}
+            there = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark[schema.STUDY_MARK]}'")
             made = tracking.run(there[-1].run_id) if there else tracking.create(name, mark)
             run_id = ledger.name_run(made.run_id)
             if run_id != made.run_id:  # another driver was faster
-                made.set_tags({"paretune.kind": "study driver", "paretune.study_run": run_id})
+                made.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
                 made.end(RunStatus.FINISHED)
         if own is not None and own.run_id != run_id:  # `mlflow run` opens a run for every command
-            own.set_tags({"paretune.kind": "study driver", "paretune.study_run": run_id})
+            own.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
         return run_id
 
     def _so_far(self) -> str:
@@ -144,7 +144,7 @@ class StudyRunWriter:
         for run_id in {*ranks, *self._ranks}:
             before, now = self._ranks.get(run_id), ranks.get(run_id)
             if before != now and (is_last or 0 in (before, now)):
-                self._tracking.run(run_id).set_tags({"paretune.pareto_rank": "" if now is None else str(now)})
+                self._tracking.run(run_id).set_tags({schema.PARETO_RANK: "" if now is None else str(now)})
                 self._ranks[run_id] = now
 
 

@@ -184,10 +184,61 @@ def test_a_filter_in_mlflows_language_chooses_the_runs(
 
 def test_runs_that_are_no_jobs_are_left_out(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
     job = record()
-    record(origin="estimated")
+    estimate = {"paretune.kind": "estimate", "paretune.origin": "estimated"}
+    store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], tags=estimate)
     run()  # a report is no job
 
     assert [row["run_id"] for row in own_run(store, run()[1])[1]] == [job]
+
+
+@pytest.mark.parametrize(
+    "by_now", [{}, {"paretune.origin": "measured", "paretune.state": "Completed"}], ids=["as it was", "as it is"]
+)
+def test_a_job_of_another_project_is_shown_with_its_instances_seconds_cost_and_state(
+    run: Run, store: MlflowClient, by_now: dict[str, str]
+) -> None:
+    tags = {
+        "paretune.launcher": "sagemaker",
+        "paretune.job_name": "paretune-mnist-1",
+        "paretune.state": "InProgress",
+        "paretune.instance_type": "ml.g5.12xlarge",
+        "paretune.instance_count": "2",
+        "paretune.price_usd_per_hour": "7.09",
+        "paretune.price_region": "us-east-1",
+        "paretune.price_as_of": "2026-10",
+    }
+    run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], run_name="mnist", tags=tags | by_now).info.run_id
+    store.log_metric(run_id, "billable_seconds", 1800.0)
+    store.log_metric(run_id, "cost_usd", 7.09)
+    store.log_metric(run_id, "f1", 0.5)  # of the project's own, whatever it means by it
+    store.log_param(run_id, "learning_rate", "0.1")
+
+    code, out, _ = run()
+
+    assert code == 0
+    (row,) = own_run(store, out)[1]
+    assert (row["run_id"], row["origin"], row["launcher"]) == (run_id, "measured", "sagemaker")
+    assert row["state"] == ("Completed" if by_now else "Running")
+    assert (row["instance_type"], row["instance_count"]) == ("ml.g5.12xlarge", "2")
+    assert (row["billable_seconds"], row["cost_usd"], row["price_region"]) == ("1800.0", "7.09", "us-east-1")
+    assert (row["f1"], row["learning_rate"], row["on_front"]) == ("", "", "")
+    shown = out.splitlines()[1].split()
+    assert shown[:3] == [run_id[:8], "measured", "2" if by_now else "Running"]
+
+
+def test_a_job_of_another_project_is_priced_again(
+    run: Run, store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tags = {"launcher": "sagemaker", "state": "Completed", "instance_type": "ml.g5.xlarge", "instance_count": "2"}
+    named = {f"paretune.{name}": text for name, text in tags.items()}
+    run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], tags=named).info.run_id
+    store.log_metric(run_id, "billable_seconds", 1800.0)
+    (tmp_path / "own.csv").write_text(OWN)
+    monkeypatch.setenv("PARETUNE_PRICES", str(tmp_path / "own.csv"))
+
+    out = run("--region", "eu-west-1")[1]
+
+    assert float(own_run(store, out)[1][0]["new_cost_usd"]) == 2.0  # 1800 s x 2 instances x 2 USD / 3600
 
 
 def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowClient) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from paretune.cli.output.repricing import RunCost, Terms, fronts, remarks, reprice
 from paretune.pricing.prices import Price, PriceList
-from paretune.tracking import RecordedRun
+from paretune.tracking import RecordedJob, RecordedRun
 
 TODAY = date(2026, 11, 20)
 
@@ -28,7 +28,7 @@ PRICES = PriceList(
 )
 
 
-def run(number: int = 1, **others: Any) -> RecordedRun:
+def run(number: int = 1, **others: Any) -> RecordedJob:
     """Two instances for half an hour at 1 USD an hour each: 1 USD."""
     values = {
         "instance_type": "ml.g5.xlarge",
@@ -52,15 +52,12 @@ def run(number: int = 1, **others: Any) -> RecordedRun:
         "used_instance_type",
         "region",
     }
-    return RecordedRun(
-        f"{number:032x}",
-        {name: value for name, value in known.items() if name not in tags and name not in metrics},
-        {f"paretune.{name}": value for name, value in known.items() if name in tags},
-        metrics,
-    )
+    params = {name: value for name, value in known.items() if name not in tags and name not in metrics}
+    named = {f"paretune.{name}": value for name, value in known.items() if name in tags}
+    return RecordedJob(RecordedRun(f"{number:032x}", params, named, metrics))
 
 
-def cost(recorded: RecordedRun, **terms: Any) -> RunCost:
+def cost(recorded: RecordedJob, **terms: Any) -> RunCost:
     (found,) = reprice([recorded], PRICES, Terms(**terms))
     return found
 
@@ -88,7 +85,7 @@ def test_cost_is_seconds_times_instances_times_the_price_asked_for(terms: dict[s
 
     assert found.cost_usd == pytest.approx(usd)
     assert found.difference_usd == pytest.approx(usd - 1)
-    assert found.recorded_cost_usd == 1.0
+    assert found.job.cost_usd == 1.0
 
 
 def test_the_instance_type_is_the_one_the_job_fell_back_to() -> None:
@@ -180,9 +177,9 @@ def test_a_price_cut_changes_who_is_on_the_front() -> None:
 
     costs = reprice(runs, PRICES, Terms(region="eu-west-1"))
 
-    assert fronts(costs, again=False) == [True, False, False, None]
+    assert fronts(costs, repriced=False) == [True, False, False, None]
     # 900 s x 40 = 10 USD; 3600 s x 2 x 2 = 4 USD; 1800 s x 2 x 2 = 2 USD, but F1 0.8 < 0.9; 2 USD
-    assert fronts(costs, again=True) == [True, True, False, True]
+    assert fronts(costs, repriced=True) == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -192,6 +189,6 @@ def test_a_price_cut_changes_who_is_on_the_front() -> None:
 def test_runs_of_another_origin_data_set_or_kind_of_dollars_are_on_a_front_of_their_own(other: dict[str, str]) -> None:
     costs = reprice([run(1), run(2, f1=0.5, cost_usd=9.0, **other)], PRICES, Terms())
 
-    assert fronts(costs, again=False) == [True, True]
+    assert fronts(costs, repriced=False) == [True, True]
     same = reprice([run(1), run(2, f1=0.5, cost_usd=9.0)], PRICES, Terms())
-    assert fronts(same, again=False) == [True, False]
+    assert fronts(same, repriced=False) == [True, False]

@@ -2,15 +2,15 @@
 
 import pytest
 
-from paretune.cli.output.estimate_errors import estimate_errors, summarise
-from paretune.tracking import RecordedRun
+from paretune.cli.output.accuracy import accuracy, estimate_errors
+from paretune.tracking import RecordedJob, RecordedRun
 
 
-def run(origin: str = "measured", state: str = "Completed", **metrics: float) -> RecordedRun:
-    return RecordedRun("r", {}, {"paretune.origin": origin, "paretune.state": state}, metrics)
+def run(origin: str = "measured", state: str = "Completed", **metrics: float) -> RecordedJob:
+    return RecordedJob(RecordedRun("r", {}, {"paretune.origin": origin, "paretune.state": state}, metrics))
 
 
-def seconds(predicted: float, measured: float, low: float | None = None, high: float | None = None) -> RecordedRun:
+def seconds(predicted: float, measured: float, low: float | None = None, high: float | None = None) -> RecordedJob:
     bounds = {"estimated_seconds_low": low, "estimated_seconds_high": high}
     known = {name: value for name, value in bounds.items() if value is not None}
     return run(estimated_seconds=predicted, billable_seconds=measured, **known)
@@ -45,22 +45,22 @@ def test_a_job_that_did_not_complete_says_nothing_of_its_estimate(state: str) ->
 
 def test_the_summary_has_mean_absolute_error_and_the_share_inside_the_interval() -> None:
     runs = [seconds(90, 100, 80, 110), seconds(130, 100, 120, 140), seconds(100, 100)]
-    (summary,) = summarise(estimate_errors(runs))
+    (summary,) = accuracy(estimate_errors(runs))
 
-    assert summary.runs == 3
+    assert summary.jobs == 3
     assert summary.mean_absolute == pytest.approx((0.1 + 0.3 + 0) / 3)
     assert summary.inside == 0.5  # of the two that have an interval
 
 
 def test_without_any_interval_no_share_is_told() -> None:
-    assert summarise(estimate_errors([seconds(1, 2)]))[0].inside is None
+    assert accuracy(estimate_errors([seconds(1, 2)]))[0].inside is None
 
 
 def test_origins_and_quantities_are_never_averaged_together() -> None:
     simulated = run("simulated", estimated_seconds=1, billable_seconds=2)
     cost = run(estimated_cost_usd=1, cost_usd=2)
 
-    found = summarise(estimate_errors([seconds(1, 2), simulated, cost]))
+    found = accuracy(estimate_errors([seconds(1, 2), simulated, cost]))
 
     assert [(one.origin, one.quantity) for one in found] == [
         ("measured", "seconds"),

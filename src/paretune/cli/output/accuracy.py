@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from paretune.spec import metrics
-from paretune.tracking import RecordedRun
+from paretune.tracking import RecordedJob
 
 _PAIRS = (
     ("seconds", metrics.ESTIMATED_SECONDS, metrics.BILLABLE_SECONDS),
@@ -16,16 +16,16 @@ _PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateError:
-    """One quantity of one run, predicted and measured.
+    """One quantity of one job, predicted and measured.
 
     Attributes:
-        run: as MLflow has it.
+        job: as it is recorded.
         quantity: seconds, cost_usd or memory_gib.
         low: of the 80 % interval; None where none was recorded.
         high: of the 80 % interval.
     """
 
-    run: RecordedRun
+    job: RecordedJob
     quantity: str
     predicted: float
     measured: float
@@ -46,8 +46,8 @@ class EstimateError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
-    """The errors of one quantity over the runs of one origin.
+class Accuracy:
+    """The errors of one quantity over the jobs of one origin.
 
     Attributes:
         mean_absolute: mean of the absolute errors, as a share.
@@ -56,47 +56,44 @@ class Summary:
 
     origin: str
     quantity: str
-    runs: int
+    jobs: int
     mean_absolute: float
     inside: float | None
 
 
-def estimate_errors(runs: Sequence[RecordedRun]) -> list[EstimateError]:
+def estimate_errors(jobs: Sequence[RecordedJob]) -> list[EstimateError]:
     """Every estimate of a completed job beside what was measured; what is not known or is 0 is left out."""
     found = []
-    for run in runs:
-        if run.tags.get("paretune.state", "Completed") != "Completed":
+    for job in jobs:
+        if not job.is_completed:
             continue  # what a job took that was stopped or failed says nothing of what it would have taken
-        for quantity, estimated, measured in _PAIRS:
-            if estimated in run.metrics and run.metrics.get(measured, 0) > 0:
+        for quantity, estimate, measurement in _PAIRS:
+            predicted, measured = job.metric(estimate), job.metric(measurement)
+            if predicted is not None and measured is not None and measured > 0:
+                low, high = job.metric(f"{estimate}_low"), job.metric(f"{estimate}_high")
                 found.append(
                     EstimateError(
-                        run=run,
-                        quantity=quantity,
-                        predicted=run.metrics[estimated],
-                        measured=run.metrics[measured],
-                        low=run.metrics.get(f"{estimated}_low"),
-                        high=run.metrics.get(f"{estimated}_high"),
+                        job=job, quantity=quantity, predicted=predicted, measured=measured, low=low, high=high
                     )
                 )
     return found
 
 
-def summarise(errors: Sequence[EstimateError]) -> list[Summary]:
+def accuracy(errors: Sequence[EstimateError]) -> list[Accuracy]:
     """The errors per origin and quantity, in the order of their first appearance."""
     groups: dict[tuple[str, str], list[EstimateError]] = {}
     for one in errors:
-        groups.setdefault((one.run.tags.get("paretune.origin", ""), one.quantity), []).append(one)
-    summaries = []
+        groups.setdefault((one.job.origin, one.quantity), []).append(one)
+    found = []
     for (origin, quantity), group in groups.items():
         inside = [one.is_inside for one in group if one.is_inside is not None]
-        summaries.append(
-            Summary(
+        found.append(
+            Accuracy(
                 origin=origin,
                 quantity=quantity,
-                runs=len(group),
+                jobs=len(group),
                 mean_absolute=fmean(abs(one.error) for one in group),
                 inside=fmean(inside) if inside else None,
             )
         )
-    return summaries
+    return found

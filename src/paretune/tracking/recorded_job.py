@@ -1,0 +1,239 @@
+"""A recorded run, and the job that it records, read back."""
+
+import itertools
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
+
+from paretune.core.errors import BadInput
+from paretune.spec import metrics
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting, parse
+from paretune.tracking import schema
+
+_STATES = {"InProgress": "Running"}
+"""SageMaker's word for a state, which runs of other projects had until 2026-11, to ours."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it: parameters, tags and the latest value of each metric."""
+
+    run_id: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RecordedJob:
+    """A job as its run tells it. A number that the run does not tell is None, a text is empty.
+
+    Attributes:
+        run: where it is recorded.
+    """
+
+    run: RecordedRun
+
+    @property
+    def run_id(self) -> str:
+        """MLflow's id of the run."""
+        return self.run.run_id
+
+    @property
+    def name(self) -> str:
+        """MLflow's name of the run."""
+        return self._tag(MLFLOW_RUN_NAME)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it ran the command of another project, which has no parameters and no F1 of ours."""
+        return schema.INSTANCE_TYPE in self.run.tags and schema.COMMAND not in self.run.tags
+
+    @property
+    def origin(self) -> str:
+        """`measured`, `simulated` or `published`. Runs of other projects had none until 2026-11: they are measured."""
+        return self._tag(schema.ORIGIN) or "measured"
+
+    @property
+    def launcher(self) -> str:
+        """Name of the launcher; empty for published jobs."""
+        return self._tag(schema.LAUNCHER)
+
+    @property
+    def state(self) -> str:
+        """`Running`, `Stopping`, `Completed`, `Failed` or `Stopped`; empty before the job is created."""
+        return _STATES.get(self._tag(schema.STATE), self._tag(schema.STATE))
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it has ended well."""
+        return self.state == "Completed"
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether it failed for lack of memory, with the smallest batch that it was tried with."""
+        return self.state == "Failed" and self._tag(schema.FAILURE_REASON).startswith("out of memory")
+
+    @property
+    def was_retried(self) -> bool:
+        """Whether it ran out of memory and was tried again with a smaller per-device batch."""
+        return schema.OUT_OF_MEMORY_RETRIES in self.run.tags
+
+    @property
+    def is_first_attempt(self) -> bool:
+        """Whether the job that its name names is the first one of the run."""
+        return self._tag(schema.JOB_NAME).endswith("-1") or schema.JOB_NAME not in self.run.tags
+
+    @property
+    def machine(self) -> str:
+        """Name of the machine that a local job ran on."""
+        return self._tag(schema.MACHINE)
+
+    @property
+    def command(self) -> str:
+        """The `mlflow run` line that repeats it."""
+        return self._tag(schema.COMMAND)
+
+    @property
+    def row_key(self) -> str:
+        """Of the row that it was imported from."""
+        return self._tag(schema.ROW_KEY)
+
+    @property
+    def region(self) -> str:
+        """Where it ran in AWS; where that is not recorded, whose price it was billed at."""
+        return self._tag(schema.PRICE_REGION) or self._tag(schema.REGION)
+
+    @property
+    def instance_type(self) -> str:
+        """The type that it ran on in the end."""
+        asked = self.param("instance_type") or self._tag(schema.INSTANCE_TYPE)
+        return self._tag(schema.USED_INSTANCE_TYPE) or asked
+
+    @property
+    def instance_count(self) -> int:
+        """Instances that it ran on; 1 where nothing is recorded."""
+        text = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
+        return int(_parsed("instance_count", text, int) or 1)
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether it ran on managed spot, as far as that is recorded."""
+        return bool(_parsed("spot", self.param("spot"), bool))
+
+    @property
+    def f1(self) -> float | None:
+        """Macro F1 on the validation split."""
+        return self.metric(metrics.F1)
+
+    @property
+    def billable_seconds(self) -> float | None:
+        """Seconds billed per instance, of all attempts."""
+        return self.run.metrics.get(metrics.BILLABLE_SECONDS)
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Seconds per instance that the last attempt of a spot job would have been billed on demand."""
+        return self._number(schema.TRAINING_SECONDS)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars of all attempts."""
+        return self.run.metrics.get(metrics.COST_USD)
+
+    @property
+    def price_usd_per_hour(self) -> float | None:
+        """Of one instance, as `cost_usd` was computed."""
+        return self._number(schema.PRICE_USD_PER_HOUR)
+
+    @property
+    def price_region(self) -> str:
+        """Whose price it is."""
+        return self._tag(schema.PRICE_REGION)
+
+    @property
+    def price_as_of(self) -> str:
+        """Year, month or day of the price."""
+        return self._tag(schema.PRICE_AS_OF)
+
+    @property
+    def price_source(self) -> str:
+        """Where the price was read."""
+        return self._tag(schema.PRICE_SOURCE)
+
+    def param(self, name: str) -> str:
+        """A parameter of ours, as text; empty for a job of another project, which may call its own the same."""
+        return "" if self.is_foreign else self.run.params.get(name, "")
+
+    def metric(self, name: str) -> float | None:
+        """The latest value of a metric of ours that the training recorded; None for a job of another project."""
+        return None if self.is_foreign else self.run.metrics.get(name)
+
+    def spec(self) -> JobSpec:
+        """The specification that it was launched with, in the region and with the bucket that its launcher found.
+
+        Raises:
+            BadInput: none is recorded, or another version has recorded parameters that are unknown here.
+        """
+        if not self.command:
+            raise BadInput(["no command of paretune is recorded"])
+        pairs = [word for flag, word in itertools.pairwise(shlex.split(self.command)) if flag == "-P"]
+        spec = JobSpec.from_text(dict(pair.split("=", 1) for pair in pairs))
+        found = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
+        return spec.replace(**{name: text for name, text in found.items() if text}) if spec.on_sagemaker else spec
+
+    def spec_from_params(self) -> JobSpec:
+        """The specification with derived batch sizes; a simulated job is given as the real one that it stands for.
+
+        A parameter that is not recorded, because it was added later, has its default.
+
+        Raises:
+            BadInput: it is no job of ours, or its parameters cannot be read.
+        """
+        if self.is_foreign:
+            raise BadInput(["it ran the command of another project"])
+        known = {item.name for item in fields(JobSpec)} - {*affecting(JobSpec, "launcher")}
+        return JobSpec.from_text({name: text for name, text in self.run.params.items() if name in known})
+
+    def spec_as_run(self) -> JobSpec:
+        """The same on the instance type that it ran on in the end.
+
+        Raises:
+            BadInput: it is no job of ours, or its parameters cannot be read.
+        """
+        spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
+        return spec.on_instance_type(used) if used else spec
+
+    def used_plan(self, spec: JobSpec) -> BatchPlan:
+        """The batch sizes that its last attempt ran with; those of `spec` where none are recorded."""
+        return _plan(spec, self.run.tags, schema.USED_BATCH, schema.USED_ACCUMULATION)
+
+    def _tag(self, name: str) -> str:
+        return self.run.tags.get(name, "")
+
+    def _number(self, name: str) -> float | None:
+        return _parsed(name, self._tag(name), float)
+
+
+def first_plan(spec: JobSpec, tags: Mapping[str, str]) -> BatchPlan:
+    """The batch sizes that the first attempt of a job began with, from its run's tags; else those of `spec`."""
+    return _plan(spec, tags, schema.FIRST_BATCH, schema.FIRST_ACCUMULATION)
+
+
+def _plan(spec: JobSpec, tags: Mapping[str, str], batch: str, accumulation: str) -> BatchPlan:
+    if batch not in tags:
+        return spec.plan()
+    size, steps = int(tags[batch]), int(tags[accumulation])
+    return replace(spec.plan(), per_device_train_batch_size=size, gradient_accumulation_steps=steps)
+
+
+def _parsed(name: str, text: str, kind: type) -> float | None:
+    """The number or truth value that a text means, in a user's own spelling too; None where it means none."""
+    try:
+        return float(parse(name, text, kind))
+    except ValueError:
+        return None

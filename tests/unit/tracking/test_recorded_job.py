@@ -1,0 +1,98 @@
+"""A recorded run read back as the job that it records."""
+
+from typing import Any
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.tracking import RecordedJob, RecordedRun
+from paretune.tracking.recorded_job import first_plan
+
+GPU = "ml.g5.12xlarge"
+PROJECT = {
+    "paretune.launcher": "sagemaker",
+    "paretune.instance_type": GPU,
+    "paretune.instance_count": "2",
+    "paretune.state": "InProgress",
+}
+"""Tags of a run of another project, as they were until 2026-11-20."""
+
+
+def job(tags: dict[str, str] | None = None, params: dict[str, str] | None = None, **metrics: float) -> RecordedJob:
+    return RecordedJob(RecordedRun("run", params or {}, tags or {}, metrics))
+
+
+def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() -> None:
+    spec = JobSpec(instance_type=GPU, tags={"team": "search & rescue"}, model="a b", learning_rate=3e-4)
+    tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
+
+    assert job(tags).spec() == spec.replace(region="eu-west-1", bucket="found")
+
+
+def test_a_local_job_has_no_region() -> None:
+    tags = {"paretune.command": JobSpec(seed=7).command(), "paretune.region": "eu-west-1"}
+
+    assert job(tags).spec() == JobSpec(seed=7)
+
+
+@pytest.mark.parametrize("tags", [{}, PROJECT])
+def test_a_run_without_a_command_of_ours_has_no_specification(tags: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match="no command of paretune is recorded"):
+        job(tags).spec()
+
+
+def test_a_job_of_another_project_has_instances_a_state_and_a_cost_but_no_figures_of_ours() -> None:
+    found = job(PROJECT, {"spot": "true", "model": "resnet"}, f1=0.5, billable_seconds=60.0, cost_usd=0.2)
+
+    assert (found.instance_type, found.instance_count, found.state, found.origin) == (GPU, 2, "Running", "measured")
+    assert (found.billable_seconds, found.cost_usd) == (60.0, 0.2)
+    assert (found.f1, found.is_spot, found.param("model")) == (None, False, "")
+    with pytest.raises(BadInput, match="another project"):
+        found.spec_as_run()
+
+
+def test_what_is_not_recorded_is_absent() -> None:
+    found = job()
+
+    assert (found.f1, found.billable_seconds, found.cost_usd, found.price_usd_per_hour) == (None, None, None, None)
+    assert (found.name, found.state, found.instance_type, found.region, found.price_source) == ("", "", "", "", "")
+    assert found.instance_count == 1
+    assert job({"paretune.price_usd_per_hour": "dear"}).price_usd_per_hour is None
+
+
+@pytest.mark.parametrize(("text", "is_spot"), [("true", True), ("True", True), ("1", True), ("false", False)])
+def test_a_users_own_spelling_of_a_parameter_is_understood(text: str, is_spot: bool) -> None:
+    assert job(params={"spot": text}).is_spot is is_spot
+
+
+def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> None:
+    tags = {
+        "paretune.used_instance_type": GPU,
+        "paretune.first_per_device_train_batch_size": "16",
+        "paretune.first_gradient_accumulation_steps": "2",
+        "paretune.used_per_device_train_batch_size": "8",
+        "paretune.used_gradient_accumulation_steps": "4",
+    }
+    asked = JobSpec(instance_type="ml.g5.xlarge", per_device_train_batch_size=32)
+    found = job(tags, asked.as_text())
+    spec = found.spec_as_run()
+    plans = [found.used_plan(spec), first_plan(spec, tags)]
+
+    assert (spec.instance_type, found.instance_type) == (GPU, GPU)
+    assert [(plan.per_device_train_batch_size, plan.gradient_accumulation_steps) for plan in plans] == [(8, 4), (16, 2)]
+    assert first_plan(spec, {}) == spec.plan()
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ({"paretune.state": "Failed", "paretune.failure_reason": "out of memory, with 8"}, (True, False)),
+        ({"paretune.state": "Failed", "paretune.failure_reason": "disk full"}, (False, False)),
+        ({"paretune.state": "Completed", "paretune.out_of_memory_retries": "2"}, (False, True)),
+    ],
+)
+def test_lack_of_memory_is_told_from_other_ends(tags: dict[str, Any], expected: tuple[bool, bool]) -> None:
+    found = job(tags)
+
+    assert (found.ran_out_of_memory, found.was_retried) == expected
