@@ -10,8 +10,8 @@ from typing import Any
 
 from paretune.core.interruption import Interruption
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.simulated.course import TimelineFactory
 from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
+from paretune.launchers.simulated.timeline_factory import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile

@@ -128,8 +128,8 @@ def _launcher(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str,
 
 def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:
     from paretune.estimating.recorded.rehearsal import Rehearsal
-    from paretune.launchers.simulated.course import TimelineFactory
     from paretune.launchers.simulated.launcher import SimulatedLauncher
+    from paretune.launchers.simulated.timeline_factory import TimelineFactory
 
     rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
     return SimulatedLauncher(home, clock, environment, TimelineFactory(rehearsal.predict, rehearsal.recall_f1))

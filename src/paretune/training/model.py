@@ -1,10 +1,18 @@
-"""From a model's name to a model that trains: found, checked, built, frozen or adapted as asked."""
+"""From a model's name to the module that trains: files found and checked, head added, parameters frozen or adapted.
+
+Embedding rows of tokens that the data set does not contain can be left out of the training (`UsedRows`). The word
+embedding table holds half of MiniLM's parameters and most of a multilingual model's. A row that is never looked up has
+a zero gradient, so Adam's moments for it stay zero and, without weight decay, it does not change. Leaving it out
+changes no result and saves its share of gradient memory, gradient clipping and optimiser time.
+"""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub import HfApi, snapshot_download
 from transformers import (
@@ -22,15 +30,15 @@ from transformers.models.auto.modeling_auto import (
 
 from paretune.core.errors import BadInput
 from paretune.spec.job import BUNDLED, JobSpec
-from paretune.training.rows import bundled, hub, vocabulary
+from paretune.training.rows import bundled, hub
 
 LORA_RANK = 8
 LORA_ALPHA = 16
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
-# Their positions begin after that of the padding token, so the table has pad_token_id + 1 rows that no text can use:
-# the text models of transformers 5.23 that call create_position_ids_from_input_ids.
+# Model types that number positions from pad_token_id + 1, so texts cannot use the rows before it: the text models of
+# transformers 5.23 that call create_position_ids_from_input_ids.
 _POSITIONS_AFTER_PADDING = {
     "camembert",
     "data2vec-text",
@@ -48,7 +56,7 @@ _POSITIONS_AFTER_PADDING = {
 
 
 def find_model(name: str) -> Path:
-    """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
+    """Folder with the model's files: installed as a package, local, or fetched from the hub into its cache.
 
     Raises:
         BadInput: there is no such model, it has no weights, or the hub does not answer.
@@ -69,15 +77,15 @@ def find_model(name: str) -> Path:
 
 
 def _weights_of(name: str) -> list[str]:
-    """Safetensors where the repository has them; never the same weights twice, nor other ones when offline."""
+    """File pattern of the weights: safetensors where the repository has them; when offline, those in the cache."""
     if hub.is_offline():
-        # Imported here: the versions of huggingface_hub in older training images lack them, and jobs there ask no hub.
+        # Imported here: huggingface_hub in older training images lacks them; jobs there do not use the hub.
         from huggingface_hub import get_cached_repo_tree
         from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
         try:
             files = [file.path for file in get_cached_repo_tree(name)]
-        except CachedRepoTreeNotFoundError:  # never fetched, or by a program that left no list: take what is there
+        except CachedRepoTreeNotFoundError:  # not in the cache, or cached without a file list
             return list(_WEIGHTS)
     else:
         files = HfApi().list_repo_files(name)
@@ -96,11 +104,11 @@ def load_tokenizer(folder: Path) -> Any:
         raise BadInput([f"model {folder} has no tokenizer that transformers can load: {_first_line(error)}"]) from error
     files = {*tokenizer.vocab_files_names.values(), "tokenizer.json"}
     if tokenizer.vocab_files_names and not any((folder / file).is_file() for file in files):
-        # transformers would go on with a tokenizer that knows no word
+        # transformers would return a tokenizer with an empty vocabulary
         raise BadInput([f"model {folder} has no tokenizer: expected one of {', '.join(sorted(files))} in that folder"])
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    # Texts are cut on purpose, and the share of cut rows is recorded: the tokenizer's warning would only repeat it.
+    # Without the tokenizer's warning about long texts: they are truncated, and the share of truncated rows is recorded.
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
     return tokenizer
 
@@ -152,7 +160,7 @@ def _adapt(model: Any, spec: JobSpec) -> Any:
     if spec.fine_tuning == "head":
         for parameter in model.base_model.parameters():
             parameter.requires_grad = False
-        if spec.task == "causal-lm":  # the head may be tied to the embeddings: train it all the same
+        if spec.task == "causal-lm":  # even where it is tied to the embeddings
             for parameter in model.get_output_embeddings().parameters():
                 parameter.requires_grad = True
     elif spec.fine_tuning == "lora":
@@ -167,14 +175,14 @@ def _adapt(model: Any, spec: JobSpec) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a model consists of, before it is spread over devices.
+    """Class name and parameter counts of a model, taken before it is distributed over devices.
 
     Attributes:
         name: class of the model.
-        total: all parameters, those of embedding rows that are left out of the training included.
-        trainable: those that train; embedding rows that are left out because nothing uses them count as training.
+        total: all parameters, with the embedding rows that are left out of the training.
+        trainable: trainable parameters, with the embedding rows that are left out of the training.
         matrices: weights that multiply every token.
-        trained_share: share of `matrices` that trains.
+        trained_share: share of `matrices` that is trainable.
     """
 
     name: str
@@ -185,10 +193,10 @@ class Shape:
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
-        """The shape of `model`."""
+        """Counts of `model`."""
         trainable, total = count_parameters(model)
         matrices, trained_share = matrix_parameters(model)
-        unused = vocabulary.unused_parameters(model)
+        unused = unused_parameters(model)
         return cls(
             name=type(model).__name__,
             total=total + unused,
@@ -199,21 +207,88 @@ class Shape:
 
 
 def count_parameters(model: torch.nn.Module) -> tuple[int, int]:
-    """(trainable, all) parameters."""
+    """Number of (trainable, all) parameters."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, trains in sizes if trains), sum(size for size, _ in sizes)
 
 
 def matrix_parameters(model: torch.nn.Module) -> tuple[int, float]:
-    """Weights that multiply every token, and the share of them that trains: all but the embedding tables.
+    """Number of weights that multiply every token, and the trainable share of them: all but the embedding tables.
 
-    An output layer tied to an embedding table does multiply, and counts.
+    An embedding table that is also the output layer multiplies every token and counts.
     """
     tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     multiplied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
     weights = [item for item in model.parameters() if id(item) not in tables or id(item) in multiplied]
     total = sum(item.numel() for item in weights)
     return total, sum(item.numel() for item in weights if item.requires_grad) / total
+
+
+class UsedRows(torch.nn.Module):
+    """Looks up token ids (B, T) int64 in a table of U used rows; returns (B, T, D).
+
+    Args:
+        table: the whole table, (V, D).
+        used: the U token ids that occur, ascending.
+    """
+
+    def __init__(self, table: torch.nn.Embedding, used: np.ndarray) -> None:
+        super().__init__()
+        self.table = [table]  # in a list, so that it is no part of this module's parameters
+        self.used = torch.from_numpy(used)
+        self.weight = torch.nn.Parameter(table.weight.detach()[self.used].clone())
+        row_of_token = torch.full((table.num_embeddings,), -1)
+        row_of_token[self.used] = torch.arange(len(used))
+        self.register_buffer("row_of_token", row_of_token, persistent=False)
+        padding = table.padding_idx
+        self.padding_idx = None if padding is None or row_of_token[padding] < 0 else int(row_of_token[padding])
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Embeddings of `tokens`."""
+        rows = self.get_buffer("row_of_token")[tokens]
+        return torch.nn.functional.embedding(rows, self.weight, padding_idx=self.padding_idx)
+
+
+def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
+    """Whether the optimiser chosen by these TrainingArguments leaves weights unchanged whose gradient is always zero.
+
+    AdamW without weight decay does, and it is the default. Others may scale a step by a norm over the whole table
+    (Adafactor), and `optim_args` may hold another weight decay.
+    """
+    is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
+    return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
+
+
+def leave_out_unused_rows(model: Any, used: np.ndarray) -> bool:
+    """Replace the model's word embeddings by the rows `used` where that changes no result; whether it was done.
+
+    Not done with an output layer tied to the table (every row gets a gradient), with a table of another class than
+    `torch.nn.Embedding`, and with a frozen table. Requires `optimizer_skips_zero_gradients`.
+    """
+    table = model.get_input_embeddings()
+    if type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
+        return False
+    owners = [name for name, item in model.named_parameters(remove_duplicate=False) if item is table.weight]
+    if len(owners) != 1 or table.max_norm is not None or table.sparse or len(used) >= table.num_embeddings:
+        return False
+    model.set_input_embeddings(UsedRows(table, used))
+    return True
+
+
+def restore_embeddings(model: Any) -> None:
+    """Put the whole embedding table back, its used rows as trained; no effect without `UsedRows`."""
+    part = model.get_input_embeddings()
+    if isinstance(part, UsedRows):
+        table = part.table[0]
+        with torch.no_grad():
+            table.weight[part.used] = part.weight.detach().to(table.weight.device)
+        model.set_input_embeddings(table)
+
+
+def unused_parameters(model: Any) -> int:
+    """Number of embedding parameters that were left out of the training."""
+    part = model.get_input_embeddings()
+    return part.table[0].weight.numel() - part.weight.numel() if isinstance(part, UsedRows) else 0
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,7 +1,7 @@
-"""Check everything that needs the model or the data, and prepare the data: `python -m paretune.training.prepare`.
+"""Check model, data and training arguments, and tokenise the data: `python -m paretune.training.prepare`.
 
-Runs before a job is launched, in a process of its own, so that the launching wing stays free of torch. Reads a
-specification, writes either what it prepared or all faults.
+Runs before a job is launched, in a process of its own, so that the launching process does not import torch. Reads a
+specification; writes the folders of the prepared data and the model, or all faults found.
 """
 
 import json
@@ -18,16 +18,16 @@ from paretune.training.stop_signal import StopSignal
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 with the prepared folders, or 2 with the faults, as JSON in the file named last.
+    """Exit code 0 with `dataset` and `model` folders, or 2 with `faults`, as JSON in the output file.
 
     Args:
-        arguments: file with the specification as JSON, folder of prepared data sets, file for the answer.
+        arguments: file with the specification as JSON, folder of prepared data sets, output file.
     """
     request, cache, answer = (Path(argument) for argument in arguments)
     spec = JobSpec.from_text(json.loads(request.read_text()))
     StopSignal().watch_parent()
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # `datasets` would report every local file it reads
+    os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # or `datasets` reports every local file it reads
     logging.disable(logging.WARNING)
     try:
         if _needs_hub(spec):
@@ -51,7 +51,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     import datasets
 
     from paretune.training import device, model, strategies
-    from paretune.training.rows import baselines, data, sources
+    from paretune.training.rows import data, sources
 
     datasets.disable_progress_bars()
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategies.strategy_faults(spec)
@@ -69,7 +69,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
         faults += error.faults
     if faults or folder is None or rows is None:
         raise BadInput(faults)
-    prepared = data.prepare(spec, rows, labels, tokenizer, cache, baselines.baselines)
+    prepared = data.prepare(spec, rows, labels, tokenizer, cache)
     if not prepared.facts["train_tokens"]:
         raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
     return {"dataset": str(prepared.folder), "model": str(folder)}
@@ -94,12 +94,12 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
             kind = "true or false" if isinstance(known[name].default, bool) else "a number"
             faults.append(f"training_arguments: {name} must be {kind}, got {value!r}")
     if not faults and spec.training_arguments:
-        # With the defaults the job will have; the precision is checked with the device.
+        # With the defaults of the job; `device_faults` checks the precision.
         document = JobDocument(job_name="check", spec=replace(spec, precision="fp32"), plan=spec.plan())
         try:
             training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:
-            faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
+            faults.append(f"training_arguments {dict(spec.training_arguments)} are rejected by transformers: {error}")
     return faults
 
 

@@ -21,7 +21,7 @@ import torch
 from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training import device
-from paretune.training.rows import vocabulary
+from paretune.training.model import leave_out_unused_rows, optimizer_skips_zero_gradients, restore_embeddings
 from paretune.training.trainer import LengthGroupedTrainer
 
 PROCESS_TIMEOUT_S = 600
@@ -75,7 +75,8 @@ class Strategy:
             model: the model, before it is spread.
             used: gives the token ids that the data uses.
         """
-        return vocabulary.optimizer_allows(self.spec.training_arguments) and vocabulary.use_only(model, used())
+        allowed = optimizer_skips_zero_gradients(self.spec.training_arguments)
+        return allowed and leave_out_unused_rows(model, used())
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
@@ -85,7 +86,7 @@ class Strategy:
             build: makes a model of the same shape as the one that was given to `spread`.
             folder: where to.
         """
-        vocabulary.restore(trainer.model)
+        restore_embeddings(trainer.model)
         if trainer.is_world_process_zero():
             trainer.save_model(folder)
 
@@ -111,7 +112,7 @@ class FullySharded(Strategy):
 
         plain = gather(trainer.model, build)
         if plain is not None:
-            vocabulary.restore(plain)
+            restore_embeddings(plain)
             plain.save_pretrained(folder)
 
 

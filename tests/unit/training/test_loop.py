@@ -38,7 +38,7 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     splits = {"train": rows(24), "validation": rows(8)}
-    made = data.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared", lambda *_: {})
+    made = data.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
     folder = JobFolder(tmp_path / "job")
     folder.make()
     for place, source in ((folder.dataset, made.folder), (folder.model_source, tiny_model)):

@@ -191,7 +191,6 @@ def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         ("a", "b", "c"),
         AutoTokenizer.from_pretrained(tiny_model),
         tmp_path_factory.mktemp("prepared"),
-        lambda *_: {},
     )
     return made.folder
 

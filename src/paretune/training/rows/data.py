@@ -1,15 +1,17 @@
-"""Prepared data: tokenised once into a content-addressed Arrow folder, read without a copy by every job that shares it.
+"""Prepared data sets: rows tokenised once into Arrow files, memory-mapped by every job with equal rows and tokenizer.
 
 <key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>), label (int64; absent for causal-lm)
 <key>/vocabulary.arrow                             token ids that occur in any split
-<key>/dataset.json                                 written last: PreparedDataset
+<key>/dataset.json                                 PreparedDataset; written last, so that it marks a complete folder
+
+`key` is a hash of rows, labels, tokenizer, task and max_seq_length.
 """
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ import torch
 
 from paretune.spec.container import PreparedDataset
 from paretune.spec.job import JobSpec
-from paretune.spec.metrics import TRUNCATED_SHARE
+from paretune.spec.metrics import BASELINE_MAJORITY, BASELINE_TFIDF, TRUNCATED_SHARE
 
 _FORMAT = 1
 _BATCH = 1000  # texts given to the tokenizer at once
+_TFIDF_ROWS = 50_000  # training rows that the TF-IDF baseline uses at most: more rows cost time and hardly change it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +42,16 @@ class Rows:
 
 
 class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """One split, ready for a DataLoader with a batch sampler; token ids stay in the memory-mapped file.
+    """One split as a data set whose items are whole batches, for a DataLoader with a batch sampler.
+
+    Token ids stay in the memory-mapped file.
 
     Args:
         path: Arrow file of the split.
         pad_id: token that fills the rows of a batch up to its longest.
         pad_multiple: batches are as long as their longest row, rounded up to a multiple of this.
-        longest_first: order rows by falling length, so that evaluation batches waste little padding and the largest
-            comes first.
+        longest_first: sort rows by descending length, so that evaluation batches need little padding and the batch
+            that needs most memory comes first.
     """
 
     def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -71,11 +76,11 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         """
         rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
         lengths = self.lengths[rows]
-        longest = max(1, int(lengths.max()))  # a text may be empty, a batch may not
+        longest = max(1, int(lengths.max()))  # texts may be empty; a batch has at least one column
         width = -(-longest // self._pad_multiple) * self._pad_multiple
         inside = np.arange(width) < lengths[:, None]
-        place = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
-        tokens = np.where(inside, self._tokens[place], self._pad_id).astype(np.int64)
+        index_of_token = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
+        tokens = np.where(inside, self._tokens[index_of_token], self._pad_id).astype(np.int64)
         labels = np.where(inside, tokens, -100) if self._labels is None else self._labels[rows]
         return {
             "input_ids": torch.from_numpy(tokens),
@@ -89,12 +94,12 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Collate function for `TokenRows`, which makes whole batches itself."""
+    """The batch unchanged: collate function for `TokenRows`, whose items are batches already."""
     return batch
 
 
 def read_vocabulary(folder: Path) -> np.ndarray:
-    """Token ids (int64, rising) that occur in any split of a prepared data set."""
+    """Token ids (int64, ascending) that occur in any split of a prepared data set."""
     table = pa.ipc.open_file(pa.memory_map(str(folder / "vocabulary.arrow"))).read_all()
     return np.asarray(table.column("token").to_numpy(), dtype=np.int64)
 
@@ -105,17 +110,17 @@ def prepare(
     labels: tuple[str, ...],
     tokenizer: Any,
     cache: Path,
-    measure: Callable[[Mapping[str, Rows], int], Mapping[str, float]],
 ) -> PreparedDataset:
-    """The prepared form of `rows`, taken from `cache` if an equal one is there, else made.
+    """The tokenised `rows` with their facts: row and token counts, share of truncated rows, baselines.
+
+    Taken from `cache` where equal rows were prepared with an equal tokenizer, task and max_seq_length; else computed.
 
     Args:
         spec: gives task and max_seq_length.
-        rows: splits, from `sources.read_rows`.
-        labels: class names.
+        rows: split name to rows, from `sources.read_rows`.
+        labels: class names; empty for causal-lm.
         tokenizer: a Hugging Face tokenizer.
         cache: folder of prepared data sets.
-        measure: computes the baselines from the rows and the number of classes; not called when cached.
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
@@ -125,11 +130,11 @@ def prepare(
     draft = cache / f".{key}.{os.getpid()}"
     draft.mkdir(parents=True)
     try:
-        facts = _write_splits(spec, rows, tokenizer, draft) | dict(measure(rows, len(labels)))
+        facts = _write_splits(spec, rows, tokenizer, draft) | baselines(rows, len(labels))
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts).write()
         try:
             draft.rename(folder)
-        except OSError:  # it is there: whole, from another process, or half of it, from a copy that was cut short
+        except OSError:  # the folder exists: complete, from another process, or incomplete, from an interrupted copy
             if not (folder / "dataset.json").exists():
                 shutil.rmtree(folder)
                 draft.rename(folder)
@@ -138,8 +143,39 @@ def prepare(
     return PreparedDataset.read(folder)
 
 
+def baselines(rows: Mapping[str, Rows], classes: int) -> dict[str, float]:
+    """Macro F1 on the validation rows of always the most frequent class, and of TF-IDF with logistic regression.
+
+    TF-IDF of words and word pairs that occur at least twice, sublinear term frequency; logistic regression with C = 5.
+    Empty without labels. The TF-IDF baseline is absent when no word occurs twice.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    train, validation = rows["train"], rows["validation"]
+    if train.labels is None or validation.labels is None:
+        return {}
+    most_frequent = int(np.bincount(train.labels, minlength=classes).argmax())
+    found = {BASELINE_MAJORITY: _macro_f1(validation.labels, np.full(len(validation), most_frequent))}
+    index = np.random.default_rng(0).permutation(len(train))[:_TFIDF_ROWS]
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    try:
+        features = vectorizer.fit_transform([train.texts[row] for row in index])
+    except ValueError:  # no word occurs twice
+        return found
+    model = LogisticRegression(C=5, max_iter=1000).fit(features, train.labels[index])
+    predicted = model.predict(vectorizer.transform(validation.texts))
+    return found | {BASELINE_TFIDF: _macro_f1(validation.labels, predicted)}
+
+
+def _macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predicted, average="macro", zero_division=0))
+
+
 def _remove_abandoned_drafts(cache: Path) -> None:
-    """Remove what processes that have been killed left half-made."""
+    """Remove the incomplete folders of processes that were killed."""
     for draft in cache.glob(".*.*"):
         owner = int(draft.suffix.removeprefix("."))
         if owner == os.getpid() or not psutil.pid_exists(owner):
@@ -165,7 +201,7 @@ def _tokenizer_text(tokenizer: Any) -> str:
     if backend is None:
         rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
     else:
-        # Without the limits of the last call, which the tokenizer keeps.
+        # The tokenizer keeps truncation and padding of its last call: leave them out.
         rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     return json.dumps([rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)])
 
@@ -204,7 +240,7 @@ def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
 
 
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
-    """All texts joined, each closed by the end-of-text token, cut into blocks of `length`; the rest is dropped."""
+    """All texts joined, each followed by the end-of-text token, in blocks of `length` tokens; the rest is dropped."""
     stream: list[int] = []
     for start in range(0, len(texts), _BATCH):
         for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:

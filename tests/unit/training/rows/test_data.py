@@ -12,6 +12,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -19,9 +22,10 @@ from transformers import PreTrainedTokenizerFast
 
 from paretune.spec.container import PreparedDataset
 from paretune.spec.job import JobSpec
-from paretune.spec.metrics import TRUNCATED_SHARE
+from paretune.spec.metrics import BASELINE_MAJORITY, BASELINE_TFIDF, TRUNCATED_SHARE
 from paretune.training.model import load_tokenizer
-from paretune.training.rows.data import Rows, TokenRows, prepare, read_vocabulary
+from paretune.training.rows import data
+from paretune.training.rows.data import Rows, TokenRows, baselines, prepare, read_vocabulary
 from paretune.training.rows.sources import read_rows
 
 PAD = 9
@@ -75,11 +79,18 @@ class Measure:
         return {"classes": classes}
 
 
+@pytest.fixture(autouse=True)
+def measure(monkeypatch: pytest.MonkeyPatch) -> Measure:
+    made = Measure()
+    monkeypatch.setattr(data, "baselines", made)
+    return made
+
+
 def prepare_words(
     cache: Path, spec: JobSpec = SPEC, rows: Mapping[str, Rows] | None = None, **arguments: Any
 ) -> PreparedDataset:
     tokenizer = word_tokenizer(**arguments)
-    return prepare(spec, some_rows() if rows is None else rows, LABELS, tokenizer, cache, Measure())
+    return prepare(spec, some_rows() if rows is None else rows, LABELS, tokenizer, cache)
 
 
 def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
@@ -171,12 +182,11 @@ def test_the_vocabulary_is_every_token_of_any_split_and_the_special_ones(tmp_pat
     assert read_vocabulary(prepared.folder).tolist() == [0, 1, 2, 3, 4, 6]  # not d
 
 
-def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path: Path) -> None:
-    measure = Measure()
-    first = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path, measure)
+def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path: Path, measure: Measure) -> None:
+    first = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
     made = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
 
-    again = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path, measure)
+    again = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
 
     assert again == first
     assert measure.calls == 1
@@ -186,7 +196,7 @@ def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path:
 def test_a_tokenizer_that_was_used_before_gives_the_same_key(tmp_path: Path) -> None:
     tokenizer = word_tokenizer()
 
-    keys = {prepare(SPEC, some_rows(), LABELS, tokenizer, tmp_path, Measure()).key for _ in range(2)}
+    keys = {prepare(SPEC, some_rows(), LABELS, tokenizer, tmp_path).key for _ in range(2)}
 
     assert len(keys) == 1
 
@@ -207,11 +217,11 @@ def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> 
         prepare_words(tmp_path, rows={"train": train, "test": some_rows()["validation"]}),
         prepare_words(tmp_path, truncation_side="left"),
         prepare_words(tmp_path, eos_token="e"),  # noqa: S106
-        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path, Measure()),
+        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
     ]
     other_words = word_tokenizer()
     other_words.add_tokens(["f"])
-    variants.append(prepare(SPEC, some_rows(), LABELS, other_words, tmp_path, Measure()))
+    variants.append(prepare(SPEC, some_rows(), LABELS, other_words, tmp_path))
 
     assert len({prepared.key for prepared in variants}) == len(variants)
     assert all(prepared.folder == tmp_path / prepared.key for prepared in variants)
@@ -263,18 +273,24 @@ def test_a_folder_without_its_description_is_made_again(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
 
 
-def test_a_failed_preparation_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_preparation_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(rows: Mapping[str, Rows], classes: int) -> dict[str, float]:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(data, "baselines", fail)
+
     with pytest.raises(OSError, match="No space left"):
-        prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path, fail)
+        prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_processes_that_prepare_the_same_end_with_one_data_set(
-    tmp_path: Path, tiny_model: Path, reviews: Path, run_prepare: Callable[..., Any]
+    tmp_path: Path,
+    tiny_model: Path,
+    reviews: Path,
+    run_prepare: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=16)
     rows, labels = read_rows(spec)
@@ -285,7 +301,9 @@ def test_two_processes_that_prepare_the_same_end_with_one_data_set(
         others.append(run_prepare(model=str(tiny_model), dataset=str(reviews), max_seq_length="16"))
         return {"mine": 1.0}
 
-    prepared = prepare(spec, rows, labels, load_tokenizer(tiny_model), cache, other_process_finishes_first)
+    monkeypatch.setattr(data, "baselines", other_process_finishes_first)
+
+    prepared = prepare(spec, rows, labels, load_tokenizer(tiny_model), cache)
 
     assert [other.code for other in others] == [0]
     assert Path(others[0].answer["dataset"]) == prepared.folder
@@ -299,3 +317,67 @@ def test_a_copy_of_the_folder_elsewhere_reads_the_same(tmp_path: Path) -> None:
 
     assert replace(copied, folder=prepared.folder) == prepared
     assert tokens_of(copied, "train") == tokens_of(prepared, "train")
+
+
+# --- baselines
+
+
+REVIEW_WORDS = "good great fine bad awful poor so film plot cast and the".split()  # noqa: SIM905
+
+
+def three_classes(count: int, seed: int) -> Rows:
+    """Texts whose words give the class away most of the time: class 2 is twice as frequent as each of the others."""
+    source = np.random.default_rng(seed)
+    labels = source.choice(3, size=count, p=[0.25, 0.25, 0.5])
+    texts = []
+    for label in labels:
+        hints = source.choice(REVIEW_WORDS[2 * label : 2 * label + 3], size=2)
+        texts.append(" ".join([*source.choice(REVIEW_WORDS, size=5), *hints]))
+    return Rows(texts=texts, labels=labels)
+
+
+def test_both_baselines_are_those_of_scikit_learn() -> None:
+    train, validation = three_classes(300, 0), three_classes(80, 1)
+    assert train.labels is not None
+    assert validation.labels is not None
+
+    found = baselines({"train": train, "validation": validation}, 3)
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    model = LogisticRegression(C=5, max_iter=1000).fit(vectorizer.fit_transform(train.texts), train.labels)
+    answers = model.predict(vectorizer.transform(validation.texts))
+    # The rows are seen in another order, so the solver may stop an answer apart.
+    assert found[BASELINE_TFIDF] == pytest.approx(f1_score(validation.labels, answers, average="macro"), abs=0.03)
+    assert found[BASELINE_MAJORITY] < found[BASELINE_TFIDF] < 1
+    always = np.full(len(validation), 2)
+    expected = f1_score(validation.labels, always, average="macro", zero_division=0)
+    assert found[BASELINE_MAJORITY] == pytest.approx(expected)
+
+
+def test_the_majority_is_worked_out_by_hand() -> None:
+    train = Rows(texts=["x x", "y y", "x x"], labels=np.array([1, 0, 1]))
+    validation = Rows(texts=["a", "b", "c", "d"], labels=np.array([1, 1, 1, 0]))
+
+    found = baselines({"train": train, "validation": validation}, 2)
+
+    # Always class 1: precision 3/4, recall 1, so F1 is 6/7; class 0 has F1 0.
+    assert found[BASELINE_MAJORITY] == pytest.approx((6 / 7 + 0) / 2)
+
+
+def test_the_majority_is_that_of_the_training_rows() -> None:
+    train = Rows(texts=["x x", "y y", "x x"], labels=np.array([0, 1, 0]))
+    validation = Rows(texts=["a", "b"], labels=np.array([1, 1]))
+
+    assert baselines({"train": train, "validation": validation}, 2)[BASELINE_MAJORITY] == 0
+
+
+def test_tf_idf_is_absent_when_no_word_occurs_twice() -> None:
+    train = Rows(texts=["alpha beta", "gamma delta"], labels=np.array([0, 1]))
+
+    assert baselines({"train": train, "validation": train}, 2).keys() == {BASELINE_MAJORITY}
+
+
+def test_without_labels_there_are_no_baselines() -> None:
+    rows = Rows(texts=["a b"])
+
+    assert baselines({"train": rows, "validation": rows}, 0) == {}

@@ -10,8 +10,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from paretune.spec.job import JobSpec
-from paretune.training.model import build_model, load_tokenizer
-from paretune.training.rows import vocabulary
+from paretune.training.model import (
+    build_model,
+    leave_out_unused_rows,
+    load_tokenizer,
+    optimizer_skips_zero_gradients,
+    restore_embeddings,
+    unused_parameters,
+)
 
 # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -58,7 +64,7 @@ def trained(tiny_model: Path) -> tuple[Any, Any, dict[str, torch.Tensor]]:
     """A model trained whole, one trained on its used rows (table still replaced), and the weights both began with."""
     whole, part = classifier(tiny_model), classifier(tiny_model)
     before = weights(whole)
-    assert vocabulary.use_only(part, USED)
+    assert leave_out_unused_rows(part, USED)
     train(whole)
     train(part)
     return whole, part, before
@@ -68,7 +74,7 @@ def test_training_the_used_rows_gives_the_same_weights_as_training_all(
     trained: tuple[Any, Any, dict[str, torch.Tensor]],
 ) -> None:
     whole, part, before = trained
-    vocabulary.restore(part)
+    restore_embeddings(part)
 
     expected, found = weights(whole), weights(part)
     assert found.keys() == expected.keys()
@@ -87,7 +93,7 @@ def test_the_model_answers_the_same_before_and_after_the_table_is_put_back(
     batch = batches()[0]
     with torch.no_grad():
         replaced = part(**batch).logits
-        vocabulary.restore(part)
+        restore_embeddings(part)
         restored = part(**batch).logits
 
     assert torch.equal(replaced, restored)
@@ -98,7 +104,7 @@ def test_a_restored_model_is_saved_and_loaded_whole(
     trained: tuple[Any, Any, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:
     whole, part, _ = trained
-    vocabulary.restore(part)
+    restore_embeddings(part)
     part.save_pretrained(tmp_path)
 
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
@@ -112,19 +118,19 @@ def test_only_used_rows_are_parameters_and_the_others_are_counted(tiny_model: Pa
     total = sum(item.numel() for item in model.parameters())
     rows, width = model.get_input_embeddings().weight.shape
 
-    vocabulary.use_only(model, USED)
+    leave_out_unused_rows(model, USED)
 
     left_out = (rows - len(USED)) * width
     assert sum(item.numel() for item in model.parameters()) == total - left_out
-    assert vocabulary.unused_parameters(model) == left_out
-    vocabulary.restore(model)
-    assert vocabulary.unused_parameters(model) == 0
+    assert unused_parameters(model) == left_out
+    restore_embeddings(model)
+    assert unused_parameters(model) == 0
 
 
 def test_a_table_without_padding_among_the_used_rows_is_trained_the_same(tiny_model: Path) -> None:
     whole, part = classifier(tiny_model), classifier(tiny_model)
     tokens = torch.from_numpy(USED[1:])[None]
-    vocabulary.use_only(part, USED[1:])
+    leave_out_unused_rows(part, USED[1:])
 
     for model in (whole, part):
         model.eval()
@@ -167,11 +173,11 @@ def test_a_table_is_left_alone_where_a_part_of_it_would_change_the_result_or_gai
     model, used = build(tiny_model, tiny_causal_model)
     table = model.get_input_embeddings()
 
-    assert not vocabulary.use_only(model, used)
+    assert not leave_out_unused_rows(model, used)
     assert model.get_input_embeddings() is table
-    vocabulary.restore(model)
+    restore_embeddings(model)
     assert model.get_input_embeddings() is table
-    assert vocabulary.unused_parameters(model) == 0
+    assert unused_parameters(model) == 0
 
 
 @pytest.mark.parametrize(
@@ -188,4 +194,4 @@ def test_a_table_is_left_alone_where_a_part_of_it_would_change_the_result_or_gai
 def test_only_adamw_without_weight_decay_leaves_unused_rows_where_they_are(
     options: dict[str, Any], allowed: bool
 ) -> None:
-    assert vocabulary.optimizer_allows(options) is allowed
+    assert optimizer_skips_zero_gradients(options) is allowed

@@ -9,8 +9,8 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.prediction import Predicted
-from paretune.launchers.simulated.course import CAPACITY_SECONDS, TimelineFactory
 from paretune.launchers.simulated.timeline import Timeline
+from paretune.launchers.simulated.timeline_factory import CAPACITY_SECONDS, TimelineFactory
 from paretune.spec.container import FailureKind, JobDocument
 from paretune.spec.job import JobSpec
 
