@@ -2,22 +2,22 @@
 
 import pytest
 
-from paretune.estimating.memory_limits import Fitting, Held
+from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec.job import JobSpec
 
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
 
 
-def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Held:
+def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Footprint:
     texts = {"instance_type": instance_type, "per_device_train_batch_size": str(batch)}
     spec = JobSpec.from_text(texts | {name: str(value) for name, value in terms.items()})
-    return Held.by(spec, spec.plan())
+    return Footprint.by(spec, spec.plan())
 
 
 @pytest.fixture
-def known() -> Fitting:
+def known() -> MemoryLimits:
     """Of the ml.g5.xlarge, 24 GiB: 32 rows fit, 128 do not."""
-    made = Fitting()
+    made = MemoryLimits()
     made.fitted(held(32))
     made.ran_out(held(128))
     return made
@@ -37,7 +37,7 @@ def known() -> Fitting:
     ],
 )
 def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_devices(
-    known: Fitting, asked: Held, chance: float
+    known: MemoryLimits, asked: Footprint, chance: float
 ) -> None:
     assert known.chance(asked) == chance
     assert known.is_full(asked) is (chance == 0.0)
@@ -54,25 +54,25 @@ def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_d
         held(128, precision="fp16"),
     ],
 )
-def test_anything_else_is_open(known: Fitting, asked: Held) -> None:
+def test_anything_else_is_open(known: MemoryLimits, asked: Footprint) -> None:
     assert 0.0 < known.chance(asked) <= 1.0
     assert not known.is_full(asked)
 
 
-def test_each_doubling_makes_it_less_likely(known: Fitting) -> None:
+def test_each_doubling_makes_it_less_likely(known: MemoryLimits) -> None:
     chances = [known.chance(held(batch, LARGE)) for batch in (64, 128, 256)]
     assert 1.0 > chances[0] > chances[1] > chances[2] > 0.0
 
 
 def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> None:
-    made = Fitting()
+    made = MemoryLimits()
     made.ran_out(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=2))
     assert made.is_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1))
     assert not made.is_full(held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4))
     assert not made.is_full(held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1))
 
 
-def test_a_job_under_way_answers_for_all_that_need_more(known: Fitting) -> None:
+def test_a_job_under_way_answers_for_all_that_need_more(known: MemoryLimits) -> None:
     known.set_pending([held(64)])
     assert known.is_pending(held(64))
     assert not known.is_pending(held(128))  # known already
