@@ -1,6 +1,8 @@
 """Small real things every test may use: a tiny BERT, a few labelled sentences, a store of its own."""
 
 import random
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -74,11 +76,24 @@ def reviews(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "reviews.csv", sentences(120))
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow store without runs, to be copied: making one takes seconds."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder with its own MLflow store and paretune home; nothing of the user's is touched."""
+def workplace(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with an empty MLflow store and a paretune home of its own; nothing of the user's is touched."""
     place = tmp_path / "workplace"
     place.mkdir()
+    shutil.copy(empty_store, place / "mlflow.db")
+    with sqlite3.connect(place / "mlflow.db") as connection:
+        connection.execute("UPDATE experiments SET artifact_location = ?", (str(place / "mlruns" / "0"),))
     monkeypatch.chdir(place)
     monkeypatch.setenv("PARETUNE_HOME", str(place / ".paretune"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
@@ -87,3 +102,15 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
         monkeypatch.delenv(name, raising=False)
     return place
+
+
+@pytest.fixture
+def database(workplace: Path) -> Path:
+    """The file of the workplace's MLflow store."""
+    return workplace / "mlflow.db"
+
+
+@pytest.fixture
+def no_store(database: Path) -> None:
+    """No MLflow store in the workplace yet."""
+    database.unlink()

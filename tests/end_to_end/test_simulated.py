@@ -26,19 +26,10 @@ from tests.conftest import sentences, write_csv
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @pytest.fixture
-def store(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+def store(workplace: Path) -> MlflowClient:
     """A place with an empty experiment and a table of recorded runs, runs.csv."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     client = MlflowClient()
-    for run in client.search_runs(["0"]):
-        client.delete_run(run.info.run_id)
     rows = [
         f"{kind},{count},{batch},{rate},2,{600 / count + 10 * batch},{0.9 - 0.001 * batch * count},Completed,0.5,0.8"
         for kind, count, batch, rate in itertools.product((SMALL, LARGE), (1, 4), (8, 16, 32), (2e-5, 8e-5))

@@ -1,13 +1,11 @@
 """The command line as a user meets it: exit codes, messages, and nothing launched by mistake."""
 
 import json
-import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.spec.job import JobSpec, parameter_help
@@ -25,20 +23,6 @@ def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         return code, *capsys.readouterr()
 
     return command
-
-
-@pytest.fixture(scope="module")
-def new_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow store without runs: making one takes seconds, copying it does not."""
-    path = tmp_path_factory.mktemp("new") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
-@pytest.fixture
-def store(workplace: Path, new_store: Path) -> Path:
-    """The workplace's store, ready."""
-    return Path(shutil.copy(new_store, workplace / "mlflow.db"))
 
 
 def nothing_was_started(place: Path) -> bool:
@@ -89,6 +73,7 @@ WRONG = {
 }
 
 
+@pytest.mark.usefixtures("no_store")
 @pytest.mark.parametrize(("arguments", "expected"), WRONG.values(), ids=WRONG)
 def test_a_wrong_input_ends_with_2_and_one_message(
     arguments: list[str], expected: list[str], run: Run, workplace: Path
@@ -104,6 +89,7 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert list(workplace.iterdir()) == []  # not even an MLflow store
 
 
+@pytest.mark.usefixtures("no_store")
 def test_all_faults_stand_in_one_message(run: Run, workplace: Path) -> None:
     code, _, err = run(
         *("stray", "--sed", "1", "--learning_rate", "fast", "--num_train_epochs", "-1", "--precision", "fp8"),
@@ -129,6 +115,7 @@ def test_all_faults_stand_in_one_message(run: Run, workplace: Path) -> None:
     assert list(workplace.iterdir()) == []
 
 
+@pytest.mark.usefixtures("no_store")
 @pytest.mark.parametrize("arguments", [[], ["mian"], ["--seed", "1"]])
 def test_a_command_that_is_missing_or_unknown_ends_with_2_and_the_commands(
     arguments: list[str], workplace: Path, capsys: pytest.CaptureFixture[str]
@@ -141,7 +128,7 @@ def test_a_command_that_is_missing_or_unknown_ends_with_2_and_the_commands(
     assert list(workplace.iterdir()) == []
 
 
-def test_an_entry_script_that_is_missing_ends_with_2(run: Run, workplace: Path, store: Path) -> None:
+def test_an_entry_script_that_is_missing_ends_with_2(run: Run, workplace: Path) -> None:
     code, out, err = run("--entry_script", "no_such_script.py")
 
     assert (code, out) == (2, "")
@@ -160,7 +147,7 @@ def test_a_home_that_is_no_folder_ends_with_2(run: Run, workplace: Path, monkeyp
     assert message.startswith("paretune: PARETUNE_HOME must be a folder")
 
 
-def test_a_model_and_rows_that_are_missing_stand_in_one_message(run: Run, workplace: Path, store: Path) -> None:
+def test_a_model_and_rows_that_are_missing_stand_in_one_message(run: Run, workplace: Path) -> None:
     code, _, err = run("--model", "./no_model", "--dataset", "no_rows.csv")
 
     assert code == 2
@@ -178,7 +165,7 @@ def test_a_tracking_server_that_is_down_ends_with_2(run: Run, workplace: Path, m
     assert nothing_was_started(workplace)
 
 
-def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path, store: Path) -> None:
+def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path) -> None:
     # 90 minutes x 2 x 0.115 USD per hour = 0.345 USD
     code, out, err = run("--max_cost_usd", "0.34", "--max_runtime_minutes", "90", "--instance_count", "2")
 
@@ -193,6 +180,7 @@ def test_a_dry_run_above_the_limit_ends_with_4_too(run: Run, workplace: Path) ->
     assert run("--max_cost_usd", "0", "--dry_run", "true")[0] == 4
 
 
+@pytest.mark.usefixtures("no_store")
 def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing(
     run: Run, workplace: Path, tiny_model: Path, reviews: Path
 ) -> None:

@@ -197,23 +197,13 @@ def test_runs_are_like_a_job_by_cluster_by_model_and_by_accelerator() -> None:
     assert [len(runs) for runs in found.runs_like(described()[1])] == [2, 4, 4]
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 Put = Callable[..., None]
 
 
 @pytest.fixture
-def put(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Puts a run into an experiment of the test's own; all others are deleted."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+def put(workplace: Path) -> Put:
+    """Puts a run into an empty store."""
     client = MlflowClient()
-    for item in client.search_experiments():
-        for run in client.search_runs([item.experiment_id]):
-            client.delete_run(run.info.run_id)
 
     def run(recorded: RecordedRun) -> None:
         run_id = client.create_run("0").info.run_id

@@ -123,12 +123,6 @@ class ScriptedLauncher(Launcher):
         return [self.jobs[name].document for name in self.created]
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @dataclass
 class Desk:
     """What a launcher that is started again finds as it was: the clock, the jobs, the run."""
@@ -174,8 +168,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+def desk(workplace: Path) -> Desk:
     return Desk(Clock(), Tracking({}, SystemClock()), [], MlflowClient())
 
 

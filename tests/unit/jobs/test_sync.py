@@ -99,12 +99,6 @@ class Account(Launcher):
         return Price(usd_per_hour=1.0, region="us-east-1", as_of="2026-01-01", source="test")
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @dataclass
 class Desk:
     """A store with runs, an account with jobs, and the command that brings them together."""
@@ -151,12 +145,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-    client = MlflowClient()
-    yield Desk(Tracking({}, SystemClock()), client, Account(), workplace)
-    for run in client.search_runs(["0"]):
-        client.delete_run(run.info.run_id)
+def desk(workplace: Path) -> Desk:
+    return Desk(Tracking({}, SystemClock()), MlflowClient(), Account(), workplace)
 
 
 def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk: Desk) -> None:

@@ -47,16 +47,9 @@ class QuickClock(SystemClock):
         time.sleep(0.02)
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @pytest.fixture
-def client(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+def client(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     """The store, with a run that the launcher has opened."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     client = MlflowClient()
     monkeypatch.setenv("MLFLOW_RUN_ID", client.create_run("0").info.run_id)
     return client

@@ -22,16 +22,9 @@ from paretune.spec.container import Event
 from paretune.tracking import Run, RunStatus, Tracking
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @pytest.fixture
-def store(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+def store(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     """A client that looks at what was written."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     return MlflowClient()
 
@@ -155,18 +148,18 @@ def test_without_a_name_the_experiment_is_the_default_one(store: MlflowClient) -
     assert store.get_run(run.run_id).info.experiment_id == "0"
 
 
-def test_the_open_command_names_the_store_and_the_run(store: MlflowClient, database: Path) -> None:
+def test_the_open_command_names_the_store_and_the_run(
+    store: MlflowClient, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
     shown = tracking().open_command("abc")
 
     assert f"mlflow ui --backend-store-uri sqlite:///{database} " in shown
     assert shown.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
 
 
-def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(
-    store: MlflowClient, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(database.parent)
-
+def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(store: MlflowClient) -> None:
     assert tracking().open_command("abc").startswith("mlflow ui    then open http://127.0.0.1:5000/")
 
 

@@ -24,21 +24,10 @@ DESIGN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @pytest.fixture
-def client(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
-    """A client of a store whose earlier runs are deleted."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-    made = MlflowClient()
-    for item in made.search_experiments():
-        for run in made.search_runs([item.experiment_id]):
-            made.delete_run(run.info.run_id)
-    return made
+def client(workplace: Path) -> MlflowClient:
+    """A client of an empty store."""
+    return MlflowClient()
 
 
 @pytest.fixture

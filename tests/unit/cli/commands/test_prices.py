@@ -72,6 +72,7 @@ def lines_of(text: str, name: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(f"{name} ")]
 
 
+@pytest.mark.usefixtures("no_store")
 def test_the_table_has_every_known_price_of_the_region_smallest_size_first(run: Run, workplace: Path) -> None:
     code, out, err = run()
 
@@ -197,6 +198,7 @@ WRONG = {
 }
 
 
+@pytest.mark.usefixtures("no_store")
 @pytest.mark.parametrize(("arguments", "expected"), WRONG.values(), ids=WRONG)
 def test_a_wrong_input_ends_with_2_and_one_message(
     run: Run, workplace: Path, arguments: list[str], expected: list[str]

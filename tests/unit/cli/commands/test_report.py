@@ -18,25 +18,14 @@ Run = Callable[..., tuple[int, str, str]]
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
-def store(workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-    client = MlflowClient(f"sqlite:///{database}")
+def store(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    client = MlflowClient()
     experiment = client.create_experiment(workplace.parent.name, artifact_location=str(workplace / "artifacts"))
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
     for name in [name for name in os.environ if name.startswith("PARETUNE_PR")]:
         monkeypatch.delenv(name)
-    for found in client.search_runs([item.experiment_id for item in client.search_experiments()]):
-        client.delete_run(found.info.run_id)  # of the other tests
     return client
 
 

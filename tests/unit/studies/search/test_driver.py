@@ -22,18 +22,8 @@ USD = SECONDS / 3600  # of each job, at one dollar an hour
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @pytest.fixture
-def desk(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
-    client = MlflowClient()
-    for run in client.search_runs(["0"]):
-        client.delete_run(run.info.run_id)
+def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
     clock = QuickClock()
     made = Desk(tmp_path, clock, Tracking({}, clock))
     yield made
