@@ -36,6 +36,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact
+from paretune.pricing.budget import Balance
 
 METADATA = MetaData()
 STUDIES = Table(
@@ -104,14 +105,6 @@ class Entry:
     place: int | None
     spent_usd: float | None
     owner: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balance:
-    """Dollars of a study: paid, and promised to what still runs."""
-
-    spent_usd: float
-    committed_usd: float
 
 
 def entry_of(row: Row[Any]) -> Entry:
@@ -388,8 +381,7 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
             f"the price of {instance_type} is not known, so it fits no budget: "
             "leave it out of the search, or give its price (PARETUNE_PRICES)"
         )
-    left = budget_usd - balance.spent_usd - balance.committed_usd
-    if worst_usd > left + _ROUNDING_USD:
+    if worst_usd > balance.left_usd(budget_usd) + _ROUNDING_USD:
         raise BudgetRefused(
             f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} "
             f"are spent and {balance.committed_usd:.4g} promised to running jobs"
@@ -415,4 +407,4 @@ def _immediately(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-__all__ = ["Balance", "Entry", "Ledger", "Reservation"]
+__all__ = ["Entry", "Ledger", "Reservation"]

@@ -123,7 +123,7 @@ class StudyRunWriter:
         said = f"{len(trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}, "
         said += f"committed {balance.committed_usd:.4g}"
         if self._file.budget_usd is not None:
-            said += f", left {self._file.budget_usd - balance.spent_usd - balance.committed_usd:.4g}"
+            said += f", left {balance.left_usd(self._file.budget_usd):.4g}"
         return said
 
     def _close(self, status: RunStatus | None) -> None:

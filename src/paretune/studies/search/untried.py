@@ -30,9 +30,8 @@ class UntriedPoints:
 
     def next_point(self) -> dict[str, Value] | None:
         """A point whose job could run now; None where there is none."""
-        balance = self._driver.ledger.balance()
         budget = self._driver.file.budget_usd
-        ahead = None if budget is None else budget - balance.spent_usd - balance.committed_usd
+        ahead = None if budget is None else self._driver.ledger.balance().left_usd(budget)
         self._too_dear = 0
         for point, spec in self._candidates():
             if self._fits(spec, ahead):
@@ -44,8 +43,7 @@ class UntriedPoints:
         """Why there was none, in words."""
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
-        balance = self._driver.ledger.balance()
-        left = (self._driver.file.budget_usd or 0.0) - balance.spent_usd
+        left = self._driver.ledger.balance().left_usd(self._driver.file.budget_usd or 0.0)
         found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
         return f"{found} what is left of the budget ({left:.4g} USD) with its worst case"
 
