@@ -1,9 +1,28 @@
-"""Whether a job may be paid for: its worst case in dollars, against a limit."""
+"""What jobs cost, whether one may be paid for (its worst case against a limit), and what of a budget is left."""
+
+from dataclasses import dataclass
 
 from paretune.core.errors import BudgetRefused
 from paretune.pricing.prices import Price
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """Dollars of several jobs together.
+
+    Attributes:
+        spent_usd: paid for those that have ended.
+        committed_usd: worst cases of those that run.
+    """
+
+    spent_usd: float
+    committed_usd: float
+
+    def left_usd(self, budget_usd: float) -> float:
+        """Dollars of a budget that are neither spent nor committed; negative where it has been lowered below them."""
+        return budget_usd - self.spent_usd - self.committed_usd
 
 
 def cost_usd(price: Price | None, cluster: Cluster, seconds: float) -> float | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from paretune.core.errors import BudgetRefused
-from paretune.pricing.budget import admit, cost_usd
+from paretune.pricing.budget import Balance, admit, cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec.job import JobSpec
 
@@ -40,3 +40,10 @@ def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() ->
 def test_a_limit_cannot_be_held_without_a_price() -> None:
     with pytest.raises(BudgetRefused, match=r"the price of ml\.p3\.2xlarge is not known"):
         admit(spec(max_cost_usd=6.11), None)
+
+
+def test_what_is_left_of_a_budget_is_neither_spent_nor_committed() -> None:
+    balance = Balance(spent_usd=2.5, committed_usd=1.5)
+
+    assert balance.left_usd(10.0) == pytest.approx(6.0)
+    assert balance.left_usd(3.0) == pytest.approx(-1.0)

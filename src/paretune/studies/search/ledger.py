@@ -36,6 +36,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact
+from paretune.pricing.budget import Balance
 from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.migrations import migrate
@@ -177,18 +178,6 @@ class Entry:
     booking_order: int | None
     spent_usd: float | None
     owner: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Balance:
-    """Dollars of a study: paid, and reserved for what still runs."""
-
-    spent_usd: float
-    committed_usd: float
-
-    def left_usd(self, budget_usd: float) -> float:
-        """What of the budget is neither paid nor reserved."""
-        return budget_usd - self.spent_usd - self.committed_usd
 
 
 def entry_of(row: Row[Any]) -> Entry:
@@ -476,4 +465,4 @@ def _immediately(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-__all__ = ["Balance", "Entry", "Ledger", "Reservation", "TrialEnd", "TrialNote"]
+__all__ = ["Entry", "Ledger", "Reservation", "TrialEnd", "TrialNote"]

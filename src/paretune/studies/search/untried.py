@@ -43,8 +43,7 @@ class UntriedPoints:
         """Why there was none, in words."""
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
-        balance = self._driver.ledger.balance()
-        left = (self._driver.file.budget_usd or 0.0) - balance.spent_usd
+        left = self._driver.ledger.balance().left_usd(self._driver.file.budget_usd or 0.0)
         found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
         return f"{found} what is left of the budget ({left:.4g} USD) with its worst case"
 

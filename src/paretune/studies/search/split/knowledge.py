@@ -9,6 +9,7 @@ import numpy as np
 from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.noise import F1_NOISE
+from paretune.pricing.prices import Price, local_price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
@@ -61,7 +62,7 @@ class Knowledge:
         self.rest = np.array([numbers[rest] for rest in rests])
         self.share = np.array([item.plan.per_device_train_batch_size * item.plan.devices for item in self.pool])
         self._limits = np.array([item.spec.max_runtime_minutes * 60 for item in self.pool])
-        self._hourly: dict[str, float] = {}
+        self._prices: dict[str, Price] = {}
         self.usd_per_second = np.array([self._usd_per_second_of(item.spec) for item in self.pool])
         names = set(driver.file.objectives)
         self._columns = [column for column, wanted in ((1, {metrics.COST_USD}), (0, _SPEEDS)) if names & wanted] or [1]
@@ -213,10 +214,9 @@ class Knowledge:
 
     def _usd_per_second_of(self, spec: JobSpec) -> float:
         """Dollars of a second on a cluster; one without a price counts as a dollar an hour."""
-        if spec.instance_type not in self._hourly:
-            price = self._driver.workplace.launcher.price(spec)
-            self._hourly[spec.instance_type] = 1.0 if price is None else price.usd_per_hour
-        return spec.instance_count * self._hourly[spec.instance_type] / 3600
+        if spec.instance_type not in self._prices:
+            self._prices[spec.instance_type] = self._driver.workplace.launcher.price(spec) or local_price(1.0)
+        return self._prices[spec.instance_type].cost_usd(1.0, spec.instance_count)
 
     def expected_minutes(self, spec: JobSpec) -> float:
         """Minutes that a job takes if it goes rather badly: two deviations, at most half as long again each."""

@@ -87,7 +87,7 @@ class Split:
     def _why_none(self) -> str:
         """Why no action was left, with nothing under way."""
         if self._refused and self.driver.file.budget_usd is not None:
-            left = self.driver.file.budget_usd - self.driver.ledger.balance().spent_usd
+            left = self.driver.ledger.balance().left_usd(self.driver.file.budget_usd)
             return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
         return _ENOUGH if self.know.has_f1 else _NO_F1
 
