@@ -158,7 +158,7 @@ class SimulatedJob(Job):
 
     @cached_property
     def _limit(self) -> tuple[float, str]:
-        """Virtual seconds since the creation at which maximum runtime or maximum wait is reached, and the stop reason."""
+        """Seconds since the creation at which maximum runtime or maximum wait is reached, and the stop reason."""
         spec, longest = self._document.spec, self._document.max_seconds
         sentence = f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes"
         limits = [(self._timeline.reaches(longest), sentence)]

@@ -254,5 +254,5 @@ def test_a_timeline_is_read_back_also_from_a_file_of_an_earlier_version(table: s
     raw = json.loads(json.dumps(timeline.as_json()))
 
     assert raw["told"]
-    assert Timeline.from_json(raw) == timeline
-    assert Timeline.from_json(raw | {"last_words": "stopped"}) == timeline
+    assert json.loads(json.dumps(Timeline.from_json(raw).as_json())) == raw
+    assert Timeline.from_json(raw | {"last_words": "stopped"}) == Timeline.from_json(raw)
