@@ -117,7 +117,7 @@ def test_a_smaller_batch_that_the_table_does_not_hold_fails_and_only_what_ran_is
 
     assert tags(run)["state"] == "Failed"
     assert tags(run)["out_of_memory_retries"] == "1"
-    assert tags(run)["failure_reason"].startswith("with less memory nothing is known of it")
+    assert tags(run)["failure_reason"].startswith("no recorded run with the smaller per-device batch")
     assert run.data.metrics["billable_seconds"] == pytest.approx(140)
 
 

@@ -1,1 +1,8 @@
-"""What everything stands on, from the standard library only: errors, clock, interruption, text."""
+"""Errors, time, signals and small algorithms that all folders use; standard library only.
+
+clock.Clock, SystemClock        time as a value that is passed in
+errors.ParetuneError            root of all errors; BadInput, JobFailed, BudgetRefused, ...
+interruption.Interruption       Ctrl-C, SIGTERM and the end of the parent process
+pareto.front                    which points are on the Pareto front
+text_table.text_table           aligned columns for a terminal
+"""

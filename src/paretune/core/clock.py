@@ -1,17 +1,17 @@
-"""Time as a value that is passed in, so that tests and the simulated launcher need not wait for it."""
+"""Time as a value that is passed in, so that tests and the simulated launcher do not wait."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What paretune asks of time."""
+    """Time stamps, durations and waiting."""
 
     def now(self) -> float:
-        """Seconds since the epoch (wall clock); for time stamps."""
+        """Wall-clock seconds since the epoch, for time stamps."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back; for durations."""
+        """Seconds since an arbitrary start, never decreasing, for durations."""
 
     def sleep(self, seconds: float) -> None:
         """Return after `seconds`."""
@@ -21,11 +21,11 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Wall-clock seconds since the epoch."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Seconds since an arbitrary start, never decreasing."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

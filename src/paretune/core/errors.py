@@ -1,4 +1,4 @@
-"""Everything paretune raises on purpose, one tree:
+"""The errors that paretune raises for its users, one tree:
 
     ParetuneError              exit code  what the caller should do
     ├── BadInput                   2      change the request: nothing was launched
@@ -6,9 +6,9 @@
     ├── LaunchRefused              2      do what AWS asks for (credentials, permission, quota), then try again
     ├── JobFailed                  3      read the reason; the job ran and did not finish
     │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
-    ├── LostContact                  3      sign in again, then `mlflow run . -e sync`: the job goes on by itself
+    ├── LostContact                3      sign in again, then `mlflow run . -e sync`: the job continues meanwhile
     ├── BudgetRefused              4      raise the budget or lower the worst case
-    └── Interrupted              130      nothing: what this command started has been stopped, or detached as asked
+    └── Interrupted              130      nothing: the jobs of this command have been stopped, or left running as requested
 
 Any other exception that reaches a user is a bug of paretune.
 """
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 
 class ParetuneError(Exception):
-    """Root of the tree. ``exit_code`` is what the command line ends with."""
+    """Root of the tree. ``exit_code`` is the exit code of the command."""
 
     exit_code = 3
 
@@ -47,13 +47,13 @@ class TrackingUnavailable(ParetuneError):
 
 
 class LaunchRefused(ParetuneError):
-    """AWS would not create the job, or does not answer; nothing was launched."""
+    """AWS refused to create the job, or does not answer; nothing was launched."""
 
     exit_code = 2
 
 
 class JobFailed(ParetuneError):
-    """A job ended without a result. Carries what a person needs to find out why.
+    """A job ended without a result.
 
     Args:
         job_name: name of the job.
@@ -82,16 +82,16 @@ class OutOfMemory(JobFailed):
 
 
 class LostContact(ParetuneError):
-    """AWS no longer tells how a running job does; the job itself goes on, and nothing of it is lost."""
+    """AWS no longer answers questions about a running job. The job continues, and `sync` collects its results."""
 
 
 class BudgetRefused(ParetuneError):
-    """The job's worst case does not fit the money it may cost; nothing was launched."""
+    """The job's worst-case cost exceeds the budget; nothing was launched."""
 
     exit_code = 4
 
 
 class Interrupted(ParetuneError):
-    """Ctrl-C, SIGTERM, or the process that started this command is gone."""
+    """Ctrl-C, SIGTERM, or the end of the process that started this command."""
 
     exit_code = 130

@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and a dead parent, seen as one thing: a reason to stop what was started.
+"""Ctrl-C, SIGTERM and the end of the parent process, as one reason to stop the jobs of a command.
 
-MLflow forwards Ctrl-C to the entry point as SIGTERM, but a SIGTERM sent to `mlflow run` itself ends MLflow at once and
-leaves the entry point alive as an orphan (MLflow 3.17.2, observed). So the parent is watched as well.
+MLflow forwards Ctrl-C to the entry point as SIGTERM, but a SIGTERM sent to `mlflow run` itself ends MLflow at once
+while the entry point continues without a parent (MLflow 3.17.2, observed). So the parent is watched as well.
 """
 
 import os
@@ -14,10 +14,10 @@ from paretune.core.errors import Interrupted
 
 
 class Interruption:
-    """Remembers that somebody wants this command to end; `check` raises at a safe moment.
+    """The request to end this command, recorded when it arrives and raised by `check`.
 
     Args:
-        watch_parent: also count the death of the parent process.
+        watch_parent: the end of the parent process is such a request, too.
     """
 
     def __init__(self, *, watch_parent: bool = False) -> None:
@@ -25,7 +25,7 @@ class Interruption:
         self.reason: str | None = None
 
     def check(self) -> None:
-        """Raise `Interrupted` if a signal has arrived or the watched parent has gone."""
+        """Raise `Interrupted` if a signal has arrived or the watched parent has ended."""
         if self.reason is None and self._parent is not None and os.getppid() != self._parent:
             self.reason = "the process that started this command has ended"
         if self.reason is not None:
@@ -33,7 +33,7 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator["Interruption"]:
-        """Turn SIGINT and SIGTERM into `reason` while the block runs; the previous handlers come back after it."""
+        """Record SIGINT and SIGTERM as `reason` inside the block; the previous handlers are restored after it."""
 
         def remember(signum: int, _frame: FrameType | None) -> None:
             self.reason = f"interrupted by {signal.Signals(signum).name}"

@@ -1,4 +1,4 @@
-"""Which points no other one beats."""
+"""The Pareto front of a set of points."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 def front(points: Sequence[Sequence[float]], maximise: Sequence[bool]) -> list[bool]:
     """For each of N points whether it is on the Pareto front: no other is at least as good in all and better in one.
 
-    Equal points are on the front together.
+    Of equal points all or none are on the front.
 
     Args:
         points: N points of M objectives, finite numbers.
-        maximise: for each of the M objectives whether more is better; else less is.
+        maximise: for each of the M objectives whether larger values are better.
     """
     costs = [tuple(-value if more else value for value, more in zip(point, maximise, strict=True)) for point in points]
-    # In lexicographic order a point can only be dominated by one before it, and then by one of the front so far.
+    # In lexicographic order a dominated point follows a point of the front that dominates it.
     best: list[tuple[float, ...]] = []
     for cost in sorted(set(costs)):
-        if not any(all(mine <= its for mine, its in zip(other, cost, strict=True)) for other in best):
+        if not any(all(low <= high for low, high in zip(other, cost, strict=True)) for other in best):
             best.append(cost)
     kept = set(best)
     return [cost in kept for cost in costs]

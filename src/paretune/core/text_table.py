@@ -1,22 +1,19 @@
-"""Tables for a terminal: columns that line up."""
+"""Aligned columns for a terminal."""
 
 from collections.abc import Collection, Sequence
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
-    """Header and rows, one line each; columns in which no row has anything are left out.
+    """Header and rows, one line each; columns that are empty in all rows are left out.
 
     Args:
         header: a name per column.
         rows: a text per column.
-        right: names of the columns that are aligned to the right, as numbers are.
+        right: names of the columns that are right-aligned.
     """
-    kept = [place for place in range(len(header)) if any(row[place] for row in rows)]
-    lines = []
-    for row in (header, *rows):
-        cells = []
-        for place in kept:
-            width = max(len(header[place]), *(len(other[place]) for other in rows))
-            cells.append(row[place].rjust(width) if header[place] in right else row[place].ljust(width))
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    columns = [column for column in zip(header, *rows, strict=True) if any(column[1:])]
+    aligned = []
+    for name, *cells in columns:
+        width = max(map(len, (name, *cells)))
+        aligned.append([cell.rjust(width) if name in right else cell.ljust(width) for cell in (name, *cells)])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))

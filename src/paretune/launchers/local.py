@@ -1,12 +1,12 @@
 """Jobs as processes on this machine: an instance is one data-parallel process.
 
-    HOME/jobs/NAME/                 the job's folder (container.JobFolder), and beside it
-    HOME/jobs/NAME/process.json     process that runs it and the one that started it
-    HOME/jobs/NAME/stop             somebody has asked it to stop
-    HOME/jobs/NAME/end.json         terminal state; written once, by whoever sees the end first
-    HOME/checkpoints/HASH/          checkpoints of a specification, so that the same command continues
+    HOME/jobs/NAME/                 the job's folder (container.JobFolder), with these files in addition:
+    HOME/jobs/NAME/process.json     process that runs it and process that started it
+    HOME/jobs/NAME/stop             time and reason of the first stop request
+    HOME/jobs/NAME/end.json         terminal state; written once, by the first process that sees the end
+    HOME/checkpoints/HASH/          checkpoints of a specification: a later job with the same one continues from them
 
-A local job never outlives the process that started it.
+A local job ends when the process that started it ends.
 """
 
 import fcntl
@@ -39,13 +39,13 @@ from paretune.spec.container import (
 from paretune.spec.job import JobSpec
 
 STOP_GRACE_S = 70.0
-"""Seconds a job may take to checkpoint after `stop`; then it is killed. A training process gives itself 60."""
+"""Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
 _STARTER_GRACE_S = 2.0
-"""Seconds the process that started a job may take to record its end; then whoever looks at the job does."""
+"""Seconds in which only the process that started a job, which knows the exit code, records its end."""
 
 
 class LocalJob(Job):
-    """A job on this machine, seen from the process that started it or from another one.
+    """A job on this machine, in the process that started it or in another one.
 
     Args:
         name: the job's name.
@@ -77,7 +77,7 @@ class LocalJob(Job):
         self._gone_since: float | None = None
 
     def state(self) -> JobState:
-        """The state now; also enforces the maximum runtime and the patience after `stop`."""
+        """The state; also stops a job after its maximum runtime and kills it STOP_GRACE_S after `stop`."""
         if self._end.exists():
             self._reap()
             return JobState(json.loads(self._end.read_text())["state"])
@@ -93,32 +93,32 @@ class LocalJob(Job):
         return JobState.STOPPING
 
     def events(self) -> list[Event]:
-        """New complete lines of the events file."""
+        """Events of the complete lines added to the events file since the last call."""
         return list(self._reader.new())
 
     def stop(self) -> None:
-        """SIGTERM to the job's process; it writes a checkpoint at the end of the step."""
+        """Send SIGTERM to the job's process, which writes a checkpoint after its current step."""
         if not self.state().is_terminal:
             self._ask_to_stop("")
 
     def report(self) -> JobReport | None:
-        """The report the job wrote."""
+        """The content of report.json; None unless the job has completed."""
         return JobReport.read(self.folder.report) if self.state() is JobState.COMPLETED else None
 
     def failure(self) -> tuple[FailureKind, str] | None:
-        """Why it failed, or why it was stopped if the user did not ask for it."""
+        """Kind and reason of the failure, or of a stop that the user did not request."""
         if not self.state().is_terminal:
             return None
         raw = json.loads(self._end.read_text())
         return (FailureKind(raw["kind"]), raw["reason"]) if raw["reason"] else None
 
     def seconds(self) -> float:
-        """Seconds from start to end, or to now."""
+        """Wall-clock seconds from the start to the end, or to now."""
         end = json.loads(self._end.read_text())["time"] if self._end.exists() else self._clock.now()
         return float(end - self._started)
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        """The last lines of the log that are no events."""
+        """The last lines of the log without events."""
         try:
             with self.folder.log.open("rb") as file:
                 file.seek(max(0, self.folder.log.stat().st_size - 65_536))
@@ -141,11 +141,11 @@ class LocalJob(Job):
             return code is not None, code
         if self._process.is_living():
             return False, None
-        # Seen from elsewhere: the starter, which knows the exit code, comes first; but it may have ended or forgotten.
+        # The starter records the end, because it knows the exit code, unless it has ended or does not poll.
         if self._gone_since is None:
             self._gone_since = self._clock.now()
-        patience = self._starter.is_living() and self._clock.now() - self._gone_since < _STARTER_GRACE_S
-        return not patience, None
+        starter_records = self._starter.is_living() and self._clock.now() - self._gone_since < _STARTER_GRACE_S
+        return not starter_records, None
 
     def _record_end(self, code: int | None) -> JobState:
         kind, reason = FailureKind.ERROR, ""
@@ -161,7 +161,7 @@ class LocalJob(Job):
         draft = self._end.with_name(f".end.{os.getpid()}")
         draft.write_text(json.dumps(end))
         try:
-            os.link(draft, self._end)  # fails if it is there: the first verdict stands
+            os.link(draft, self._end)  # fails if it exists: the first one is kept
         except FileExistsError:
             pass
         finally:
@@ -185,7 +185,7 @@ class LocalJob(Job):
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 
     def _ask_to_stop(self, reason: str) -> None:
-        if self._stop.exists():  # asked again, torchrun would leave its workers, and the patience would begin again
+        if self._stop.exists():  # at a second SIGTERM torchrun ends without its workers; the grace would start anew
             return
         write_json(self._stop, {"time": self._clock.now(), "reason": reason})
         self._process.terminate()
@@ -197,8 +197,7 @@ class LocalLauncher(Launcher):
     Args:
         home: folder for jobs and checkpoints.
         clock: for time stamps and limits.
-        environment: environment of the jobs; MLflow's variables are left out, for a job does not need the tracking
-            server.
+        environment: environment of the jobs, except for MLFLOW_*: a job does not use the tracking server.
     """
 
     name = "local"
@@ -211,7 +210,7 @@ class LocalLauncher(Launcher):
         self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
-        """Start the job's processes, or adopt the job that has this name."""
+        """The job, its processes started, or the existing one of that name."""
         known = self.attach(document.job_name)
         if known is not None:
             return known
@@ -227,7 +226,7 @@ class LocalLauncher(Launcher):
             child = self._start(folder, document, [] if lock is None else [lock])
         finally:
             if lock is not None:
-                os.close(lock)  # the job holds it now, as long as it lives
+                os.close(lock)  # the job's process has inherited it and holds it until it ends
         started: dict[str, Any] = {
             "started": self._clock.now(),
             "max_seconds": document.max_seconds,
@@ -244,7 +243,7 @@ class LocalLauncher(Launcher):
         return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
 
     def place(self) -> Mapping[str, str]:
-        """Which machine this is."""
+        """The machine's name, as tag `machine`."""
         return {"machine": machine_name()}
 
     def price(self, spec: JobSpec) -> Price:
@@ -266,9 +265,10 @@ class LocalLauncher(Launcher):
     def _claim_checkpoints(
         self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
     ) -> int | None:
-        """Link the checkpoints of this specification into the job, unless a job that runs now is using them.
+        """Link the checkpoints of this specification into the job unless a running job uses them.
 
-        The number of the open, locked file that says so; None when another job has it.
+        Returns:
+            File descriptor of the lock; None when another job holds it.
         """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
@@ -285,14 +285,14 @@ class LocalLauncher(Launcher):
 
     def _job_environment(self, processes: int) -> dict[str, str]:
         environment = dict(self._environment)
-        # Torch processes that together have more threads than there are cores spin on each other's locks.
+        # With more threads than cores, torch's processes wait actively for each other.
         environment["OMP_NUM_THREADS"] = str(max(1, cores() // processes))
         environment["TOKENIZERS_PARALLELISM"] = "false"
         environment["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         environment["PYTHONUNBUFFERED"] = "1"
-        environment["PYTHONSAFEPATH"] = "1"  # or a datasets.py in the user's folder would stand for the library
+        environment["PYTHONSAFEPATH"] = "1"  # or a datasets.py in the current folder hides the library
         environment["PARETUNE_STARTER"] = str(os.getpid())
-        if platform.system() == "Linux":  # gloo otherwise resolves the host name, which not every machine can
+        if platform.system() == "Linux":  # else gloo resolves the host name, which can fail
             environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return environment
 

@@ -1,4 +1,4 @@
-"""Processes of this machine: found again by another process, ended with all they started."""
+"""Processes of this machine, identified by process id and start time: whether they run, and how to end them."""
 
 import os
 import socket
@@ -8,33 +8,37 @@ from pathlib import Path
 
 import psutil
 
-_CLOCK_STEP_S = 5.0  # start times are read off a clock that may be corrected meanwhile
+_CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which start times are computed
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, safe against reused process ids: `created` is its start in seconds since the epoch."""
+    """A process id with the start of the process (`created`, seconds since the epoch), because ids are reused."""
 
     pid: int
     created: float
 
     @classmethod
     def of(cls, pid: int) -> "Process":
-        """The process `pid`, which has not been reaped yet."""
+        """The process `pid`.
+
+        Raises:
+            psutil.NoSuchProcess: there is none.
+        """
         return cls(pid, psutil.Process(pid).create_time())
 
     def is_living(self) -> bool:
-        """Whether it runs; a zombie does not."""
+        """Whether it runs; False for a zombie."""
         return self._living() is not None
 
     def terminate(self) -> None:
-        """SIGTERM, if it runs."""
+        """Send it SIGTERM, if it runs."""
         process = self._living()
         if process is not None:
             process.terminate()
 
     def kill_all(self) -> None:
-        """SIGKILL to it and everything it has started, if it runs."""
+        """Send SIGKILL to it and its descendants, if it runs."""
         process = self._living()
         if process is not None:
             for member in [*process.children(recursive=True), process]:
@@ -56,7 +60,7 @@ def cores() -> int:
 
 
 def out_of_memory_kills() -> int | None:
-    """Processes the kernel has killed for lack of memory since it started; None where it does not tell."""
+    """Number of processes that Linux has killed for lack of memory since it booted; None where it is not known."""
     path = Path("/proc/vmstat")
     if not path.exists():
         return None
@@ -65,12 +69,12 @@ def out_of_memory_kills() -> int | None:
 
 
 def this_process() -> str:
-    """A name of this process by which others can tell whether it still lives: host, process id and start."""
+    """Host, process id and start time of this process, as text for `is_alive`."""
     return f"{socket.gethostname()} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Whether the process that `this_process` has named lives; None for one of another machine."""
+    """Whether the process with this `this_process` text runs; None for a process of another machine."""
     host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():
@@ -79,5 +83,5 @@ def is_alive(name: str) -> bool | None:
 
 
 def is_watched(watched_by: str) -> bool:
-    """Whether another process of this machine is at work on what it has signed so; unknown on another machine."""
+    """Whether another process of this machine, given by its `this_process` text, runs; False for another machine."""
     return watched_by != this_process() and bool(is_alive(watched_by))

@@ -1,4 +1,4 @@
-"""What a run shows in the MLflow UI beside its numbers: confusion matrix and classification report."""
+"""Confusion matrix and classification report of a job's report, recorded as artifacts of its run."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from paretune.spec.container import JobReport
 
 _MOST_CLASSES_WITH_NUMBERS = 12
 _MOST_CLASSES_WITH_NAMES = 60
-_LONGEST_NAME = 30  # characters; longer ones would leave no room for the matrix
+_LONGEST_NAME = 30  # characters
 
 
 def classification_report(report: JobReport) -> str:
-    """Precision, recall, F1 and support per class, as text."""
+    """Precision, recall, F1 and number of validation rows per class, as text."""
     from sklearn.metrics import classification_report as table
 
     counts = np.asarray(report.confusion_matrix)
@@ -30,7 +30,7 @@ def classification_report(report: JobReport) -> str:
 
 
 def confusion_figure(report: JobReport) -> Any:
-    """A matplotlib figure: colour is the share of a true class (row), numbers are rows of the validation split."""
+    """A matplotlib figure: rows are true classes, colour the share of the class, numbers the validation rows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,7 +46,9 @@ def confusion_figure(report: JobReport) -> Any:
     axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
     if classes <= _MOST_CLASSES_WITH_NAMES:
         names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in report.labels]
-        axes.set_xticks(range(classes), names, rotation=45, ha="right", parse_math=False)  # "$" is a letter here
+        axes.set_xticks(
+            range(classes), names, rotation=45, ha="right", parse_math=False
+        )  # a "$" in a name is no formula
         axes.set_yticks(range(classes), names, parse_math=False)
     if classes <= _MOST_CLASSES_WITH_NUMBERS:
         for (row, column), count in np.ndenumerate(counts):

@@ -1,8 +1,8 @@
-"""Inside a job: `python -m paretune.tracking.in_job /opt/ml` runs the training and logs it to MLflow as it runs.
+"""Run the training and log its events to MLflow from inside the job: `python -m paretune.tracking.in_job /opt/ml`.
 
-Used when the tracking server is a SageMaker managed one, which a job may reach; everywhere else the launcher writes.
-This process is the job's first: SIGTERM reaches it and is passed on. The training itself knows nothing of MLflow, and
-an MLflow that does not answer costs a gap in the curves, which the launcher fills at the end.
+Used with a SageMaker managed tracking server, which a job can reach; otherwise the launcher logs the events. This is
+the container's first process: it forwards SIGTERM to the training. While MLflow does not answer, the curves have a
+gap, which the launcher fills at the end.
 """
 
 import os
@@ -21,13 +21,13 @@ _INTERVAL_S = 2.0
 
 
 def main(folder: JobFolder, clock: Clock) -> int:
-    """The training's exit code. Only the first instance has events; the others just train."""
+    """Run the training; its exit code. Only the first instance has events to log."""
     command = [sys.executable, "-m", "paretune.training", str(folder.root)]
-    asked = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked.set())  # a first process without a handler does not hear it at all
+    stop_requested = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop_requested.set())  # without a handler a first process ignores it
     child = subprocess.Popen(command, env={**os.environ, "PARETUNE_STARTER": str(os.getpid())})
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    if asked.is_set():
+    if stop_requested.is_set():
         child.terminate()
     reader, run = EventReader(folder.events), None
     while True:
@@ -42,7 +42,7 @@ def main(folder: JobFolder, clock: Clock) -> int:
 
 
 def _open_run(clock: Clock) -> Run | None:
-    """The run that the launcher has opened; None when MLflow does not answer."""
+    """The run that the launcher has created; None when MLflow does not answer."""
     try:
         return Tracking(os.environ, clock).run(os.environ["MLFLOW_RUN_ID"])
     except TrackingUnavailable as error:

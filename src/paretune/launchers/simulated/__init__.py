@@ -1,6 +1,9 @@
-"""Jobs that nobody runs: the same commands, events, states and bills, on a virtual clock.
+"""Simulated jobs: the same commands, states, events and bills as on SageMaker, on a virtual clock; nothing is trained.
 
-timeline    what happens to one job, second by second
-course      the timeline of a job, from recorded runs or from an estimate, with the trouble that was asked for
-launcher    jobs as two small files: that they were created, and that they were asked to stop
+launcher.SimulatedLauncher          creates and finds simulated jobs
+launcher.SimulatedJob               one of them: its state at the virtual time, from its timeline
+launcher.clock_path                 file of the virtual time
+timeline.Timeline, Phase            phases, events and result of one job
+timeline_factory.TimelineFactory    makes them, from recorded runs or from an estimate, with simulated failures
+virtual_clock.VirtualClock          time that advances only during `sleep`
 """

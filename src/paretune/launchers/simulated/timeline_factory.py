@@ -1,12 +1,12 @@
-"""The timeline of a simulated job: seconds and F1 from recorded runs or from an estimate, trouble as it was asked for.
+"""Timelines of simulated jobs: seconds and F1 from recorded runs or an estimate, failures as `simulation` sets them.
 
-Every draw is a function of the simulation's seed, what the job computes and its attempt: the same command meets the
-same trouble, whatever ran before it.
+Every random draw is a function of the simulation's seed, the job's specification hash and seed, and the attempt: the
+same command gives the same timeline, whatever ran before it.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,21 +20,21 @@ from paretune.spec.container import Event, FailureKind, JobDocument, JobReport
 from paretune.spec.simulation import Simulation
 
 CAPACITY_SECONDS = 60.0
-"""Virtual seconds after which AWS says that there is no capacity; not billed."""
+"""Virtual seconds until a job fails for lack of capacity; not billed."""
 INTERRUPTION_SECONDS = 300.0
 """Mean virtual seconds without spot capacity after an interruption; not billed."""
 CHECKPOINT_SECONDS = 600.0
-"""Virtual seconds between two checkpoints: at most so much is done again after an interruption."""
+"""Virtual seconds between two checkpoints: the most that is repeated after an interruption."""
 _MOST_INTERRUPTIONS = 100
 
 
 @dataclass
 class TimelineFactory:
-    """Makes timelines.
+    """Makes the timeline of a job.
 
     Attributes:
-        predict: seconds of a job without a table of recorded runs.
-        recall_f1: F1 of a job without a table of recorded runs.
+        predict: gives the seconds of a job that names no table of recorded runs.
+        recall_f1: gives the F1 of such a job.
     """
 
     predict: Predict
@@ -42,22 +42,22 @@ class TimelineFactory:
     _tables: dict[str, RecordedRuns] = field(default_factory=dict)
 
     def __call__(self, document: JobDocument) -> Timeline:
-        """What happens to the job if nobody stops it.
+        """The timeline of the job if it is not stopped.
 
         Raises:
-            BadInput: neither the table nor the estimate can say.
+            BadInput: neither the table nor the estimate covers the job.
         """
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
-        wait = Phase(seconds=draws.delay(), detail="Starting", runs=False)
+        wait = Phase(seconds=draws.exponential(settings.startup_delay_seconds, "delay"), detail="Starting", runs=False)
         unknown = ""
         try:
             answer = draws.noise(self._answer(document, settings))
         except BadInput as error:
             if document.plan == document.spec.plan():
                 raise
-            # A smaller batch after one that was too large, and the table does not hold it: nothing is known of it.
-            unknown = f"with less memory nothing is known of it: {error.faults[0]}"
+            # A smaller batch after an out-of-memory failure, not in the table.
+            unknown = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
         if draws.happens(settings.capacity_error_rate, "capacity"):
             sentence = f"no capacity for {document.spec.instance_type} (simulated)"
             waiting = replace(wait, seconds=wait.seconds + CAPACITY_SECONDS)
@@ -67,7 +67,6 @@ class TimelineFactory:
         return _timeline(document, answer, wait, draws)
 
     def _answer(self, document: JobDocument, settings: Simulation) -> Answer:
-        """What the table or the estimate says of the job."""
         spec = document.spec
         if spec.recorded_runs is not None:
             return self._table(spec.recorded_runs).answer(
@@ -77,8 +76,8 @@ class TimelineFactory:
         if found is None:
             raise BadInput(
                 [
-                    "the seconds of this job cannot be estimated from what is known: give launcher=simulated a table "
-                    "with recorded_runs, or say more about the job (max_train_samples)"
+                    "the seconds of this job cannot be estimated: set recorded_runs to a table of runs, or set "
+                    "max_train_samples"
                 ]
             )
         if not found.fits:
@@ -109,7 +108,7 @@ class TimelineFactory:
 
 
 class _Draws:
-    """Chance, for one attempt of one job."""
+    """Random draws for one attempt of one job."""
 
     def __init__(self, settings: Simulation, document: JobDocument) -> None:
         self.settings = settings
@@ -124,11 +123,8 @@ class _Draws:
     def exponential(self, mean: float, *what: object) -> float:
         return self.settings.exponential(mean, *what, *self._job)
 
-    def delay(self) -> float:
-        return self.exponential(self.settings.startup_delay_seconds, "delay")
-
     def noise(self, answer: Answer) -> Answer:
-        """The answer, a little off as another run of the same job would be."""
+        """`answer` with the run-to-run noise of seconds and F1."""
         factor = math.exp(self.settings.normal(self.settings.seconds_noise, "seconds", *self._job))
         shift = self.settings.normal(self.settings.f1_noise, "f1", *self._job)
         if factor == 1.0 and shift == 0.0:
@@ -144,17 +140,15 @@ class _Draws:
 
 
 def _timeline(document: JobDocument, answer: Answer, wait: Phase, draws: _Draws) -> Timeline:
-    """The job that takes and reaches what the answer says, unless it meets trouble on the way."""
+    """The timeline of a job with the seconds and F1 of `answer`, with the failures and interruptions drawn."""
     work, failure = _ending(answer, draws)
     phases = [wait, *_phases(document, answer, work, draws)]
-    told = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
-    for done, event in _curve(document, answer):
-        if done <= work:
-            told.append((_moment(phases, done), event))
+    events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
+    events += [(_moment(phases, done), event) for done, event in _curve(document, answer) if done <= work]
     spot = document.spec.spot
     return Timeline(
         phases=tuple(phase for phase in phases if phase.seconds > 0) or (wait,),
-        told=tuple(told),
+        events=tuple(events),
         failure=failure,
         report=_report(document, answer) if failure is None else None,
         log=(f"simulated: {answer.basis}", *(failure[1:] if failure is not None else ())),
@@ -164,7 +158,7 @@ def _timeline(document: JobDocument, answer: Answer, wait: Phase, draws: _Draws)
 
 
 def _ending(answer: Answer, draws: _Draws) -> tuple[float, tuple[FailureKind, str] | None]:
-    """Billed seconds of undisturbed work until the end, and how it fails."""
+    """Seconds of an uninterrupted job until its end, and kind and reason of its failure, or None."""
     whole, settings = answer.billable_seconds, draws.settings
     if answer.status == OUT_OF_MEMORY:
         return whole, (FailureKind.OUT_OF_MEMORY, answer.basis)
@@ -179,14 +173,14 @@ def _ending(answer: Answer, draws: _Draws) -> tuple[float, tuple[FailureKind, st
 
 @dataclass(frozen=True, kw_only=True)
 class _Work(Phase):
-    """A phase that brings the job forward: from so many billed seconds of an undisturbed job to so many."""
+    """A phase that makes progress, from second `begin` to second `end` of an uninterrupted job."""
 
     begin: float
     end: float
 
 
 def _phases(document: JobDocument, answer: Answer, work: float, draws: _Draws) -> Iterator[Phase]:
-    """Start-up, training, and on spot instances interruptions: wait, start again, repeat since the last checkpoint."""
+    """Start-up and training; after a spot interruption a wait, another start-up and the work since the checkpoint."""
     startup = min(answer.startup_seconds, work)
     yield _Work(seconds=startup, detail="Downloading", begin=0.0, end=startup)
     done, rate = startup, draws.settings.spot_interruptions_per_hour if document.spec.spot else 0.0
@@ -205,7 +199,7 @@ def _phases(document: JobDocument, answer: Answer, work: float, draws: _Draws) -
 
 
 def _moment(phases: list[Phase], done: float) -> float:
-    """When so many seconds of an undisturbed job are done, in seconds since the creation."""
+    """Seconds since the creation at which `done` seconds of an uninterrupted job are done."""
     begin = 0.0
     for phase in phases:
         if isinstance(phase, _Work) and done <= phase.end:
@@ -215,20 +209,20 @@ def _moment(phases: list[Phase], done: float) -> float:
 
 
 def _curve(document: JobDocument, answer: Answer) -> Iterator[tuple[float, Event]]:
-    """What a training tells at the end of each epoch, with the undisturbed seconds until then."""
+    """Seconds of an uninterrupted job and the event written then: at the start of training, after each evaluation."""
     values = answer.curve or (() if answer.f1 is None else (answer.f1,))
     training = answer.billable_seconds - answer.startup_seconds
     yield answer.startup_seconds, Event(time=0.0, step=0, message="training")
     for number, value in enumerate(values, start=1):
         share = number / len(values)
         step = number if answer.steps is None else max(1, round(answer.steps * share))
-        told: Mapping[str, float] = {"eval/f1": value, "eval/epoch": document.spec.num_train_epochs * share}
+        curve = {"eval/f1": value, "eval/epoch": document.spec.num_train_epochs * share}
         total = len(values) if answer.steps is None else answer.steps
-        yield answer.startup_seconds + training * share, Event(time=0.0, step=step, metrics=told, total_steps=total)
+        yield answer.startup_seconds + training * share, Event(time=0.0, step=step, metrics=curve, total_steps=total)
 
 
 def _report(document: JobDocument, answer: Answer) -> JobReport:
-    """What comes out: F1, and the speed that follows from the seconds."""
+    """The report of a completed job: F1, and the throughput that follows from the seconds."""
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
     found: dict[str, float] = {metrics.TRAIN_SECONDS: training}
     if answer.steps is not None:

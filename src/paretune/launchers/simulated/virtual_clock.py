@@ -1,4 +1,4 @@
-"""Time that passes only while somebody sleeps, shared by all processes of one place through a small file."""
+"""Time that advances only during `sleep`, shared through a small file by all processes with the same home folder."""
 
 import fcntl
 import mmap
@@ -13,19 +13,19 @@ _SECONDS = struct.Struct("<d")
 
 
 class Scheduled(Protocol):
-    """Something that changes at known times."""
+    """An object that changes at known virtual times."""
 
     def next_change(self, after: float) -> float | None:
-        """The first time later than `after` (seconds since the epoch) at which it changes; None when there is none."""
+        """The first change later than `after`, in seconds since the epoch; None when there is none."""
 
 
 class VirtualClock:
-    """A clock that jumps: `sleep` ends when what is watched next changes, but not before the seconds asked for.
+    """A `Clock` whose `sleep` advances to the next change of a watched object, at least by the seconds given.
 
-    It starts at the machine's time and goes on where it was left by the last process.
+    A new clock starts at the machine's time; a later process continues at the time in the file.
 
     Args:
-        path: where its time is kept; made if absent.
+        path: file that holds the time; created if absent.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,23 +42,23 @@ class VirtualClock:
         self._time = mmap.mmap(self._file, _SECONDS.size)
 
     def now(self) -> float:
-        """Seconds since the epoch, in virtual time."""
+        """Virtual seconds since the epoch."""
         return float(_SECONDS.unpack_from(self._time)[0])
 
     def monotonic(self) -> float:
-        """The same: it never goes back."""
+        """The same as `now`, which never goes back."""
         return self.now()
 
     def watch(self, scheduled: Scheduled) -> None:
-        """Never sleep over a change of `scheduled` unasked; forgotten with the object."""
+        """Let `sleep` end at the next change of `scheduled`; holds a weak reference."""
         self._watched.add(scheduled)
 
     def wake_at(self, moment: float) -> None:
-        """Never sleep over `moment` unasked."""
+        """Let `sleep` end at `moment`, in virtual seconds since the epoch."""
         self._wake_at.add(moment)
 
     def sleep(self, seconds: float) -> None:
-        """Put the clock forward, by `seconds` or to the next change after them; returns at once."""
+        """Advance by `seconds`, or further to the next change if that is later; returns without waiting."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             begun = self.now()

@@ -30,12 +30,12 @@ def timeline_of(document: JobDocument) -> Timeline:
     if document.spec.model == "quick":
         return Timeline(
             phases=(Phase(seconds=6.0, detail="Training"),),
-            told=(STARTED, *LOSSES),
+            events=(STARTED, *LOSSES),
             report=JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}),
             log=tuple(f"line {number}" for number in range(1, 41)),
         )
     if document.spec.model == "failing":
-        return Timeline(phases=(Phase(seconds=3.0, detail="Training"),), told=(STARTED,), failure=FAILURE)
+        return Timeline(phases=(Phase(seconds=3.0, detail="Training"),), events=(STARTED,), failure=FAILURE)
     if document.spec.model == "waiting":
         return Timeline(
             phases=(
@@ -44,11 +44,11 @@ def timeline_of(document: JobDocument) -> Timeline:
                 Phase(seconds=40.0, detail="Interrupted", runs=False),
                 Phase(seconds=80.0, detail="Training"),
             ),
-            told=((100.0, STARTED[1]),),
+            events=((100.0, STARTED[1]),),
             report=JobReport(metrics={}),
             billable_share=0.5 if document.spec.spot else 1.0,
         )
-    return Timeline(phases=(Phase(seconds=math.inf, detail="Training"),), told=(STARTED,))
+    return Timeline(phases=(Phase(seconds=math.inf, detail="Training"),), events=(STARTED,))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""Timelines of simulated jobs: from a table, from an estimate, with the trouble that was asked for."""
+"""Timelines of simulated jobs: from a table, from an estimate, with the failures that `simulation` sets."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -45,12 +46,12 @@ def document(table: str | None, simulation: Mapping[str, Any] | None = None, **c
     return JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan())
 
 
-def course(**parts: Any) -> TimelineFactory:
+def factory(**parts: Any) -> TimelineFactory:
     return TimelineFactory(**{"predict": not_asked, "recall_f1": not_asked, **parts})
 
 
 def play(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> Timeline:
-    return course()(document(table, simulation, **changes))
+    return factory()(document(table, simulation, **changes))
 
 
 def billed(timeline: Timeline) -> float:
@@ -70,7 +71,7 @@ def test_a_replayed_job_takes_and_reaches_what_its_row_says(table: str) -> None:
 
 
 def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
-    told = [(moment, event.step, dict(event.metrics)) for moment, event in play(table).told if event.metrics]
+    told = [(moment, event.step, dict(event.metrics)) for moment, event in play(table).events if event.metrics]
 
     assert told == [
         (pytest.approx(720), 480, {"eval/f1": 0.7, "eval/epoch": 1.0}),
@@ -81,7 +82,7 @@ def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
 def test_without_a_curve_the_end_is_told(tmp_path: Path) -> None:
     path = tmp_path / "flat.csv"
     path.write_text("\n".join(line.rsplit(",", 3)[0] for line in TABLE.splitlines()[:2]))
-    (told,) = [event for _, event in play(str(path)).told if event.metrics]
+    (told,) = [event for _, event in play(str(path)).events if event.metrics]
 
     assert (told.step, dict(told.metrics)) == (960, {"eval/f1": 0.8, "eval/epoch": 2.0})
 
@@ -94,7 +95,7 @@ def test_a_probe_is_not_judged_and_tells_what_a_step_takes(table: str) -> None:
     assert timeline.seconds == pytest.approx(120 + 120)
     assert timeline.report.metrics["train_seconds"] == pytest.approx(120)
     assert 16 / timeline.report.metrics["throughput_samples_per_second"] == pytest.approx(1200 / 960)
-    assert not [event for _, event in timeline.told if event.metrics]
+    assert not [event for _, event in timeline.events if event.metrics]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_a_retry_with_less_memory_that_the_table_does_not_hold_fails_and_costs_n
     asked = document(table, per_device_train_batch_size=64)
     smaller = asked.plan.with_less_memory()
     assert smaller is not None
-    timeline = course()(replace(asked, plan=smaller, attempt=2))
+    timeline = factory()(replace(asked, plan=smaller, attempt=2))
 
     assert timeline.failure is not None
     assert timeline.failure[0] is FailureKind.ERROR
@@ -150,12 +151,12 @@ def test_a_job_that_fails_on_the_way_has_told_what_came_before(table: str) -> No
         timeline = play(table, {"failure_rate": 1}, seed=seed)
         assert timeline.failure is not None
         assert timeline.seconds <= 1320
-        assert all(moment <= timeline.seconds for moment, event in timeline.told if event.metrics)
+        assert all(moment <= timeline.seconds for moment, event in timeline.events if event.metrics)
 
 
 def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str) -> None:
     asked = document(table, {"capacity_error_rate": 0.5})
-    found = [course()(replace(asked, attempt=attempt)) for attempt in range(1, 40)]
+    found = [factory()(replace(asked, attempt=attempt)) for attempt in range(1, 40)]
     without = [timeline for timeline in found if timeline.failure]
 
     assert 5 < len(without) < 35
@@ -186,7 +187,7 @@ def test_a_spot_job_waits_when_it_is_interrupted_and_repeats_what_was_not_saved(
     assert len(interrupted) > 30
     for timeline in interrupted:
         assert timeline.seconds > billed(timeline) > 1320
-        assert timeline.told[-1][0] == pytest.approx(timeline.seconds)
+        assert timeline.events[-1][0] == pytest.approx(timeline.seconds)
         assert timeline.report is not None
         assert timeline.report.metrics["f1"] == 0.8
     assert not any(phase.detail == "Interrupted" for phase in play(table, often).phases)  # not a spot job
@@ -217,7 +218,7 @@ ESTIMATE = Predicted(
 
 
 def test_without_a_table_seconds_come_from_the_estimate_and_f1_from_runs_like_it() -> None:
-    made = course(predict=lambda _: ESTIMATE, recall_f1=lambda _: (0.85, "3 runs like it"))
+    made = factory(predict=lambda _: ESTIMATE, recall_f1=lambda _: (0.85, "3 runs like it"))
     timeline = made(document(None))
 
     assert timeline.report is not None
@@ -228,15 +229,15 @@ def test_without_a_table_seconds_come_from_the_estimate_and_f1_from_runs_like_it
 
 
 def test_an_f1_that_nobody_knows_is_absent() -> None:
-    timeline = course(predict=lambda _: ESTIMATE, recall_f1=lambda _: None)(document(None))
+    timeline = factory(predict=lambda _: ESTIMATE, recall_f1=lambda _: None)(document(None))
 
     assert timeline.report is not None
     assert "f1" not in timeline.report.metrics
-    assert not [event for _, event in timeline.told if "eval/f1" in event.metrics]
+    assert not [event for _, event in timeline.events if "eval/f1" in event.metrics]
 
 
 def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
-    timeline = course(predict=lambda _: replace(ESTIMATE, fits=False), recall_f1=lambda _: None)(document(None))
+    timeline = factory(predict=lambda _: replace(ESTIMATE, fits=False), recall_f1=lambda _: None)(document(None))
 
     assert timeline.failure is not None
     assert timeline.failure[0] is FailureKind.OUT_OF_MEMORY
@@ -245,4 +246,13 @@ def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
 
 def test_a_job_that_cannot_be_estimated_is_refused() -> None:
     with pytest.raises(BadInput, match="recorded_runs"):
-        course(predict=lambda _: None, recall_f1=lambda _: None)(document(None))
+        factory(predict=lambda _: None, recall_f1=lambda _: None)(document(None))
+
+
+def test_a_timeline_is_read_back_also_from_a_file_of_an_earlier_version(table: str) -> None:
+    timeline = play(table)
+    raw = json.loads(json.dumps(timeline.as_json()))
+
+    assert raw["told"]
+    assert json.loads(json.dumps(Timeline.from_json(raw).as_json())) == raw
+    assert Timeline.from_json(raw | {"last_words": "stopped"}) == Timeline.from_json(raw)
