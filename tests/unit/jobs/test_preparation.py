@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
 from paretune.core.interruption import Interruption
-from paretune.jobs.preparation import prepare
-from paretune.spec.container import JobInputs
+from paretune.jobs.preparation import cache_inputs, load_cached_inputs, prepare
+from paretune.spec.container import JobInputs, PreparedDataset
 from paretune.spec.job import JobSpec
 from tests.processes import working_in
 from tests.workplaces import make_workplace
@@ -46,23 +48,6 @@ def _prepare(
     )
 
 
-def test_faults_found_meanwhile_are_named_with_those_of_the_data(workplace: Path, tiny_model: Path) -> None:
-    (workplace / "rows.csv").write_text("text,label\n")
-
-    def check() -> None:
-        raise BadInput(["the account has no quota"])
-
-    with pytest.raises(BadInput) as caught:
-        prepare(
-            JobSpec(model=str(tiny_model), dataset="rows.csv"),
-            make_workplace(home=workplace / "home", environment=dict(os.environ)),
-            meanwhile=check,
-        )
-
-    assert caught.value.faults[0] == "the account has no quota"
-    assert any("rows.csv" in fault for fault in caught.value.faults[1:])
-
-
 def test_nothing_goes_on_preparing_when_the_check_ends_the_command(workplace: Path) -> None:
     def check() -> None:
         raise LaunchRefused("no credentials")
@@ -95,16 +80,22 @@ def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(
     assert (first.dataset.folder / "train.arrow").stat().st_mtime_ns == written
 
 
-def test_all_faults_of_model_data_and_arguments_are_reported_at_once(workplace: Path, reviews: Path) -> None:
+def test_faults_of_model_data_and_arguments_and_those_found_meanwhile_are_reported_at_once(
+    workplace: Path, reviews: Path
+) -> None:
     (workplace / "no-weights").mkdir()
     spec = JobSpec(
         model="./no-weights", dataset=str(reviews), text_column="words", training_arguments={"weight_decai": 0.1}
     )
 
-    with pytest.raises(BadInput) as raised:
-        _prepare(spec, workplace / "home")
+    def check() -> None:
+        raise BadInput(["the account has no quota"])
 
-    faults = raised.value.faults
+    with pytest.raises(BadInput) as raised:
+        prepare(spec, make_workplace(home=workplace / "home", environment=dict(os.environ)), meanwhile=check)
+
+    first, *faults = raised.value.faults
+    assert first == "the account has no quota"
     assert len(faults) == 3
     for name in ("weight_decai", "no-weights", "'words'"):
         assert sum(name in fault for fault in faults) == 1
@@ -168,3 +159,84 @@ def test_a_full_disk_is_the_user_s_to_clear_and_named(workplace: Path) -> None:
 
     with pytest.raises(BadInput, match=f"the disk that holds {home} is full"):
         _prepare(JobSpec(), home, PYTHONPATH=broken)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> JobSpec:
+    """A job on files of its own."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "rows.csv").write_text("text,label\n")
+    return JobSpec(model=str(tmp_path / "model"), dataset=str(tmp_path / "rows.csv"))
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> JobInputs:
+    """A prepared data set."""
+    (tmp_path / "prepared").mkdir()
+    dataset = PreparedDataset(key="k", folder=tmp_path / "prepared", labels=("a", "b"), facts={"train_rows": 2.0})
+    dataset.write()
+    return JobInputs(dataset=dataset, model=tmp_path / "model")
+
+
+def test_what_was_prepared_is_known_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
+    assert load_cached_inputs(spec, tmp_path) is None
+
+    cache_inputs(spec, tmp_path, inputs)
+
+    assert load_cached_inputs(spec, tmp_path) == inputs
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"seed": 7}, {"learning_rate": 1e-3, "global_batch_size": 64}, {"num_train_epochs": 3.0, "max_cost_usd": 1.0}],
+)
+def test_jobs_that_only_train_differently_share_it(
+    spec: JobSpec, inputs: JobInputs, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    cache_inputs(spec, tmp_path, inputs)
+
+    assert load_cached_inputs(replace(spec, **changes), tmp_path) == inputs
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_seq_length": 64},
+        {"max_train_samples": 10},
+        {"task": "causal-lm"},
+        {"precision": "bf16"},
+        {"training_arguments": {"weight_decay": 0.1}},
+        {"instance_count": 2},
+    ],
+)
+def test_what_is_checked_or_made_differently_is_made_again(
+    spec: JobSpec, inputs: JobInputs, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    cache_inputs(spec, tmp_path, inputs)
+
+    assert load_cached_inputs(replace(spec, **changes), tmp_path) is None
+
+
+def test_a_file_that_was_written_again_is_read_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
+    cache_inputs(spec, tmp_path, inputs)
+
+    os.utime(tmp_path / "rows.csv", ns=(1, 1))
+
+    assert load_cached_inputs(spec, tmp_path) is None
+
+
+def test_a_prepared_data_set_that_is_gone_is_made_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
+    cache_inputs(spec, tmp_path, inputs)
+
+    (tmp_path / "prepared" / "dataset.json").unlink()
+
+    assert load_cached_inputs(spec, tmp_path) is None
+
+
+def test_what_lies_on_a_hub_is_asked_again_each_time(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
+    hub = replace(spec, dataset="nyu-mll/glue")
+
+    cache_inputs(hub, tmp_path, inputs)
+
+    assert load_cached_inputs(hub, tmp_path) is None
