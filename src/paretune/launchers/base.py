@@ -3,11 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
+
+
+CREATED_WITHIN_S = 600.0
+"""Seconds between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 
 
 class JobState(Enum):
@@ -40,6 +45,10 @@ class Job(ABC):
     @abstractmethod
     def events(self) -> list[Event]:
         """Events since this object was last asked, oldest first; each is given once. After the end, the rest."""
+
+    def printed(self) -> list[str]:
+        """Lines that a project's command has printed since this object was last asked; none of our training."""
+        return []
 
     @abstractmethod
     def stop(self) -> None:
@@ -80,6 +89,14 @@ class Job(ABC):
     @abstractmethod
     def model_location(self) -> str:
         """Where the trained model is, once the state is COMPLETED."""
+
+    def save_results(self, path: Path) -> bool:
+        """Write the archive of what the job left in its output folder to `path`; False when there is none.
+
+        Raises:
+            LostContact: it cannot be read now.
+        """
+        return False
 
     def clean_up(self) -> None:  # noqa: B027  # nothing to remove, unless a launcher says so
         """Remove what only an unfinished job needs, such as checkpoints far away; the job has completed."""

@@ -18,6 +18,8 @@ from paretune.spec.parameters import check, help_lines, parameter, read, spell
 
 EMBEDDED_MODEL = "embedded:all-MiniLM-L6-v2"
 EMBEDDED_DATASET = "embedded:rotten_tomatoes"
+PROJECT = "MLproject"
+"""`entry_script` of a job that runs the command of an MLflow project."""
 
 # Not part of what a job computes: two jobs that differ only here continue from each other's checkpoint.
 NOT_IN_THE_HASH = {
@@ -141,6 +143,11 @@ class JobSpec(Cluster):
             learning_rate_scaling=self.learning_rate_scaling,
             reference_batch_size=self.reference_batch_size,
         )
+
+    @property
+    def runs_project(self) -> bool:
+        """Whether the job runs the command of an MLflow project in place of our training."""
+        return self.entry_script == PROJECT
 
     def replace(self, **changes: Any) -> "JobSpec":
         """The same specification with some fields changed, checked again."""
