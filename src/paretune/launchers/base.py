@@ -10,7 +10,6 @@ from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
 
-
 CREATED_WITHIN_S = 600.0
 """Seconds between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 
@@ -141,8 +140,8 @@ class Launcher(ABC):
     def price(self, spec: JobSpec) -> Price | None:
         """The hourly price of one instance of this job's cluster; None when it is not known."""
 
-    def place(self) -> Mapping[str, str]:
-        """Where it is, recorded as tags: what `attach` needs later (region, bucket), or the machine's name."""
+    def location_tags(self) -> Mapping[str, str]:
+        """Where it is, as tags less their prefix: what `attach` needs (account, region, bucket), or the machine."""
         return {}
 
     def wake_at(self, moment: float) -> None:  # noqa: B027  # only a virtual clock can pass over a moment

@@ -15,6 +15,7 @@ from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.tracking import schema
 from paretune.tracking.run import TROUBLE, Run, without_password
 
 _PROBE_TIMEOUT_S = 5.0
@@ -23,12 +24,13 @@ _PAGE = 1000  # runs per request
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run as MLflow has it: parameters, tags and the latest value of each metric."""
+    """A run as MLflow has it: parameters, tags, the latest value of each metric, start in seconds since the epoch."""
 
     run_id: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
     metrics: Mapping[str, float] = field(default_factory=dict)
+    started: float = 0.0
 
 
 class Tracking:
@@ -92,7 +94,8 @@ class Tracking:
         Raises:
             TrackingUnavailable: MLflow does not answer.
         """
-        return self.runs("tags.`paretune.state` = 'Running'")[::-1]
+        states = ("InProgress", "Running")  # MLflow's search knows no OR
+        return [run for state in states for run in self.runs(f"tags.`{schema.STATE}` = '{state}'")[::-1]]
 
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.
@@ -128,7 +131,13 @@ class Tracking:
         except TROUBLE as error:
             raise self._unusable(error) from None
         return [
-            RecordedRun(run.info.run_id, dict(run.data.params), dict(run.data.tags), dict(run.data.metrics))
+            RecordedRun(
+                run.info.run_id,
+                dict(run.data.params),
+                dict(run.data.tags),
+                dict(run.data.metrics),
+                (run.info.start_time or 0) / 1000,
+            )
             for run in found
         ]
 

@@ -284,8 +284,15 @@ class ProjectJob(SageMakerJob):
         last = self.log_tail(1)
         return found[0], f"{found[1]}: {last[0].strip()}" if last else found[1]
 
+    def model_location(self) -> str:
+        """Empty: whether the command leaves a model is not known."""
+        return ""
+
+    def clean_up(self) -> None:
+        """Nothing: what the command has put into its checkpoints is the user's."""
+
     def _is_complete(self) -> bool:
-        return self._description["TrainingJobStatus"] == "Completed"
+        return bool(self._description["TrainingJobStatus"] == "Completed")
 
     def _fetch(self) -> Mapping[str, bytes]:
         return {}

@@ -77,9 +77,10 @@ class SageMakerLauncher(Launcher):
         self._poller = poller or Poller(self.account, clock, calls_per_minute)
         self._check = check
 
-    def place(self) -> Mapping[str, str]:
-        """Region and bucket."""
-        return {"region": self.account.region, "bucket": self.account.bucket}
+    def location_tags(self) -> Mapping[str, str]:
+        """Account, region and bucket."""
+        account = self.account
+        return {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
 
     def check(self, spec: JobSpec) -> None:
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
