@@ -21,7 +21,7 @@ from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import usual_region
-from paretune.tracking import RunStatus, Tracking
+from paretune.tracking import RunStatus, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 
 WATCH_INTERVAL_S = 0.5
@@ -58,7 +58,7 @@ def launch(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]
             workplace.clock.sleep(WATCH_INTERVAL_S)
     except Interrupted as error:
         if spec.on_interrupt != "detach" or not spec.on_sagemaker or job.current is None:
-            _end_early(job, writer, error)
+            job.abandon(error, WATCH_INTERVAL_S)
             raise
         writer.leave()
         raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
@@ -66,7 +66,7 @@ def launch(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]
         writer.leave()
         raise
     except BaseException as error:
-        _end_early(job, writer, error)
+        job.abandon(error, WATCH_INTERVAL_S)
         raise
     return job.outcome
 
@@ -91,7 +91,7 @@ def _foresee(spec: JobSpec, inputs: JobInputs | None, workplace: Workplace) -> _
     price = launcher.price(spec)
     sentences = []
     if spec.has_instances:
-        region = launcher.place().get("region") or usual_region(spec.region, workplace.environment)
+        region = launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
     plan, against = forecast.first_plan(spec, inputs)
     if against is not None:
@@ -125,22 +125,12 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
         raise
 
 
-def _end_early(job: RetryingJob, writer: JobRunWriter, error: BaseException) -> None:
-    """Stop and book what runs, and close its run; one that cannot be seen to stop leaves its run open."""
-    try:
-        job.stop(WATCH_INTERVAL_S)
-    except LostContact:
-        writer.leave()
-        raise
-    writer.give_up(error, job.current)
-
-
 def _give_up_opened_run(tracking: Tracking, error: ParetuneError) -> None:
     """Close the run that `mlflow run` has opened: MLflow does it too, unless it has been killed."""
     run_id = tracking.opened_run_id()
     if run_id is not None:
         run = tracking.run(run_id)
-        run.set_tags({"paretune.failure_reason": str(error)})
+        run.set_tags({schema.FAILURE_REASON: str(error)})
         run.end(RunStatus.KILLED if isinstance(error, Interrupted) else RunStatus.FAILED)
 
 

@@ -1,6 +1,6 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import BUNDLED, JobSpec
-from paretune.tracking import Run, RunStatus
+from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure
 
 
@@ -25,6 +25,8 @@ def failure_message(job: Job, spec: JobSpec) -> str:
     if failure is None:
         return ""
     kind, reason = failure
+    if spec.runs_project:
+        return reason
     if kind is FailureKind.OUT_OF_MEMORY:
         return (
             "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
@@ -80,6 +82,8 @@ class JobRunWriter:
         workplace: where; its store gives the run.
         run_id: the run, when it is there already.
         run: the same, where this process has just made it: then nothing of it has to be read.
+        collect: called when the job has ended, before its run is closed: takes over what the job has recorded itself,
+            and returns a sentence for each part that it could not.
     """
 
     def __init__(
@@ -89,17 +93,24 @@ class JobRunWriter:
         *,
         run_id: str | None = None,
         run: Run | None = None,
+        collect: Callable[[Job], list[str]] = lambda job: [],
     ) -> None:
-        tracking = workplace.tracking
-        known = tracking.run(run_id) if run_id is not None else None
-        self.run = run or known or tracking.begin(run_name(spec))
+        if run is None:
+            store = workplace.tracking
+            run = store.run(run_id) if run_id is not None else store.begin(run_name(spec))
+        self.run = run
+        self.remarks: list[str] = []
+        """What `collect` could not take over, in sentences."""
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
         self._cost_usd: float | None = 0.0
         self._closed = False
         self._spec = spec
         self._launcher = workplace.launcher
-        self._tracking = tracking
+        self._workplace = workplace
+        self._collect = collect
+        self._is_adopted = False  # an earlier process has begun the run
+        self._known: Mapping[str, float] = {}  # metrics written by an earlier process
         self._clock = workplace.clock
         self._price = workplace.launcher.price(spec)
         self._facts: Mapping[str, float] = {}
@@ -119,31 +130,41 @@ class JobRunWriter:
         """
         spec = self._spec
         with self.run.later():  # written with the job's name
-            self.run.set_tags(
-                {
-                    "paretune.origin": self._launcher.origin,
-                    "paretune.launcher": self._launcher.name,
-                    "paretune.watched_by": this_process(),
-                    "paretune.spec_hash": spec.spec_hash(),
-                    "paretune.command": spec.command(),
-                    **{f"paretune.{name}": text for name, text in self._launcher.place().items()},
-                }
-            )
+            self._tag_location()
+            self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: spec.command()})
             self.run.log_params(params_of(spec))
-            self._tag_price(self._price)
             if first_plan is not None:
                 self._tag_plan(first_plan, ("first", "used"))
             if estimate is not None:
                 self.run.log_metrics(estimate.as_metrics())
-                self.run.set_tags({"paretune.estimate_basis": estimate.basis})
+                self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
             if inputs is None:
-                known = self.run.metrics()
-                self._facts = {name: value for name, value in known.items() if name.startswith("baseline_")}
+                self._is_adopted = True
+                self._known = self.run.metrics()
+                self._facts = {name: value for name, value in self._known.items() if name.startswith("baseline_")}
             elif inputs.dataset is not None:
                 self._facts = inputs.dataset.facts
-                self.run.set_tags({"paretune.dataset_key": inputs.dataset.key})
+                self.run.set_tags({schema.DATASET_KEY: inputs.dataset.key})
                 self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
                 self.run.log_metrics(self._facts)
+
+    def begin_project(self, tags: Mapping[str, str]) -> None:
+        """Where the job of an MLflow project runs, and at which price; the run's parameters are the project's own.
+
+        Args:
+            tags: what else is known of it; none where an earlier process has recorded it.
+        """
+        spec = self._spec
+        with self.run.later():  # written with the job's name
+            self._tag_location()
+            cluster = {schema.INSTANCE_TYPE: spec.instance_type, schema.INSTANCE_COUNT: str(spec.instance_count)}
+            self.run.set_tags({**cluster, **tags})
+        self._is_adopted = not tags
+        self._known = self.run.metrics()
+
+    def watch(self) -> None:
+        """Say that this process watches the job."""
+        self.run.set_tags({schema.WATCHED_BY: this_process()})
 
     @property
     def cost_usd(self) -> float | None:
@@ -152,7 +173,9 @@ class JobRunWriter:
 
     def begin_attempt(self, document: JobDocument) -> None:
         """Name the job before it is created, so that whoever comes later can find it."""
-        self.run.set_tags({"paretune.job_name": document.job_name, "paretune.state": JobState.RUNNING.value})
+        claimed = None if self._is_adopted else f"{self._clock.now():.0f}"
+        state = JobState.RUNNING.value
+        self.run.set_tags({schema.JOB_NAME: document.job_name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
     def follow(self, job: Job, events: list[Event]) -> None:
         """Record what a running job tells. One that writes to MLflow itself is only listened to."""
@@ -163,7 +186,7 @@ class JobRunWriter:
                 self.run.log_events(events)
             if job.detail() != self._detail:
                 self._detail = job.detail()
-                self.run.set_tags({"paretune.secondary_status": self._detail})
+                self.run.set_tags({schema.SECONDARY_STATUS: self._detail})
         if self._launcher.origin == "measured":  # a simulated job is over in milliseconds
             self.run.flush()
 
@@ -178,11 +201,7 @@ class JobRunWriter:
         """Record that the job runs again with less memory; the sentence that tells the user."""
         plan = document.plan
         self._retries += 1
-        self.run.set_tags(
-            {
-                "paretune.out_of_memory_retries": str(self._retries),
-            }
-        )
+        self.run.set_tags({schema.OUT_OF_MEMORY_RETRIES: str(self._retries)})
         self._tag_plan(plan, ("used",))
         return (
             f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
@@ -193,7 +212,7 @@ class JobRunWriter:
         """Record that the job runs on another instance type than was asked for."""
         self._price = self._launcher.price(document.spec)
         self._tag_price(self._price)
-        self.run.set_tags({"paretune.used_instance_type": document.spec.instance_type})
+        self.run.set_tags({schema.USED_INSTANCE_TYPE: document.spec.instance_type})
         self._tag_plan(document.plan, ("used",))
 
     def finish(self, job: Job) -> Outcome:
@@ -201,6 +220,7 @@ class JobRunWriter:
         report, state, reason = job.report(), job.state(), failure_message(job, self._spec)
         with self.run.later():
             self.run.log_events(self._events)
+        self.remarks = self._collect(job)
         measured = self._write(report, state, reason, job)
         patience = self._clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and self._clock.monotonic() < patience:
@@ -215,7 +235,7 @@ class JobRunWriter:
             job_name=job.name,
             metrics=measured | dict(self._facts),
             price=self._price,
-            open_command=self._tracking.open_command(self.run.run_id),
+            open_command="" if self._spec.runs_project else self._workplace.tracking.open_command(self.run.run_id),
             model=job.model_location(),
             has_gap=self.run.has_gap,
             origin=self._launcher.origin,
@@ -226,10 +246,12 @@ class JobRunWriter:
         """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
         if self._closed:
             return
+        self.remarks = self._collect(job) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
-            ended = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
+            was_asked_for = isinstance(error, Interrupted | KeyboardInterrupt)
+            ended = JobState.STOPPED if was_asked_for else JobState.FAILED
             self._write(None, ended, str(error), job)
 
     def totals(self) -> dict[str, float]:
@@ -241,21 +263,22 @@ class JobRunWriter:
 
     def leave(self) -> None:
         """Say that nobody watches the job any more; it goes on, and its run stays open."""
-        self.run.set_tags({"paretune.watched_by": ""})
+        self.run.set_tags({schema.WATCHED_BY: ""})
 
     def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
         """Everything that is known at the end; writing it twice changes nothing."""
         measured = (dict(report.metrics) if report is not None else {}) | self.totals()
-        where = {f"paretune.{name}": text for name, text in job.facts().items()} if job is not None else {}
+        where = {f"{schema.PREFIX}{name}": text for name, text in job.facts().items()} if job is not None else {}
         with self.run.later():
-            self.run.log_metrics(measured)
+            self.run.log_metrics({name: value for name, value in measured.items() if self._known.get(name) != value})
             if report is not None:
                 self._artifacts(report)
             self.run.set_tags(
                 {
-                    "paretune.state": state.value,
-                    "paretune.failure_reason": reason or None,
-                    "paretune.watched_by": "",
+                    schema.STATE: state.value,
+                    schema.FAILURE_REASON: reason or None,
+                    schema.REMARKS: "; ".join(self.remarks) or None,
+                    schema.WATCHED_BY: "",
                     **where,
                 }
             )
@@ -268,10 +291,23 @@ class JobRunWriter:
         for word in which:
             self.run.set_tags(
                 {
-                    f"paretune.{word}_per_device_train_batch_size": str(plan.per_device_train_batch_size),
-                    f"paretune.{word}_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
+                    f"{schema.PREFIX}{word}_per_device_train_batch_size": str(plan.per_device_train_batch_size),
+                    f"{schema.PREFIX}{word}_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
                 }
             )
+
+    def _tag_location(self) -> None:
+        """Where the job runs, who watches it, and what an hour of it costs."""
+        launcher = self._launcher
+        self.run.set_tags(
+            {
+                schema.ORIGIN: launcher.origin,
+                schema.LAUNCHER: launcher.name,
+                schema.WATCHED_BY: this_process(),
+                **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
+            }
+        )
+        self._tag_price(self._price)
 
     def _tag_price(self, price: Price | None) -> None:
         self.run.set_tags(price_tags(price))
@@ -282,7 +318,7 @@ class JobRunWriter:
             self.run.log_figure(confusion_figure(report), "confusion_matrix.png")
             self.run.log_text(classification_report(report), "classification_report.txt")
         used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
-        self.run.set_tags({f"paretune.used_{name}": text for name, text in used.items()})
+        self.run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:
@@ -301,10 +337,10 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
     if price is None:
         return {}
     return {
-        "paretune.price_usd_per_hour": f"{price.usd_per_hour:g}",
-        "paretune.price_region": price.region or None,
-        "paretune.price_as_of": price.as_of or None,
-        "paretune.price_source": price.source,
+        schema.PRICE_USD_PER_HOUR: f"{price.usd_per_hour:g}",
+        schema.PRICE_REGION: price.region or None,
+        schema.PRICE_AS_OF: price.as_of or None,
+        schema.PRICE_SOURCE: price.source,
     }
 
 

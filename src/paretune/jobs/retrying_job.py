@@ -8,11 +8,11 @@ died and is started again goes through the same attempts, adopts what is there, 
 from collections.abc import Callable
 from dataclasses import replace
 
-from paretune.core.errors import LaunchRefused, LostContact
+from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter, Outcome, job_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
@@ -22,6 +22,9 @@ CAPACITY_PAUSE_S = 60.0
 
 STOP_PATIENCE_S = 900.0
 """How long a job may take to stop: two minutes to end, then its results travel; or nobody answers any more."""
+
+_SEEN_WITHIN_S = 5.0
+"""Seconds until AWS shows a job whose creation was cut short on this side."""
 
 
 class RetryingJob:
@@ -64,15 +67,23 @@ class RetryingJob:
         self._not_before = 0.0
         self._booked = ""  # the last job whose bill has been added
         self._outcome: Outcome | None = None
+        self._may_be_created = False  # a Ctrl-C has cut CreateTrainingJob short
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it is there."""
         self._writer.begin_attempt(self._document)
+        claimed = self._clock.monotonic()
+        job = self._find()
         try:
-            job = self._launcher.attach(self._document.job_name)
-        except LaunchRefused as error:  # its run must stay open: the job may be there
-            raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
-        self.current = job if job is not None else self._launcher.submit(self._document, self._inputs())
+            self.current = job if job is not None else self._launcher.submit(self._document, self._inputs())
+        except ParetuneError:
+            raise
+        except BaseException:
+            self._may_be_created = True
+            raise
+        if self._clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have taken it for one that died
+            self._writer.begin_attempt(self._document)
+            self._writer.run.reopen()
 
     def poll(self) -> bool:
         """Record what is new; begin the next attempt when this one calls for one. True when the job has ended.
@@ -105,11 +116,13 @@ class RetryingJob:
         return self._outcome
 
     def stop(self, pause_s: float) -> None:
-        """Stop what runs, wait until the launcher says so, and book what it cost.
+        """Stop what runs, wait until the launcher says so, and book what it cost; a job not created yet is none.
 
         Raises:
             LostContact: nobody has said within STOP_PATIENCE_S that it has stopped.
         """
+        if self._may_be_created:
+            self.current = self._find_created(pause_s)
         if self.current is None:
             return
         until = self._clock.monotonic() + STOP_PATIENCE_S
@@ -124,6 +137,34 @@ class RetryingJob:
             self._clock.sleep(pause_s)
         self._take_events()
         self._book(self.current)
+
+    def abandon(self, error: BaseException, pause_s: float) -> None:
+        """Stop and book what runs and close its run, because of `error`.
+
+        Raises:
+            LostContact: the job cannot be seen to stop; its run stays open.
+        """
+        try:
+            self.stop(pause_s)
+        except LostContact:
+            self._writer.leave()
+            raise
+        self._writer.give_up(error, self.current)
+
+    def _find(self) -> Job | None:
+        """The job of this attempt, if it is there already."""
+        try:
+            return self._launcher.attach(self._document.job_name)
+        except LaunchRefused as error:  # its run must stay open: the job may be there
+            raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
+
+    def _find_created(self, pause_s: float) -> Job | None:
+        """The job of this attempt; looked for as long as AWS may take to show it."""
+        until = self._clock.monotonic() + _SEEN_WITHIN_S
+        while (job := self._find()) is None and self._clock.monotonic() < until:
+            self._clock.sleep(pause_s)
+        self._may_be_created = False
+        return job
 
     def _book(self, job: Job) -> None:
         if self._booked != job.name:

@@ -1,16 +1,21 @@
-"""Bring MLflow up to date with jobs that nobody watches: adopt those that run, collect those that have ended."""
+"""Bring MLflow up to date with jobs that nobody watches.
+
+Those that run are adopted, those that have ended are collected, and a run whose job was never created is closed. The
+jobs of MLflow projects are followed like those of our training.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import WATCH_INTERVAL_S
 from paretune.jobs.recording import JobRunWriter, Outcome, job_name
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.processes import is_watched
+from paretune.launchers.base import CREATED_WITHIN_S, Job
+from paretune.launchers.processes import is_alive, is_watched
 from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
@@ -19,7 +24,7 @@ from paretune.tracking.recorded_job import first_plan
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """How one run was brought up to date: an outcome, or one sentence that says why there is none."""
+    """How one run was brought up to date: an outcome, and one sentence on what is missing or why there is none."""
 
     run_id: str
     outcome: Outcome | None = None
@@ -43,6 +48,8 @@ class Sync:
         tracking: where the runs are.
         interruption: ends the watching.
         on_events: called with the jobs' events.
+        collect: copies what the command of a project has recorded in its job into the run of that id; sentences on
+            what could not be copied.
     """
 
     def __init__(
@@ -52,11 +59,13 @@ class Sync:
         tracking: Tracking,
         interruption: Interruption,
         on_events: Callable[[list[Event]], None],
+        collect: Callable[[Job, str], list[str]] = lambda job, run_id: [],
     ) -> None:
         self._workplace_of = workplace_of
         self._tracking = tracking
         self._interruption = interruption
         self._on_events = on_events
+        self._collect = collect
         self._under_way: dict[str, _Followed] = {}
 
     def run(self) -> list[Collected]:
@@ -87,23 +96,27 @@ class Sync:
         return collected
 
     def _take_up(self, run: RecordedRun) -> str:
-        """Begin to follow the job of a run; or why it is left as it is."""
+        """Begin to follow the job of a run; or why it is not followed."""
         if is_watched(run.tags.get(schema.WATCHED_BY, "")):
             return "another process on this machine is watching it"
         try:
             spec = RecordedJob(run).spec()
-        except (BadInput, ValueError) as error:
+        except (BadInput, ValueError, KeyError) as error:
             return f"it cannot be read back: {error}"
         try:
             workplace = self._workplace_of(spec)
+            elsewhere = _another_account(run, workplace)
+            if elsewhere:
+                return elsewhere
             begun = workplace.launcher.attach(job_name(run.run_id, 1))  # the next attempts follow from it
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
         if begun is None:
-            return f"its job was never created; to start it: {RecordedJob(run).command}"
-        writer = JobRunWriter(spec, workplace, run_id=run.run_id)
-        writer.begin(None)
-        job = RetryingJob(spec, workplace, writer, self._on_events, plan=first_plan(spec, run.tags))
+            return _close_never_created(run, spec, workplace)
+        writer = JobRunWriter(spec, workplace, run_id=run.run_id, collect=self._collector(run))
+        writer.begin_project({}) if spec.runs_project else writer.begin(None)
+        plan = first_plan(spec, run.tags)
+        job = RetryingJob(spec, workplace, writer, self._on_events, plan=plan, halves=not spec.runs_project)
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:
@@ -112,13 +125,45 @@ class Sync:
         self._under_way[run.run_id] = _Followed(job, writer, workplace.clock)
         return ""
 
+    def _collector(self, run: RecordedRun) -> Callable[[Job], list[str]]:
+        if run.tags.get(schema.LOGGING) == "collect":
+            return lambda job: self._collect(job, run.run_id)
+        return lambda job: []
+
+
+def _another_account(run: RecordedRun, workplace: Workplace) -> str:
+    """A sentence when the job belongs to another AWS account than today's credentials; else empty."""
+    recorded, here = run.tags.get(schema.ACCOUNT), workplace.launcher.location_tags().get("account")
+    if recorded is None or here is None or recorded == here:
+        return ""
+    return f"its job is in the AWS account {recorded}, and these credentials are of {here}: set AWS_PROFILE"
+
+
+def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
+    """Close the run of a job that does not exist; left open while somebody may be about to create it."""
+    again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
+    is_elsewhere = is_alive(run.tags.get(schema.WATCHED_BY, "")) is None and schema.WATCHED_BY in run.tags
+    if not workplace.launcher.outlives and is_elsewhere:
+        return f"it was started on another machine, and its job cannot be seen from here; {again}"
+    age = workplace.clock.now() - float(run.tags.get(schema.CLAIMED_AT, run.started))
+    if age < CREATED_WITHIN_S:
+        minutes = (CREATED_WITHIN_S - age) / 60
+        return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
+    was_seen = schema.SECONDARY_STATUS in run.tags
+    reason = "its job is no longer known to AWS" if was_seen else "its job was never created"
+    JobRunWriter(spec, workplace, run_id=run.run_id).give_up(Interrupted(reason), None)
+    return f"{reason}, so the run is closed; {again}"
+
 
 def _poll(followed: _Followed) -> Collected | None:
-    run_id = followed.writer.run.run_id
+    writer = followed.writer
+    run_id = writer.run.run_id
     try:
-        return Collected(run_id=run_id, outcome=followed.job.outcome) if followed.job.poll() else None
+        if not followed.job.poll():
+            return None
+        return Collected(run_id=run_id, outcome=followed.job.outcome, remark="; ".join(writer.remarks))
     except JobFailed as error:
-        return Collected(run_id=run_id, remark=str(error))
+        return Collected(run_id=run_id, remark="\n".join([str(error), *writer.remarks]))
     except (LostContact, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job
-        followed.writer.leave()
+        writer.leave()
         return Collected(run_id=run_id, remark=str(error))

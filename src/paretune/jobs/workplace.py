@@ -86,11 +86,11 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        key = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket)
+        key = (spec.on_sagemaker, spec.is_simulated, spec.runs_project, spec.region, spec.bucket)
         if key not in self._known:
             clock = self._clock(spec)
             self._known[key] = Workplace(
-                launcher=_launcher(spec, self.home, clock, self.environment),
+                launcher=_launcher(spec, self.home, clock, self.environment, self.interruption),
                 home=self.home,
                 clock=clock,
                 environment=self.environment,
@@ -112,7 +112,9 @@ class Workplaces:
         return VirtualClock(clock_path(self.home))
 
 
-def _launcher(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
+def _launcher(
+    spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str, str], interruption: Interruption
+) -> Launcher:
     """The launcher that a specification asks for; each is imported only where it is used."""
     if isinstance(clock, VirtualClock):
         return _simulated(home, clock, environment)
@@ -123,7 +125,14 @@ def _launcher(spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str,
     from paretune.launchers.sagemaker.launcher import SageMakerLauncher
     from paretune.tracking import tracking_uri
 
-    return SageMakerLauncher(spec, clock, environment, tracking_uri=tracking_uri())
+    return SageMakerLauncher(
+        spec,
+        clock,
+        environment,
+        tracking_uri="" if spec.runs_project else tracking_uri(),
+        runs_projects=spec.runs_project,
+        check=interruption.check,
+    )
 
 
 def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:

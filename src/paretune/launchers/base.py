@@ -3,11 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
+
+CREATED_WITHIN_S = 600.0
+"""Seconds between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 
 
 class JobState(Enum):
@@ -40,6 +44,10 @@ class Job(ABC):
     @abstractmethod
     def events(self) -> list[Event]:
         """Events since this object was last asked, oldest first; each is given once. After the end, the rest."""
+
+    def printed(self) -> list[str]:
+        """Lines that a project's command has printed since this object was last asked; none of our training."""
+        return []
 
     @abstractmethod
     def stop(self) -> None:
@@ -80,6 +88,14 @@ class Job(ABC):
     @abstractmethod
     def model_location(self) -> str:
         """Where the trained model is, once the state is COMPLETED."""
+
+    def save_results(self, path: Path) -> bool:
+        """Write the archive of what the job left in its output folder to `path`; False when there is none.
+
+        Raises:
+            LostContact: it cannot be read now.
+        """
+        return False
 
     def clean_up(self) -> None:  # noqa: B027  # nothing to remove, unless a launcher says so
         """Remove what only an unfinished job needs, such as checkpoints far away; the job has completed."""
@@ -124,8 +140,8 @@ class Launcher(ABC):
     def price(self, spec: JobSpec) -> Price | None:
         """The hourly price of one instance of this job's cluster; None when it is not known."""
 
-    def place(self) -> Mapping[str, str]:
-        """Where it is, recorded as tags: what `attach` needs later (region, bucket), or the machine's name."""
+    def location_tags(self) -> Mapping[str, str]:
+        """Where it is, as tags less their prefix: what `attach` needs (account, region, bucket), or the machine."""
         return {}
 
     def wake_at(self, moment: float) -> None:  # noqa: B027  # only a virtual clock can pass over a moment

@@ -242,8 +242,8 @@ class LocalLauncher(Launcher):
         root = self._home / "jobs" / job_name
         return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
 
-    def place(self) -> Mapping[str, str]:
-        """The machine's name, as tag `machine`."""
+    def location_tags(self) -> Mapping[str, str]:
+        """Which machine this is."""
         return {"machine": machine_name()}
 
     def price(self, spec: JobSpec) -> Price:

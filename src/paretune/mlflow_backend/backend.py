@@ -1,11 +1,8 @@
 """The plugin that MLflow calls for `mlflow run URI --backend sagemaker`."""
 
 import os
-import signal
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +10,9 @@ import click
 from mlflow import MlflowClient
 from mlflow.exceptions import ExecutionException
 from mlflow.projects.backend.abstract_backend import AbstractBackend
+from mlflow.projects.submitted_run import SubmittedRun
 
-from paretune.core.errors import ParetuneError
-from paretune.mlflow_backend.submitted import SageMakerSubmittedRun, tell
+from paretune.core.errors import Interrupted, ParetuneError
 
 NAME = "sagemaker"
 
@@ -37,15 +34,18 @@ class SageMakerBackend(AbstractBackend):
         backend_config: Mapping[str, Any],
         tracking_uri: str,
         experiment_id: str,
-    ) -> SageMakerSubmittedRun:
+    ) -> SubmittedRun:
         """Start a project's entry point and return at once; the arguments are those of `AbstractBackend`.
 
         Raises:
             ExecutionException: nothing was started; the message says all that is in the way.
+            KeyboardInterrupt: what was started has been stopped.
         """
-        from paretune.mlflow_backend.launching import Asked, launch  # brings the launcher, which no other backend needs
+        # MLflow loads the plugin for every backend: what brings the launcher is imported when it is called.
+        from paretune.mlflow_backend.project_job import ProjectRequest, start
+        from paretune.mlflow_backend.submitted_run import follow
 
-        asked = Asked(
+        request = ProjectRequest(
             uri=project_uri,
             entry_point=entry_point,
             parameters=params or {},
@@ -56,7 +56,9 @@ class SageMakerBackend(AbstractBackend):
         )
         with tempfile.TemporaryDirectory(prefix="paretune-", dir=backend_config.get("STORAGE_DIR")) as downloads:
             try:
-                submitted, configuration = launch(asked, MlflowClient(), dict(os.environ), Path(downloads))
+                submitted, configuration = start(request, MlflowClient(), dict(os.environ), Path(downloads))
+            except Interrupted as error:
+                raise KeyboardInterrupt(str(error)) from error
             except ParetuneError as error:
                 raise ExecutionException(str(error)) from error
         context = _command_line()
@@ -65,41 +67,9 @@ class SageMakerBackend(AbstractBackend):
         return submitted
 
 
-def follow(submitted: SageMakerSubmittedRun) -> None:
-    """Wait for a run that the command line has started; ends the process with 1 when it does not succeed."""
-    try:
-        with _sigterm_as_ctrl_c():
-            succeeded = submitted.wait()
-    except KeyboardInterrupt:
-        tell(f"interrupted: stopping {submitted.job.name}")
-        submitted.cancel()
-        raise
-    except ExecutionException as error:
-        tell(str(error))
-        sys.exit(1)
-    if not succeeded:
-        tell(f"run {submitted.run_id} did not succeed")
-        sys.exit(1)
-    tell(f"run {submitted.run_id} succeeded")
-
-
 def _command_line() -> click.Context | None:
     """The command `mlflow run` when it is what runs here."""
     context = click.get_current_context(silent=True)
     if context is not None and context.params.get("backend") == NAME and "backend_config" in context.params:
         return context
     return None
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """A job that nobody watches any more should not be paid for, whichever signal ended the watching."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -7,7 +7,8 @@ here, and the tables read here have had these columns since MLflow 1.0 (logged_m
 import sqlite3
 import tarfile
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,59 @@ from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
+from paretune.core.clock import Clock
+from paretune.core.errors import LostContact
+from paretune.launchers.base import Job
 from paretune.mlflow_backend.container_entrypoint import RUN_NAME, STORE
+from paretune.tracking import without_password
 
 COPIED_FROM = "paretune.copied_from"
 """Tag of a run that the command has opened beside its own: the id it had in the job."""
+_ATTEMPTS = 5  # to read results and copy them
+_PAUSE_S = 5.0
+_DAMAGED = (tarfile.TarError, EOFError, zlib.error, sqlite3.Error)
 _BATCH = 500  # metrics a request; MLflow takes 1000
 _OUTSIDE_KNOWS_BETTER = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
+
+
+class Collector:
+    """Copies what the commands of ended jobs have recorded into their runs.
+
+    Args:
+        clock: for the pauses between attempts.
+        client: of the tracking server; by default of the one that MLflow's own settings name.
+    """
+
+    def __init__(self, clock: Clock, client: MlflowClient | None = None) -> None:
+        self._clock = clock
+        self._client = client or MlflowClient()
+
+    def of(self, run_id: str) -> Callable[[Job], list[str]]:
+        """The same for the job of one run."""
+        return lambda job: self(job, run_id)
+
+    def __call__(self, job: Job, run_id: str) -> list[str]:
+        """Sentences on what could not be taken over; S3 and the tracking server are asked several times."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._copy(job, run_id)
+            except (LostContact, MlflowException, OSError, *_DAMAGED) as error:
+                if attempt == _ATTEMPTS or isinstance(error, _DAMAGED):
+                    said = without_password((str(error).splitlines() or [""])[0])
+                    return [
+                        f"what the command has recorded could not be copied ({said}); try again with "
+                        f'--backend-config \'{{"run_id": "{run_id}", ...}}\''
+                    ]
+                self._clock.sleep(_PAUSE_S)
+        return []
+
+    def _copy(self, job: Job, run_id: str) -> list[str]:
+        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+            archive = Path(folder) / "output.tar.gz"
+            return collect(archive, run_id, self._client) if job.save_results(archive) else []
 
 
 @dataclass(frozen=True, kw_only=True)

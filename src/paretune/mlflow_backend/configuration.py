@@ -8,7 +8,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import Cluster
-from paretune.spec.job import JobSpec
+from paretune.spec.job import PROJECT, JobSpec
 from paretune.spec.parameters import parse, spell
 from paretune.spec.profile import read_profile
 
@@ -53,7 +53,7 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
     Raises:
         BadInput: all that is wrong with it, at once.
     """
-    given = {name: value for name, value in raw.items() if name not in _OF_MLFLOW and value is not None}
+    given = user_keys(raw)
     faults = [*_unknown(given), *_of_docker(raw)]
     logging = _choice(given.get("mlflow_logging", "auto"), faults)
     wait = _boolean("wait", given.get("wait", True), faults)
@@ -63,13 +63,18 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
     values = _cluster_values(given, environment, faults)
     try:
         # A specification with an entry script asks for nothing that paretune's own training would need.
-        spec = JobSpec(launcher="sagemaker", entry_script="MLproject", **values)
+        spec = JobSpec(launcher="sagemaker", entry_script=PROJECT, **values)
     except BadInput as error:
         faults += error.faults if "instance_type" in given else ()
     if faults:
         raise BadInput(faults)
     installs = raw.get("ENV_MANAGER") != "local"
     return Configuration(spec=spec, logging=logging, wait=wait, run_id=run_id, installs=installs)
+
+
+def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user has set in the configuration that MLflow hands over."""
+    return {name: value for name, value in raw.items() if name not in _OF_MLFLOW and value is not None}
 
 
 def _cluster_values(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, Any]:

@@ -175,11 +175,37 @@ class PreparedDataset:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProjectPayload:
+    """Somebody's command, which a job runs in place of our training.
+
+    Attributes:
+        code: name in the job's current folder to the file that travels there.
+        command: shell command that starts it.
+        document: what it finds as input/data/job/job.json.
+        inputs: channel name to a file or folder on the launching machine.
+        variables: environment variables of the job.
+    """
+
+    code: Mapping[str, Path]
+    command: str
+    document: Mapping[str, Any]
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobInputs:
-    """What a job reads, as it lies on the launching machine; both None when an entry script finds its own."""
+    """What a job reads, as it lies on the launching machine.
+
+    Attributes:
+        dataset: prepared rows; None when an entry script finds its own.
+        model: to start from; None likewise.
+        project: what runs in place of our training; None for our training.
+    """
 
     dataset: PreparedDataset | None = None
     model: Path | None = None
+    project: ProjectPayload | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ BUNDLED_BEFORE = "embedded:"
 """The same until version 0.1: still read, and what hashes and the descriptions of studies are still made of."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
+PROJECT = "MLproject"
+"""`entry_script` of a job that runs the command of an MLflow project."""
 
 # The hash holds these whatever their value. One that is added later is in it only where it differs from its default, so
 # that checkpoints, studies and ledgers of older versions are found again: never extend this set.
@@ -231,6 +233,11 @@ class JobSpec(Cluster):
             learning_rate_scaling=self.learning_rate_scaling,
             reference_batch_size=self.reference_batch_size,
         )
+
+    @property
+    def runs_project(self) -> bool:
+        """Whether the job runs the command of an MLflow project in place of our training."""
+        return self.entry_script == PROJECT
 
     def replace(self, **changes: Any) -> "JobSpec":
         """The same specification with some fields changed, checked again."""

@@ -10,7 +10,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
 from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.spec.job import PROJECT, JobSpec
 from paretune.spec.parameters import affecting, parse
 from paretune.tracking import schema
 
@@ -20,12 +20,13 @@ _STATES = {"InProgress": "Running"}
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run as MLflow has it: parameters, tags and the latest value of each metric."""
+    """A run as MLflow has it: parameters, tags, the latest value of each metric, start in seconds since the epoch."""
 
     run_id: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
     metrics: Mapping[str, float] = field(default_factory=dict)
+    started: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class RecordedJob:
     @property
     def is_foreign(self) -> bool:
         """Whether it ran the command of another project, which has no parameters and no F1 of ours."""
-        return schema.INSTANCE_TYPE in self.run.tags and schema.COMMAND not in self.run.tags
+        return schema.LOGGING in self.run.tags
 
     @property
     def origin(self) -> str:
@@ -179,12 +180,16 @@ class RecordedJob:
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
+        location = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
+        location = {name: text for name, text in location.items() if text}
+        if self.is_foreign:
+            cluster = {"instance_type": self.instance_type, "instance_count": self.instance_count}
+            return JobSpec(launcher="sagemaker", entry_script=PROJECT, **cluster, **location)  # type: ignore[arg-type]
         if not self.command:
             raise BadInput(["no command of paretune is recorded"])
         pairs = [word for flag, word in itertools.pairwise(shlex.split(self.command)) if flag == "-P"]
         spec = JobSpec.from_text(dict(pair.split("=", 1) for pair in pairs))
-        found = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
-        return spec.replace(**{name: text for name, text in found.items() if text}) if spec.on_sagemaker else spec
+        return spec.replace(**location) if spec.on_sagemaker else spec
 
     def spec_from_params(self) -> JobSpec:
         """The specification with derived batch sizes; a simulated job is given as the real one that it stands for.

@@ -43,13 +43,18 @@ REGION = "paretune.region"
 BUCKET = "paretune.bucket"
 TRAINING_SECONDS = "paretune.training_seconds"
 """Of the last attempt of a job on managed spot, per instance: what on-demand instances would have billed."""
+ACCOUNT = "paretune.account"
+"""Number of the AWS account."""
+CLAIMED_AT = "paretune.claimed_at"
+"""When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
 
-# A job that runs the command of another project: what a job of ours has as parameters.
+# The run of an MLflow project on SageMaker, whose parameters are the project's own.
+LOGGING = "paretune.logging"
+"""How the project's command records: `direct` to the tracking server, or `collect` at its end. No other run has it."""
 INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
-LOGGING = "paretune.logging"
-"""How its command's own records reach the store: `direct` or `collect`."""
 REMARKS = "paretune.remarks"
+"""What of the command's own records could not be taken over, in words."""
 COPIED_FROM = "paretune.copied_from"
 """Id, in the job's own store, of a run that the command has opened beside its own."""
 

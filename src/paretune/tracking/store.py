@@ -83,7 +83,8 @@ class Tracking:
         Raises:
             TrackingUnavailable: MLflow does not answer.
         """
-        return self.runs(f"tags.`{schema.STATE}` = 'Running'")[::-1]
+        states = ("InProgress", "Running")  # MLflow's search knows no OR
+        return [run for state in states for run in self.runs(f"tags.`{schema.STATE}` = '{state}'")[::-1]]
 
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.
@@ -119,7 +120,13 @@ class Tracking:
         except TROUBLE as error:
             raise self._unusable(error) from None
         return [
-            RecordedRun(run.info.run_id, dict(run.data.params), dict(run.data.tags), dict(run.data.metrics))
+            RecordedRun(
+                run.info.run_id,
+                dict(run.data.params),
+                dict(run.data.tags),
+                dict(run.data.metrics),
+                (run.info.start_time or 0) / 1000,
+            )
             for run in found
         ]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.mlflow_backend.direct_logging import may_be_reached, tracking_environment
+from paretune.mlflow_backend.project_job import may_be_reached, tracking_environment
 
 SERVER = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/mine"
 ADDRESSES = {"mlflow.example.org": ["93.184.215.14"], "inner.example.org": ["93.184.215.14", "10.0.0.5"]}

@@ -4,6 +4,7 @@ from paretune.cli.output.terminal import ProgressPrinter, collected_text
 from paretune.core.clock import SystemClock
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplaces
+from paretune.mlflow_backend.collection import Collector
 from paretune.tracking import Tracking
 
 
@@ -21,6 +22,7 @@ def run(_: None) -> int:
                 tracking=tracking,
                 interruption=workplaces.interruption,
                 on_events=progress,
+                collect=Collector(SystemClock()),
             ).run()
         finally:
             progress.close()

@@ -85,7 +85,8 @@ def summary(outcome: Outcome) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value}" for name, value in rows if value]
-    lines += ["", f"  {outcome.open_command}"]
+    if outcome.open_command:
+        lines += ["", f"  {outcome.open_command}"]
     if outcome.has_gap:
         lines.append("  MLflow was away: this run's record has gaps; the job's own files are complete")
     kind = "job" if outcome.origin == "measured" else f"{outcome.origin} job"
@@ -122,8 +123,6 @@ def collected_text(collected: Sequence[Collected]) -> str:
     """What `sync` found, run by run."""
     if not collected:
         return "nothing to do: no run is unfinished"
-    parts = [
-        summary(entry.outcome) if entry.outcome is not None else f"run {entry.run_id}: {entry.remark}"
-        for entry in collected
-    ]
+    parts = [summary(entry.outcome) for entry in collected if entry.outcome is not None]
+    parts += [f"run {entry.run_id}: {entry.remark}" for entry in collected if entry.remark]
     return "\n".join(parts)

@@ -19,6 +19,8 @@ REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
 LARGEST_MIB = 50
 """Of an archive, unpacked: beyond this something was packed that is no code."""
+_NEEDED_IN_A_JOB = ("core", "spec", "estimating", "tracking", "training")
+"""Folders whose modules the training, or the training that logs to MLflow itself, imports (`estimating.hardware`)."""
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
@@ -31,12 +33,11 @@ _NEVER_NAMES = (
 
 
 def package_files(package: Path) -> dict[str, Path]:
-    """Name in the archive to file: the package in `package`, without what only launches."""
-    files = {}
-    for path in sorted(package.rglob("*")):
-        name = path.relative_to(package)
-        if path.suffix in {".py", ".csv"} and name.parts[0] != "launchers":
-            files[f"{package.name}/{name.as_posix()}"] = path
+    """Name in the archive to file: those folders of the package in `package` that a job needs."""
+    files = {f"{package.name}/__init__.py": package / "__init__.py"}
+    for path in (path for folder in _NEEDED_IN_A_JOB for path in sorted((package / folder).rglob("*"))):
+        if path.suffix in {".py", ".csv"}:
+            files[f"{package.name}/{path.relative_to(package).as_posix()}"] = path
     return files
 
 

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from heapq import merge
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from paretune.core.clock import Clock
@@ -33,7 +34,7 @@ _LIMITS = {
 
 
 class SageMakerJob(Job):
-    """A training job, seen from the process that created it or from any other one.
+    """A training job that runs our training, seen from the process that created it or from any other one.
 
     Args:
         name: the job's name.
@@ -43,6 +44,9 @@ class SageMakerJob(Job):
         clock: for its age.
         description: what DescribeTrainingJob said, when somebody has asked already.
     """
+
+    is_project = False
+    """Whether it runs the command of somebody's project."""
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class SageMakerJob(Job):
         self._staging = staging
         self._poller = poller
         self._clock = clock
-        self._watched = poller.watch(name, description)
+        self._watched = poller.watch(name, description, is_project=self.is_project)
         self._created = clock.now()
         self._asked_to_stop = False
         self._must_stop_again = False
@@ -75,10 +79,10 @@ class SageMakerJob(Job):
             self._ask_to_stop()
         status = self._description.get("TrainingJobStatus", "InProgress")
         if status in {"Completed", *_GONE}:
-            results = self._fetch()
-            if results is None:  # S3 does not answer just now, and what it has says how the job ended
+            is_complete = self._is_complete()
+            if is_complete is None:  # S3 does not answer just now, and what it has says how the job ended
                 return JobState.RUNNING
-            return JobState.COMPLETED if "report.json" in results else JobState.FAILED
+            return JobState.COMPLETED if is_complete else JobState.FAILED
         state = _STATES.get(status, JobState.RUNNING)
         if state is JobState.RUNNING and self._asked_to_stop:
             return JobState.STOPPING
@@ -171,6 +175,16 @@ class SageMakerJob(Job):
         """The command that shows the whole log."""
         return f"aws logs tail {GROUP} --log-stream-name-prefix {self.name} --since 7d --region {self._account.region}"
 
+    def save_results(self, path: Path) -> bool:
+        """Download output.tar.gz, the archive of /opt/ml/output/data."""
+        try:
+            self._account.client("s3").download_file(self._account.bucket, self._key("output.tar.gz"), str(path))
+        except AWS_ERRORS as error:
+            if code(error) in {"404", "NoSuchKey"}:  # it has ended before it had any
+                return False
+            raise LostContact(explain(error, f"read the results of {self.name}")) from error
+        return True
+
     def model_location(self) -> str:
         """S3 URI of the archive with the trained model."""
         return self._staging.uri(self._key("model.tar.gz"))
@@ -219,6 +233,11 @@ class SageMakerJob(Job):
                 ) from error
         self._watched.changed = True
 
+    def _is_complete(self) -> bool | None:
+        """Whether a job that has ended left what a completed one leaves; None when S3 does not answer just now."""
+        results = self._fetch()
+        return None if results is None else "report.json" in results
+
     def _fetch(self) -> Mapping[str, bytes] | None:
         """What is wanted of an ended job's results, fetched once; None when S3 does not answer just now."""
         if self._results is None:
@@ -236,6 +255,47 @@ class SageMakerJob(Job):
 
     def _key(self, name: str) -> str:
         return f"{PREFIX}/jobs/{self.name}/output/{name}"
+
+
+class ProjectJob(SageMakerJob):
+    """A training job that runs a project's command: it leaves no report of ours, and what it prints is shown.
+
+    The arguments are those of `SageMakerJob`.
+    """
+
+    is_project = True
+
+    def printed(self) -> list[str]:
+        """What the first instance has printed since the last call, from where the project's own part begins."""
+        if self._watched.has_ended:
+            self._poller.drain(self.name)
+        waiting = self._watched.log.printed
+        return [waiting.popleft() for _ in range(len(waiting))]
+
+    def report(self) -> JobReport | None:
+        """None: the command is somebody else's."""
+        return None
+
+    def failure(self) -> tuple[FailureKind, str] | None:
+        """SageMaker's reason, with the last line of the log where the reason is only an exit code."""
+        found = super().failure()
+        if found is None or "ended with exit code" not in found[1]:
+            return found
+        last = self.log_tail(1)
+        return found[0], f"{found[1]}: {last[0].strip()}" if last else found[1]
+
+    def model_location(self) -> str:
+        """Empty: whether the command leaves a model is not known."""
+        return ""
+
+    def clean_up(self) -> None:
+        """Nothing: what the command has put into its checkpoints is the user's."""
+
+    def _is_complete(self) -> bool:
+        return bool(self._description["TrainingJobStatus"] == "Completed")
+
+    def _fetch(self) -> Mapping[str, bytes]:
+        return {}
 
 
 def _sentence(transition: Mapping[str, Any]) -> str:

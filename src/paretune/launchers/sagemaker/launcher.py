@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,25 +10,24 @@ from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
-from paretune.launchers.base import Launcher
+from paretune.launchers.base import CREATED_WITHIN_S, Launcher
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient
-from paretune.launchers.sagemaker.jobs import SageMakerJob
+from paretune.launchers.sagemaker.jobs import ProjectJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import TrainingJobRequest, build, load_sdk, network_environment
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobDocument, JobInputs
+from paretune.spec.container import JobDocument, JobInputs, ProjectPayload
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
 _GIB = 2**30
 _SMALLEST_VOLUME_GIB = 30
-_CREATED_WITHIN_S = 600.0  # between a claim and its job lies the upload of the code, seconds
 _SMP = {  # parameter to what SMP v2 calls it
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
@@ -47,8 +46,11 @@ class SageMakerLauncher(Launcher):
         clock: for ages and the rate of calls.
         environment: PARETUNE_ROLE and PARETUNE_BUCKET, and MLflow's address.
         tracking_uri: of the MLflow server; when it is an ARN, the job writes to it itself.
-        calls_per_minute: what the poller may spend.
+        calls_per_minute: what a poller of its own may spend.
+        poller: asks about the jobs, where several launchers share one.
         package: folder of the paretune package that travels.
+        runs_projects: its jobs run the commands of projects in place of our training.
+        check: called while files are uploaded and before a job is created; what it raises ends that.
     """
 
     name = "sagemaker"
@@ -62,23 +64,29 @@ class SageMakerLauncher(Launcher):
         *,
         tracking_uri: str = "",
         calls_per_minute: float = CALLS_PER_MINUTE,
+        poller: Poller | None = None,
         package: Path | None = None,
+        runs_projects: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = Account(cluster, environment)
+        self._job_class = ProjectJob if runs_projects else SageMakerJob
         self._clock = clock
         self._environment = environment
         self._tracking_uri = tracking_uri
         self._package = package or Path(__file__).parents[2]
-        self._poller = Poller(self.account, clock, calls_per_minute)
+        self._poller = poller or Poller(self.account, clock, calls_per_minute)
+        self._check = check
 
-    def place(self) -> Mapping[str, str]:
-        """Region and bucket."""
-        return {"region": self.account.region, "bucket": self.account.bucket}
+    def location_tags(self) -> Mapping[str, str]:
+        """Account, region and bucket."""
+        account = self.account
+        return {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
 
     def check(self, spec: JobSpec) -> None:
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region) + account_faults(spec, self.account)
-        if spec.entry_script is not None:
+        if spec.entry_script is not None and not spec.runs_project:
             try:
                 archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
             except BadInput as error:
@@ -92,6 +100,7 @@ class SageMakerLauncher(Launcher):
         self.account.create_default_bucket()
         staging = self._staging(document.spec)
         request = self._request(document, inputs, staging)
+        self._check()
         try:
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:
@@ -149,12 +158,39 @@ class SageMakerLauncher(Launcher):
         raise LaunchRefused(explain(error, "create the training job")) from error
 
     def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
-        return SageMakerJob(name, self.account, staging, self._poller, self._clock, description)
+        return self._job_class(name, self.account, staging, self._poller, self._clock, description)
 
     def _staging(self, spec: JobSpec | None) -> Staging:
-        return Staging(self.account.client("s3"), self.account.bucket, kms_key=spec.kms_key if spec else None)
+        kms_key = spec.kms_key if spec else None
+        return Staging(self.account.client("s3"), self.account.bucket, kms_key=kms_key, check=self._check)
 
     def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
+        if inputs.project is not None:
+            return build(self._of_project(document, inputs.project, staging), self.account, staging)
+        return build(self._of_training(document, inputs, staging), self.account, staging)
+
+    def _of_project(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
+        spec, run = document.spec, _run_id(document.job_name)
+        channels = {
+            name: staging.folder("files", path) if path.is_dir() else staging.file("files", path)
+            for name, path in project.inputs.items()
+        }
+        channels["job"] = _upload_document(document.job_name, project.document, staging)
+        return TrainingJobRequest(
+            job_name=document.job_name,
+            cluster=spec,
+            image_uri=images.choose(spec, self.account.region, direct=False).uri,
+            code=project.code,
+            command=project.command,
+            channels=channels,
+            environment={"PYTHONUNBUFFERED": "1", **network_environment(spec), **project.variables},
+            checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
+            max_seconds=max(60, document.max_seconds),
+            volume_gib=spec.volume_gib or _volume_gib(2 * sum(map(_bytes, project.inputs.values()))),
+            tags={"paretune:run": run, **spec.tags},
+        )
+
+    def _of_training(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
         spec = document.spec
         image = images.choose(spec, self.account.region, direct=self.is_direct)
         channels, inside, code_files = self._inputs(document, inputs, staging)
@@ -164,11 +200,9 @@ class SageMakerLauncher(Launcher):
             text = own if isinstance(own, str) else own.read_text()
             code_files[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
         shown = replace(document, spec=_without_account(inside))
-        channels["job"] = staging.text(
-            f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(shown.as_json(), indent=2)
-        )
+        channels["job"] = _upload_document(document.job_name, shown.as_json(), staging)
         module = "paretune.tracking.in_job" if self.is_direct else "paretune.training"
-        order = TrainingJobRequest(
+        return TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
             image_uri=image.uri,
@@ -178,11 +212,10 @@ class SageMakerLauncher(Launcher):
             environment=self._job_environment(document),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=spec.volume_gib or _volume_gib(inputs),
+            volume_gib=spec.volume_gib or _volume_gib(_bytes_on_disk(inputs)),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
-        return build(order, self.account, staging)
 
     def _inputs(
         self, document: JobDocument, inputs: JobInputs, staging: Staging
@@ -252,7 +285,7 @@ class SageMakerLauncher(Launcher):
         try:
             found = self.account.client("sagemaker").describe_training_job(TrainingJobName=claim.owner)
         except AWS_ERRORS as error:
-            return not is_missing(error) or self._clock.now() - claim.since < _CREATED_WITHIN_S
+            return not is_missing(error) or self._clock.now() - claim.since < CREATED_WITHIN_S
         return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
 
 
@@ -271,16 +304,27 @@ def _smp(spec: JobSpec) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
-def _volume_gib(inputs: JobInputs) -> int:
-    """Room for data, model, its checkpoints (weights and two moments of Adam, two of them at a time), and results.
+def _upload_document(job_name: str, document: Mapping[str, Any], staging: Staging) -> str:
+    """S3 URI of the JSON document that a job reads first."""
+    return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
+
+
+def _volume_gib(size: float) -> int:
+    """Storage of an instance with room for `size` bytes, image layers not included."""
+    return max(_SMALLEST_VOLUME_GIB, math.ceil(size / _GIB) + 10)
+
+
+def _bytes_on_disk(inputs: JobInputs) -> float:
+    """Data, model, its checkpoints (weights and two moments of Adam, two of them at a time), and results.
 
     3 x fp32 weights a checkpoint, 2 checkpoints, the model once as input and twice as result (folder and archive):
-    9 x the weights, which lie on disk in fp16 as often as not, so 18; plus the data, image layers not included.
+    9 x the weights, which lie on disk in fp16 as often as not, so 18; plus the data twice.
     """
     model = _bytes(inputs.model) if inputs.model is not None else 0
     data = _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
-    return max(_SMALLEST_VOLUME_GIB, math.ceil((18 * model + 2 * data) / _GIB) + 10)
+    return 18 * model + 2 * data
 
 
-def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _bytes(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())

@@ -1,7 +1,8 @@
 """What a job says in CloudWatch: each line once, never the whole log again.
 
 Every instance has a stream, and a new one after each restart: `JOB/algo-1-1763627000`. Events are lines of JSON that
-the first process writes, on the first instance; everything else is log.
+the first process of our training writes, on the first instance; everything else is log. What a project's command
+prints there is kept to be shown.
 """
 
 import json
@@ -17,6 +18,8 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 _EVENT = '{"time"'
 _TRACE = re.compile(r"\++ ")
 _KEPT_LINES = 200
+_WAITING_LINES = 10_000  # printed by a command, and not shown yet
+_FIRST_LINE = "paretune: "  # of a project's job; what comes before is the SageMaker SDK preparing the container
 
 
 class LogReader:
@@ -25,20 +28,25 @@ class LogReader:
     Args:
         client: boto client of CloudWatch Logs.
         job_name: whose log.
+        is_project: the job runs a project's command: its lines are no events.
 
     Attributes:
         events: what the job has told so far, in its order.
+        printed: lines of a project's command on the first instance that nobody has taken yet.
         unreadable: why this identity may not read logs; empty when it may.
     """
 
-    def __init__(self, client: Any, job_name: str) -> None:
+    def __init__(self, client: Any, job_name: str, *, is_project: bool = False) -> None:
         self._client = client
         self._job_name = job_name
+        self._is_project = is_project
+        self._begun: set[str] = set()  # streams in which a project's own part has begun
         self._tokens: dict[str, str] = {}
         self._tails: dict[str, deque[str]] = {}
         self._last_time: dict[str, int] = {}
         self._exhausted: set[str] = set()
         self.events: list[Event] = []
+        self.printed: deque[str] = deque(maxlen=_WAITING_LINES)
         self.unreadable = ""
 
     def find_streams(self, *, all_pages: bool = False) -> None:
@@ -62,7 +70,7 @@ class LogReader:
     @property
     def main_streams(self) -> list[str]:
         """Those of the first instance, which tells the events."""
-        return [name for name in self.streams if name.startswith(f"{self._job_name}/algo-1-")]
+        return [name for name in self.streams if self._is_main(name)]
 
     @property
     def unread(self) -> list[str]:
@@ -80,15 +88,28 @@ class LogReader:
         for entry in page["events"]:
             self._last_time[stream] = entry["timestamp"]
             line = entry["message"].rstrip("\n")
-            event = read_event(line)
+            event = None if self._is_project else read_event(line)
             if event is not None:
                 self.events.append(event)
             else:
                 self._tails[stream].append(line)
+                self._keep(stream, line)
         if page["nextForwardToken"] != token:  # a page may be empty although others follow
             return True
         self._exhausted.add(stream)
         return False
+
+    def _keep(self, stream: str, line: str) -> None:
+        """Keep a line of a project's command for showing."""
+        if not self._is_project or not self._is_main(stream):
+            return
+        if line.startswith(_FIRST_LINE):
+            self._begun.add(stream)
+        if stream in self._begun:
+            self.printed.append(line)
+
+    def _is_main(self, stream: str) -> bool:
+        return stream.startswith(f"{self._job_name}/algo-1-")
 
     def _page(self, stream: str, token: str | None) -> dict[str, Any] | None:
         """The next page; None of a stream that is gone, or whose token has been forgotten: it is read anew then."""

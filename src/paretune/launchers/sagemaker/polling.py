@@ -2,10 +2,12 @@
 
 Calls are spent where they tell most: one ListTrainingJobs finds all jobs that have changed, each of those is described
 once, and what is left reads logs, the job read longest ago first. A burst is allowed, so that a single job is seen
-almost live; with a hundred jobs their curves come a little later, never their ends.
+almost live; with a hundred jobs their curves come a little later, never their ends. MLflow's runs may be waited for in
+threads of their own, so one thread at a time asks.
 """
 
 import datetime
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -69,16 +71,28 @@ class Poller:
         self._listed_at = float("-inf")
         self._listed_until: datetime.datetime | None = None  # in AWS's time: its clock and ours may differ
         self._jobs: dict[str, Watched] = {}
+        self._lock = threading.RLock()
 
-    def watch(self, name: str, description: Mapping[str, Any] | None) -> Watched:
-        """Begin to ask about a job; None for one that has just been created."""
-        if name not in self._jobs:
-            log = LogReader(self._account.client("logs"), name)
-            self._jobs[name] = Watched(name, log, description, self._clock.monotonic())
-        return self._jobs[name]
+    def watch(self, name: str, description: Mapping[str, Any] | None, *, is_project: bool = False) -> Watched:
+        """Begin to ask about a job.
+
+        Args:
+            name: of the job.
+            description: what DescribeTrainingJob said; None for a job that has just been created.
+            is_project: it runs a project's command.
+        """
+        with self._lock:
+            if name not in self._jobs:
+                log = LogReader(self._account.client("logs"), name, is_project=is_project)
+                self._jobs[name] = Watched(name, log, description, self._clock.monotonic())
+            return self._jobs[name]
 
     def look(self) -> None:
         """Spend what the rate allows now; returns at once when that is nothing. Passing trouble is waited out."""
+        with self._lock:
+            self._look()
+
+    def _look(self) -> None:
         self._refill()
         try:
             self._find_changes()
@@ -98,7 +112,10 @@ class Poller:
 
     def drain(self, name: str) -> None:
         """Read the rest of an ended job's log: not bounded by the rate, for it happens once."""
-        job = self._jobs[name]
+        with self._lock:
+            self._drain(self._jobs[name])
+
+    def _drain(self, job: Watched) -> None:
         if job.drained:
             return
         try:

@@ -9,7 +9,7 @@ s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Staging:
         bucket: name of the bucket.
         kms_key: encrypts what is uploaded; None leaves it to the bucket.
         dry: only say where things would lie.
+        check: called again and again while files are sent; what it raises ends the upload.
         uploaded: S3 keys that were sent by this object, with their bytes.
     """
 
@@ -48,6 +49,7 @@ class Staging:
     bucket: str
     kms_key: str | None = None
     dry: bool = False
+    check: Callable[[], None] = lambda: None
     uploaded: dict[str, int] = field(default_factory=dict)
 
     def folder(self, kind: str, folder: Path, digest: str | None = None) -> str:
@@ -138,7 +140,10 @@ class Staging:
         if self.dry:
             return
         try:
-            self.s3.upload_file(str(path), self.bucket, key, ExtraArgs=self._encryption())
+            self.check()
+            self.s3.upload_file(
+                str(path), self.bucket, key, ExtraArgs=self._encryption(), Callback=lambda _bytes: self.check()
+            )
         except (S3UploadFailedError, *AWS_ERRORS) as error:
             raise self._refused(error) from error
 

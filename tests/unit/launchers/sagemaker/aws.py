@@ -82,10 +82,23 @@ class Client:
 
         return call
 
-    def upload_file(self, path: str, bucket: str, key: str, ExtraArgs: Any = None) -> None:  # noqa: N803  # boto's name
+    def upload_file(
+        self,
+        path: str,
+        bucket: str,
+        key: str,
+        ExtraArgs: Any = None,  # noqa: N803  # boto's names
+        Callback: Any = None,  # noqa: N803
+    ) -> None:
         parameters = {"Bucket": bucket, "Key": key, **(ExtraArgs or {})}
         body = Path(path).read_bytes()
+        if Callback is not None:
+            Callback(len(body))
         self._answer("PutObject", parameters, lambda **known: self._service.put_object(Body=body, **known))
+
+    def download_file(self, bucket: str, key: str, path: str) -> None:
+        found = self._answer("GetObject", {"Bucket": bucket, "Key": key}, self._service.get_object)
+        Path(path).write_bytes(found["Body"].read())
 
     def get_paginator(self, method: str) -> "Paginator":
         return Paginator(self, method)

@@ -1,0 +1,351 @@
+"""From a project and a configuration to a running job. What can be refused is refused before a run is opened."""
+
+import ipaddress
+import re
+import shlex
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
+from json import dumps
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+from mlflow.entities import Run as MlflowRun
+from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run, load_project
+from mlflow.utils.credentials import get_default_host_creds
+from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
+
+from paretune.core.clock import Clock, SystemClock
+from paretune.core.errors import BadInput
+from paretune.core.interruption import Interruption
+from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.sagemaker import archive, images
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.polling import Poller
+from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.mlflow_backend import container_entrypoint
+from paretune.mlflow_backend.collection import Collector
+from paretune.mlflow_backend.command import Command, read_command
+from paretune.mlflow_backend.configuration import Configuration, read_configuration, user_keys
+from paretune.mlflow_backend.environment import Environment, mentions_mlflow, python_note, read_environment
+from paretune.mlflow_backend.submitted_run import SageMakerSubmittedRun, tell
+from paretune.pricing.budget import admit
+from paretune.pricing.prices import price_remarks
+from paretune.spec.container import JobInputs, ProjectPayload
+from paretune.tracking import Run, Tracking, schema, without_password
+
+_CLOCK: Clock = SystemClock()
+_pollers: dict[tuple[str, ...], Poller] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectRequest:
+    """What MLflow hands to a backend.
+
+    Attributes:
+        uri: of the project, as MLflow takes it.
+        entry_point: its name.
+        parameters: for the entry point.
+        version: commit or branch of a project in git.
+        configuration: the backend configuration, with MLflow's own keys in it.
+        tracking_uri: where the run is recorded.
+        experiment_id: where the run belongs.
+    """
+
+    uri: str
+    entry_point: str
+    parameters: Mapping[str, str]
+    version: str | None
+    configuration: Mapping[str, Any]
+    tracking_uri: str
+    experiment_id: str
+
+    def command(self) -> str:
+        """The `mlflow run` line that repeats it, from any folder; passwords in addresses left out."""
+        path, sign, inside = self.uri.partition("#")
+        uri = f"{Path(path).resolve()}{sign}{inside}" if Path(path).exists() else self.uri
+        words = ["mlflow", "run", uri] + ([] if self.entry_point == "main" else ["-e", self.entry_point])
+        words += ["-v", self.version] if self.version else []
+        words += [] if self.experiment_id == "0" else ["--experiment-id", self.experiment_id]
+        words += ["--env-manager", "local"] if self.configuration.get("ENV_MANAGER") == "local" else []
+        keys = {name: value for name, value in user_keys(self.configuration).items() if name != "run_id"}
+        words += ["--backend", "sagemaker", "--backend-config", dumps(keys)]
+        words += [word for name, text in self.parameters.items() for word in ("-P", f"{name}={text}")]
+        return without_password(shlex.join(words))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Project:
+    """What was asked for and what the project asks for, read and found to make sense."""
+
+    root: Path
+    configuration: Configuration
+    needs: Environment
+    command: Command
+
+
+def start(
+    request: ProjectRequest, client: MlflowClient, environment: Mapping[str, str], downloads: Path
+) -> tuple[SageMakerSubmittedRun, Configuration]:
+    """Start a project, or take up the job of a run that has been started before.
+
+    Args:
+        request: of MLflow.
+        client: of the tracking server.
+        environment: this process's own.
+        downloads: where MLflow puts files that a parameter of type path names elsewhere.
+
+    Raises:
+        BadInput, BudgetRefused, LaunchRefused: nothing was launched.
+        LostContact: a job may have been created, and its run is open.
+        Interrupted: nothing runs any more.
+        MlflowException: MLflow cannot read the project or reach the tracking server.
+    """
+    project = _read(request, environment, downloads)
+    configuration, interruption = project.configuration, Interruption()
+    launcher = _launcher(configuration, environment, interruption)
+    run_id = configuration.run_id
+    is_there = run_id is not None and launcher.attach(job_name(run_id, 1)) is not None
+    files = {} if is_there else _check(project, launcher)
+    with _listening(interruption):
+        what = (request.uri, request.experiment_id, str(project.root))
+        run = get_or_create_run(  # type: ignore[no-untyped-call]  # MLflow
+            run_id, *what, request.version, request.entry_point, request.parameters
+        )
+        workplace = Workplace(
+            launcher=launcher,
+            home=project.root,
+            clock=_CLOCK,
+            environment=environment,
+            interruption=interruption,
+            open_tracking=lambda: Tracking(environment, _CLOCK),
+        )
+        direct = _is_direct(configuration.logging, request.tracking_uri)
+        writer = JobRunWriter(
+            configuration.spec,
+            workplace,
+            run=Run(client, run.info.run_id, _CLOCK),
+            collect=_no_records if direct else Collector(_CLOCK, client).of(run.info.run_id),
+        )
+        writer.begin_project({} if is_there else _tags(request, direct=direct))
+
+        def inputs() -> JobInputs:
+            tell(_announcement(run.info.run_id, configuration, launcher))
+            address = _address(request, run, environment) if direct else None
+            experiment = client.get_experiment(run.info.experiment_id).name
+            return JobInputs(project=_payload(project, files, run.info.run_id, experiment, address))
+
+        submitted = SageMakerSubmittedRun(configuration.spec, workplace, writer, inputs)
+        submitted.start()
+    return submitted, configuration
+
+
+@contextmanager
+def _listening(interruption: Interruption) -> Iterator[None]:
+    """Ctrl-C and SIGTERM take effect between two calls to AWS; in a thread of the user's they cannot be heard."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with interruption.listening():
+        yield
+
+
+def _launcher(
+    configuration: Configuration, environment: Mapping[str, str], interruption: Interruption
+) -> SageMakerLauncher:
+    """The launcher of the account; all runs of this process share a poller for each identity and region."""
+    account = Account(configuration.spec, environment)
+    names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
+    key = (account.region, *(environment.get(name, "") for name in names))
+    poller = _pollers.setdefault(key, Poller(account, _CLOCK))
+    return SageMakerLauncher(
+        configuration.spec, _CLOCK, environment, poller=poller, runs_projects=True, check=interruption.check
+    )
+
+
+def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Path) -> _Project:
+    """Project and configuration.
+
+    Raises:
+        BadInput: all their faults, at once.
+    """
+    what = (request.uri, request.version, request.entry_point, request.parameters)
+    root = Path(fetch_and_validate_project(*what))  # type: ignore[no-untyped-call]  # MLflow
+    project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
+    faults: list[str] = []
+    configuration, needs, command = None, None, None
+    try:
+        configuration = read_configuration(request.configuration, environment)
+    except BadInput as error:
+        faults += error.faults
+    try:
+        given = configuration is not None and configuration.spec.image_uri is not None
+        needs = Environment() if given and project.docker_env else read_environment(project, root)
+    except BadInput as error:
+        faults += error.faults
+    try:
+        command = read_command(project, request.entry_point, request.parameters, downloads)
+    except BadInput as error:
+        faults += error.faults
+    if configuration is None or needs is None or command is None:
+        raise BadInput(faults)
+    if not configuration.installs:
+        needs = Environment(image_uri=needs.image_uri, variables=needs.variables)
+    image = configuration.spec.image_uri or needs.image_uri
+    configuration = replace(configuration, spec=configuration.spec.replace(image_uri=image))
+    return _Project(root=root, configuration=configuration, needs=needs, command=command)
+
+
+def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
+    """The files that travel, when nothing stands against the job.
+
+    Raises:
+        BadInput, BudgetRefused, LaunchRefused: something does.
+    """
+    spec, needs, account = project.configuration.spec, project.needs, launcher.account
+    price = launcher.price(spec)
+    admit(spec, price)
+    faults = images.faults(spec, account.region) + account_faults(spec, account)
+    files: dict[str, Path] = {}
+    try:
+        files = archive.project_files(project.root)
+        if not files:
+            faults.append(f"the project in {project.root} has no files that git would not ignore")
+    except BadInput as error:
+        faults += error.faults
+    if faults:
+        raise BadInput(faults)
+    image = images.choose(spec, account.region, direct=False).uri
+    remarks = price_remarks(price, spec.instance_type, account.region, date.today())
+    for note in (*needs.notes, python_note(needs.python, image), *remarks):
+        if note is not None:
+            tell(note)
+    return files
+
+
+def _tags(request: ProjectRequest, *, direct: bool) -> dict[str, str]:
+    return {
+        MLFLOW_PROJECT_BACKEND: "sagemaker",
+        schema.LOGGING: "direct" if direct else "collect",
+        schema.COMMAND: request.command(),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Address:
+    """How a command that records directly reaches the tracking server."""
+
+    tracking_uri: str
+    variables: Mapping[str, str]
+
+
+def _address(request: ProjectRequest, run: MlflowRun, environment: Mapping[str, str]) -> _Address:
+    uri, info = request.tracking_uri, run.info
+    return _Address(tracking_uri=uri, variables=tracking_environment(uri, info.run_id, info.experiment_id, environment))
+
+
+def _payload(
+    project: _Project, files: Mapping[str, Path], run_id: str, experiment: str, address: _Address | None
+) -> ProjectPayload:
+    """What travels into the job and runs there; without an address it records into a store in the job."""
+    needs = project.needs if address is None else _with_plugin(project.needs, address.tracking_uri, files)
+    inside = {"inside.py": Path(container_entrypoint.__file__)}
+    return ProjectPayload(
+        code={f"project/{name}": path for name, path in files.items()} | inside,
+        command="python3 inside.py /opt/ml",
+        document={
+            "command": project.command.text,
+            "requirements": list(needs.requirements),
+            "folder": needs.folder,
+            "run_id": run_id,
+            "experiment": experiment,
+            "collect": address is None,
+        },
+        inputs=project.command.inputs,
+        variables=dict(needs.variables) | dict(address.variables if address is not None else {}),
+    )
+
+
+def _with_plugin(needs: Environment, tracking_uri: str, files: Mapping[str, Path]) -> Environment:
+    """With the plugin that SageMaker's own tracking server needs, where the project uses MLflow at all."""
+    if not tracking_uri.startswith("arn:") or not mentions_mlflow(needs.requirements, files.values()):
+        return needs
+    return replace(needs, requirements=(*needs.requirements, "sagemaker-mlflow"))
+
+
+def _announcement(run_id: str, configuration: Configuration, launcher: SageMakerLauncher) -> str:
+    spec, price, cost = configuration.spec, launcher.price(configuration.spec), ""
+    if price is not None:
+        cost = f", {price.usd_per_hour:g} USD an hour each, at most {admit(spec, price):.4g} USD in all"
+    where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
+    return f"{job_name(run_id, 1)} on {where}{cost}; run {run_id}"
+
+
+def _no_records(_: object) -> list[str]:
+    """Nothing is left to copy: the command writes to the run itself."""
+    return []
+
+
+def _is_direct(logging: str, tracking_uri: str) -> bool:
+    return may_be_reached(tracking_uri) if logging == "auto" else logging == "direct"
+
+
+def default_addresses(host: str) -> list[str]:
+    """The addresses that a host name has here; empty where it has none."""
+    try:
+        return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None)]
+    except OSError:
+        return []
+
+
+def may_be_reached(tracking_uri: str, addresses: Callable[[str], list[str]] = default_addresses) -> bool:
+    """Whether a job may write to this tracking server without being told a secret.
+
+    A SageMaker managed one: yes, with the role of the job. A public web address: yes, unless it needs a password or a
+    certificate. A file, a database, this machine or a private network: no.
+
+    Args:
+        tracking_uri: as MLflow has it.
+        addresses: host name to its addresses.
+    """
+    if re.match(r"arn:aws[\w-]*:sagemaker:", tracking_uri):
+        return True
+    address = urlsplit(tracking_uri)
+    if (
+        address.scheme not in {"http", "https"}
+        or not address.hostname
+        or without_password(tracking_uri) != tracking_uri
+    ):
+        return False
+    if address.username or address.password or _needs_a_secret(tracking_uri):
+        return False
+    try:
+        found = [address.hostname] if ipaddress.ip_address(address.hostname) else []
+    except ValueError:
+        found = addresses(address.hostname)
+    return bool(found) and all(ipaddress.ip_address(entry.partition("%")[0]).is_global for entry in found)
+
+
+def tracking_environment(tracking_uri: str, run_id: str, experiment_id: str, here: Mapping[str, str]) -> dict[str, str]:
+    """Environment of a job that writes to the tracking server itself."""
+    variables = {
+        "MLFLOW_TRACKING_URI": tracking_uri,
+        "MLFLOW_RUN_ID": run_id,
+        "MLFLOW_EXPERIMENT_ID": experiment_id,
+    }
+    endpoint = here.get("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT")
+    return variables | ({"SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": endpoint} if endpoint else {})
+
+
+def _needs_a_secret(tracking_uri: str) -> bool:
+    """Whether MLflow needs more than the address here: a password, a token, a signature, a certificate of its own."""
+    known = get_default_host_creds(tracking_uri)  # type: ignore[no-untyped-call]  # MLflow
+    secrets = (known.username, known.password, known.token, known.auth, known.client_cert_path, known.aws_sigv4)
+    return any(secrets) or bool(known.ignore_tls_verification or known.server_cert_path)
