@@ -6,6 +6,7 @@ leaves the entry point alive as an orphan (MLflow 3.17.2, observed). So the pare
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -33,7 +34,14 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator["Interruption"]:
-        """Turn SIGINT and SIGTERM into `reason` while the block runs; the previous handlers come back after it."""
+        """Turn SIGINT and SIGTERM into `reason` while the block runs; the previous handlers come back after it.
+
+        Python delivers signals to the main thread only: in another thread this changes nothing, and Ctrl-C is the main
+        thread's KeyboardInterrupt.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
 
         def remember(signum: int, _frame: FrameType | None) -> None:
             self.reason = f"interrupted by {signal.Signals(signum).name}"

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.recording import JobRunWriter, Outcome, job_name
+from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.result import JobResult
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.spec.batch_size import BatchPlan
@@ -63,7 +64,7 @@ class RetryingJob:
         self._waiting_since: float | None = None
         self._not_before = 0.0
         self._booked = ""  # the last job whose bill has been added
-        self._outcome: Outcome | None = None
+        self._outcome: JobResult | None = None
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it is there."""
@@ -99,7 +100,7 @@ class RetryingJob:
         return True
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobResult:
         """The finished job."""
         assert self._outcome is not None  # `poll` has said that the job has ended
         return self._outcome

@@ -9,7 +9,8 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import WATCH_INTERVAL_S
-from paretune.jobs.recording import JobRunWriter, Outcome, first_plan, job_name
+from paretune.jobs.recording import JobRunWriter, first_plan, job_name
+from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import is_watched
@@ -23,7 +24,7 @@ class Collected:
     """How one run was brought up to date: an outcome, or one sentence that says why there is none."""
 
     run_id: str
-    outcome: Outcome | None = None
+    outcome: JobResult | None = None
     remark: str = ""
 
 

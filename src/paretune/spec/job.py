@@ -13,7 +13,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import Cluster
+from paretune.spec.cluster import CLUSTER_GROUPS, Cluster
 from paretune.spec.parameters import check, help_lines, parameter, read, spell
 
 EMBEDDED_MODEL = "embedded:all-MiniLM-L6-v2"
@@ -186,6 +186,16 @@ class JobSpec(Cluster):
         words = ["mlflow", "run", "."] + ([] if entry_point == "main" else ["-e", entry_point])
         words += [word for name, text in self.changed().items() for word in ("-P", f"{name}={text}")]
         return shlex.join(words)
+
+
+PARAMETER_GROUPS = {
+    "model": "model and data",
+    "per_device_train_batch_size": "batch size, learning rate and epochs",
+    "precision": "how it is trained",
+    "entry_script": "your own script, probes and dry runs",
+    **CLUSTER_GROUPS,
+}
+"""First parameter of each group of the help to the group's title, in the order of `parameter_help`."""
 
 
 def parameter_help() -> dict[str, str]:
