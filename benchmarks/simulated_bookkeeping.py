@@ -4,7 +4,7 @@
     python benchmarks/simulated_bookkeeping.py --trials 100
     python benchmarks/simulated_bookkeeping.py --study    # the command `study` itself, random points, with its pages
 
-Each trial is one job through `launch()`, as a study launches it: specification, budget check, MLflow run with all its
+Each trial is one job through `run_job()`, as a study launches it: specification, budget check, MLflow run with all its
 parameters, tags, curve and report in a SQLite store, and the simulated launcher's own files. The table that is
 replayed is made here, by a formula. Nothing is billed and nothing is trained. Printed: milliseconds of wall time a
 trial (median, 90th percentile, worst), after ten trials that are not counted, and which calls they went to.
@@ -172,7 +172,7 @@ def run(trials: int, place: Path) -> None:
     os.chdir(place)
 
     from paretune.core.interruption import Interruption
-    from paretune.jobs.launch import launch
+    from paretune.jobs.launch import run_job
     from paretune.jobs.workplace import Workplaces
 
     logging.disable(logging.WARNING)
@@ -188,7 +188,7 @@ def run(trials: int, place: Path) -> None:
             shares.calls.clear()
         with shares.watching():
             begun = time.perf_counter()
-            launch(spec, workplaces.of(spec), lambda events: None)
+            run_job(spec, workplaces.of(spec), lambda events: None)
             took.append(1000 * (time.perf_counter() - begun))
     report(took, trials, shares)
 

@@ -1,3 +1,62 @@
-"""paretune: which SageMaker cluster, batch size and learning rate should I pay for?"""
+"""paretune: which SageMaker cluster, batch size and learning rate should I pay for?
+
+>>> import paretune
+>>> cheap = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=8000)
+>>> fast = cheap.replace(instance_type="ml.g5.12xlarge")
+>>> jobs = [paretune.launch(spec, quiet=True) for spec in (cheap, fast)]
+>>> best = paretune.front(jobs, {"cost_usd": "minimize", "job_seconds": "minimize"})
+>>> best.to_frame()["instance_type"].tolist()
+['ml.g5.xlarge', 'ml.g5.12xlarge']
+
+Names:
+    JobSpec          one training on one cluster; every parameter of `paretune main` is a field
+    launch           train, measure, price and record a job
+    estimate         seconds, dollars and memory of jobs before paying
+    run_study        find the front of a study's objectives within a budget
+    front            the Pareto front of a recorded study, or of any runs
+    prices           what an hour of each instance type costs in a region
+    Result           what all of these give: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
+    ParetuneError    base of all errors; `paretune.core.errors` has them as a tree
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paretune.core.errors import ParetuneError
+    from paretune.core.result import Result
+    from paretune.jobs.estimate import estimate
+    from paretune.jobs.launch import launch
+    from paretune.pricing.price_table import prices
+    from paretune.spec.job import JobSpec
+    from paretune.studies.front import front
+    from paretune.studies.run import run_study
 
 __version__ = "0.1.0"
+__all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", "prices", "run_study"]
+
+# Imported when first used: MLflow takes a second, and a job's own process needs none of them.
+_HOMES = {
+    "JobSpec": "paretune.spec.job",
+    "ParetuneError": "paretune.core.errors",
+    "Result": "paretune.core.result",
+    "estimate": "paretune.jobs.estimate",
+    "front": "paretune.studies.front",
+    "launch": "paretune.jobs.launch",
+    "prices": "paretune.pricing.price_table",
+    "run_study": "paretune.studies.run",
+}
+
+
+def __getattr__(name: str) -> object:
+    """A public name, imported when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return [*__all__, "__version__"]

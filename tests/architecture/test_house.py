@@ -200,7 +200,8 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
         entry_point, *rest = words[1:]
         pairs = [word.removeprefix("--").partition("=") for word in rest if word.startswith("--")]
         values = iter(word for word in rest if not word.startswith("--"))
-        return entry_point, {name: text if equals else next(values, "") for name, equals, text in pairs}
+        named = {name: text if equals else next(values, "") for name, equals, text in pairs}
+        return entry_point, {name: text for name, text in named.items() if name != "json"}
     parameters = {}
     for option, value in itertools.pairwise(words):
         if option in {"-P", "--param-list"}:
@@ -210,6 +211,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
     entry_point = next(
         (words[place + 1] for place, word in enumerate(words) if word in {"-e", "--entry-point"}), "main"
     )
+    parameters.pop("json", None)  # every command takes it, with a value or without
     return entry_point, parameters
 
 

@@ -1,6 +1,7 @@
 """`paretune NAME --key value`: what the MLproject entry points call, and the same commands by hand."""
 
 import argparse
+import contextlib
 import errno
 import importlib
 import sys
@@ -9,14 +10,17 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from paretune.cli.requests import job_request as asked
-from paretune.cli.requests.estimate_request import PROBE_HELP
-from paretune.cli.requests.prompts import PricesRequest, ReportRequest
-from paretune.core.errors import Interrupted, JobFailed, ParetuneError
+from paretune.cli.output.answer import Printable, as_document, error_document
+from paretune.cli.requests import readers
+from paretune.cli.requests.own_parameters import PricesRequest, ReportRequest
+from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.estimating.recorded.import_request import import_help
-from paretune.spec.job import parameter_help
-from paretune.spec.parameters import help_lines
+from paretune.jobs.estimate_request import PROBE_HELP
+from paretune.spec.job import PARAMETER_GROUPS, parameter_help
+from paretune.spec.parameters import grouped, help_lines, parse
 from paretune.studies.definition.file import study_help
+
+_JSON_HELP = "print one JSON document on standard output, and everything else on standard error"
 
 
 def run() -> None:
@@ -25,33 +29,81 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code says how it ended (see `errors`)."""
-    try:
-        command = _COMMANDS[_command(arguments)]
-        value = command.read(*_read(arguments[1:]))
-        # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
-        return int(importlib.import_module(f"paretune.cli.commands.{command.module}").run(value))
-    except ParetuneError as error:
-        print(f"paretune: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:  # before the command listens for it: nothing has been started yet
-        print("paretune: interrupted", file=sys.stderr)
-        return Interrupted.exit_code
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
+    """Run one command; the exit code says how it ended (see `errors`).
+
+    With `--json`, standard output gets one document, be it the answer or the error.
+    """
+    as_json, words, faults = _take_json(arguments)
+    output = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        try:
+            answer = _answer(words, faults)
+            text = as_document(answer.to_dict()) if as_json else str(answer)
+            if text:
+                print(text, file=output, flush=True)
+            return 0
+        except ParetuneError as error:
+            failure: BaseException = error
+            message, code = str(error), error.exit_code
+        except KeyboardInterrupt as error:  # before the command listens for it: nothing has been started yet
+            failure, message, code = error, "interrupted", Interrupted.exit_code
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            failure, code = error, JobFailed.exit_code
+            message = f"the disk is full ({error}): make room, or set PARETUNE_HOME"
+        except SystemExit as end:  # of argparse, which has said why on standard error
+            if as_json and end.code:
+                unknown = BadInput([f"the first word must be a command: {', '.join(_COMMANDS)}"])
+                print(as_document(error_document(unknown, str(unknown), BadInput.exit_code)), file=output)
             raise
-        print(f"paretune: the disk is full ({error}): make room, or set PARETUNE_HOME", file=sys.stderr)
-        return JobFailed.exit_code
+    print(f"paretune: {message}", file=sys.stderr)
+    if as_json:
+        print(as_document(error_document(failure, message, code)), file=output, flush=True)
+    return code
 
 
-def _command(arguments: Sequence[str]) -> str:
+def _answer(words: Sequence[str], faults: Sequence[str]) -> Printable:
+    """What the command gives; `faults` are reported with all others."""
+    command = _COMMANDS[_command(words)]
+    texts, more = _read(words[1:])
+    value = command.read(texts, [*faults, *more])
+    # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
+    answer: Printable = importlib.import_module(f"paretune.cli.commands.{command.module}").run(value)
+    return answer
+
+
+def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
+    """Whether `--json`, `--json true` or `--json=true` is among the words; the other words; what is wrong with it."""
+    wanted, rest, faults = False, list[str](), list[str]()
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        name, equals, text = word.partition("=")
+        if name != "--json":
+            rest.append(word)
+            continue
+        if not equals:
+            text = "true"
+            with contextlib.suppress(ValueError):  # the next word is another one: a bare --json means true
+                if words and (not words[0].strip() or parse("json", words[0], bool) is not None):
+                    text = words.pop(0)
+        try:
+            wanted = bool(text.strip()) and bool(parse("json", text, bool))
+        except ValueError as error:
+            wanted = True
+            faults.append(str(error))
+    return wanted, rest, faults
+
+
+def _command(words: Sequence[str]) -> str:
     """The command's name; argparse answers --help and unknown commands.
 
     Parameters are read elsewhere, because it would stop at the first fault.
     """
-    if {"-h", "--help"} & set(arguments):
-        _parser().parse_args([*arguments[:1], "--help"])
-    return str(_parser().parse_args(arguments[:1]).command)
+    if {"-h", "--help"} & set(words):
+        _parser().parse_args([*words[:1], "--help"])
+    return str(_parser().parse_args(words[:1]).command)
 
 
 def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -82,52 +134,77 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=version("paretune"))
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{','.join(_COMMANDS)}}}")
     for name, known in _COMMANDS.items():
-        command = commands.add_parser(name, help=known.about, description=known.about, allow_abbrev=False)
-        for parameter, text in known.parameters().items():
-            command.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
+        command = commands.add_parser(
+            name,
+            usage=f"paretune {name} [--NAME VALUE ...] [--json]",
+            help=known.about,
+            description=known.about,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
+            allow_abbrev=False,
+        )
+        for title, lines in known.groups().items():
+            group = command.add_argument_group(title)
+            for parameter, text in lines.items():
+                group.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
+        command.add_argument_group("output").add_argument("--json", help=_JSON_HELP, action="store_true")
     return parser
 
 
 @dataclass(frozen=True)
 class _Command:
-    """What a command does, which of `paretune.commands` does it, and how what was typed is read."""
+    """What a command does, which of `paretune.cli.commands` does it, and how what was typed is read.
+
+    `own` gives the help of its own parameters; those of a job follow in groups where it takes them.
+    """
 
     about: str
     module: str
     read: Callable[[Mapping[str, str], list[str]], Any]
-    parameters: Callable[[], dict[str, str]]
+    own: Callable[[], dict[str, str]] = dict
+    takes_jobs: bool = False
+
+    def groups(self) -> dict[str, dict[str, str]]:
+        """Title of each group of parameters to their names and lines of help."""
+        lines = self.own() | {name: line for name, line in parameter_help().items() if self.takes_jobs}
+        return grouped(lines, PARAMETER_GROUPS, "parameters of this command")
+
+    def parameters(self) -> dict[str, str]:
+        """Name of every parameter to its line of help; `json` comes last."""
+        return {name: line for lines in self.groups().values() for name, line in lines.items()} | {"json": _JSON_HELP}
 
 
 _COMMANDS = {
-    "main": _Command("one job: train, measure, price, record", "job", asked.job, parameter_help),
+    "main": _Command("one job: train, measure, price, record", "job", readers.job, takes_jobs=True),
     "estimate": _Command(
         "seconds, dollars and memory before paying; comma-separated values make a table",
         "estimate",
-        asked.estimate,
-        lambda: {"probe": PROBE_HELP, **parameter_help()},
+        readers.estimate,
+        lambda: {"probe": PROBE_HELP},
+        takes_jobs=True,
     ),
     "prices": _Command(
         "the prices of a region; with refresh, read today's from AWS",
         "prices",
-        asked.own(PricesRequest, "prices"),
+        readers.own(PricesRequest, "prices"),
         lambda: help_lines(PricesRequest),
     ),
     "report": _Command(
         "tables of recorded runs: priced again on other terms, estimates against measurements",
         "report",
-        asked.own(ReportRequest, "report"),
+        readers.own(ReportRequest, "report"),
         lambda: help_lines(ReportRequest),
     ),
     "import": _Command(
-        "bring a table of recorded runs into MLflow, marked published", "imports", asked.imported, import_help
+        "bring a table of recorded runs into MLflow, marked published", "imports", readers.import_, import_help
     ),
     "study": _Command(
         "find the front of the objectives for the fewest dollars, within a budget",
         "study",
-        asked.study,
-        lambda: {"study": "the study's file, such as studies/smoke.yaml", **study_help(), **parameter_help()},
+        readers.study,
+        lambda: {"study": "the study's file, such as studies/smoke.yaml", **study_help()},
+        takes_jobs=True,
     ),
-    "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", asked.nothing, dict),
+    "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", readers.nothing),
 }

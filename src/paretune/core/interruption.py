@@ -6,6 +6,7 @@ while the entry point continues without a parent (MLflow 3.17.2, observed). So t
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -33,7 +34,14 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator["Interruption"]:
-        """Record SIGINT and SIGTERM as `reason` inside the block; the previous handlers are restored after it."""
+        """Record SIGINT and SIGTERM as `reason` inside the block; the previous handlers are restored after it.
+
+        Python delivers signals to the main thread only: in another thread this changes nothing, and Ctrl-C is the main
+        thread's KeyboardInterrupt.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
 
         def remember(signum: int, _frame: FrameType | None) -> None:
             self.reason = f"interrupted by {signal.Signals(signum).name}"

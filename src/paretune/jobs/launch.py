@@ -4,22 +4,27 @@ Order matters: everything that can be refused is refused before a run is opened,
 starts, so that a job is never without a record.
 """
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal, overload
 
-from paretune.core.errors import Interrupted, LostContact, ParetuneError
+from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.recording import JobRunWriter, Outcome, job_name
+from paretune.jobs.progress import watched
+from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import RetryingJob
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import Event, JobInputs
+from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
+from paretune.spec.profile import completed
 from paretune.spec.regions import usual_region
 from paretune.tracking import RunStatus, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
@@ -28,7 +33,49 @@ WATCH_INTERVAL_S = 0.5
 """Between two looks at a job; a launcher that pays for looking limits itself."""
 
 
-def launch(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> Outcome:
+@overload
+def launch(spec: JobSpec, *, dry_run: Literal[False] = False, quiet: bool = False) -> JobResult: ...
+@overload
+def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> JobPreview: ...
+def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobResult | JobPreview:
+    """A finished job: trained, measured, priced and recorded in MLflow. Blocks until it has ended.
+
+    Parameters that have their default are taken from `paretune.toml` for a job on SageMaker, as on the command line.
+    Ctrl-C stops the job, books what it has cost and raises `Interrupted`.
+
+    Args:
+        spec: the job.
+        dry_run: check everything, launch nothing, and give the job with its worst-case dollars.
+        quiet: show no progress on standard error.
+
+    Raises:
+        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
+        JobFailed: the job failed; its run says why.
+        LostContact: the job goes on, but AWS no longer tells how.
+        Interrupted: the job was stopped first; with on_interrupt=detach it goes on.
+
+    >>> import paretune
+    >>> spec = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=4000)
+    >>> job = paretune.launch(spec, quiet=True)
+    >>> job.origin, sorted(job.metrics)
+    ('simulated', ['billable_seconds', 'cost_usd', 'job_seconds', 'train_seconds'])
+    >>> paretune.launch(spec, dry_run=True).worst_case_usd
+    1.408
+    """
+    if spec.dry_run and not dry_run:
+        raise BadInput(["dry_run=true in a specification launches nothing: call launch(spec, dry_run=True)"])
+    return launch_here(replace(completed(spec, os.environ), dry_run=dry_run), quiet=quiet)
+
+
+def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
+    """As `launch`, with the specification as it is: a dry run where it says so, and nothing of the profile."""
+    workplaces = Workplaces.of_process()
+    with watched(workplaces.interruption, quiet=quiet) as on_events:
+        workplace = workplaces.of(spec)
+        return _preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
+
+
+def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobResult:
     """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher of this run has started.
 
     Raises:
@@ -165,3 +212,19 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
         f"learning rate {plan.learning_rate:g}"
     )
+
+
+def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
+    launcher = workplace.launcher
+    worst = admit_everywhere(spec, launcher)
+    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+    document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())
+    shown = {
+        "specification": spec.as_text(),
+        "batch": asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
+        "request": dict(launcher.preview(document, inputs)) or None,
+        "worst_case_usd": worst,
+    }
+    known = {name: value for name, value in shown.items() if value is not None}
+    return JobPreview(spec=replace(spec, dry_run=False), shown=known)

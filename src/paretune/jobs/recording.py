@@ -1,11 +1,11 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, OutOfMemory
 from paretune.estimating.estimates import Estimate
+from paretune.jobs.result import JobResult
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
@@ -54,24 +54,6 @@ _STATUS = {
     JobState.FAILED: RunStatus.FAILED,
     JobState.STOPPED: RunStatus.KILLED,
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A finished job: what it measured, what it cost and where it is recorded.
-
-    `origin` is measured or simulated; `basis` says in words where a simulated job's figures come from.
-    """
-
-    run_id: str
-    job_name: str
-    metrics: Mapping[str, float]
-    price: Price | None
-    open_command: str
-    model: str
-    has_gap: bool
-    origin: str = "measured"
-    basis: str = ""
 
 
 class JobRunWriter:
@@ -215,7 +197,7 @@ class JobRunWriter:
         self.run.set_tags({schema.USED_INSTANCE_TYPE: document.spec.instance_type})
         self._tag_plan(document.plan, ("used",))
 
-    def finish(self, job: Job) -> Outcome:
+    def finish(self, job: Job) -> JobResult:
         """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
         report, state, reason = job.report(), job.state(), failure_message(job, self._spec)
         with self.run.later():
@@ -230,9 +212,11 @@ class JobRunWriter:
         if state is not JobState.COMPLETED:
             kind = OutOfMemory if ran_out_of_memory(job) else JobFailed
             raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
-        return Outcome(
+        return JobResult(
             run_id=self.run.run_id,
             job_name=job.name,
+            spec=self._spec,
+            params=params_of(self._spec),
             metrics=measured | dict(self._facts),
             price=self._price,
             open_command="" if self._spec.runs_project else self._workplace.tracking.open_command(self.run.run_id),

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.recording import JobRunWriter, Outcome, job_name
+from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.result import JobResult
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
 from paretune.spec.batch_size import BatchPlan
@@ -66,7 +67,7 @@ class RetryingJob:
         self._waiting_since: float | None = None
         self._not_before = 0.0
         self._booked = ""  # the last job whose bill has been added
-        self._outcome: Outcome | None = None
+        self._outcome: JobResult | None = None
         self._may_be_created = False  # a Ctrl-C has cut CreateTrainingJob short
 
     def begin(self) -> None:
@@ -110,7 +111,7 @@ class RetryingJob:
         return True
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobResult:
         """The finished job."""
         assert self._outcome is not None  # `poll` has said that the job has ended
         return self._outcome

@@ -11,7 +11,8 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import WATCH_INTERVAL_S
-from paretune.jobs.recording import JobRunWriter, Outcome, job_name
+from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job
@@ -27,7 +28,7 @@ class Collected:
     """How one run was brought up to date: an outcome, and one sentence on what is missing or why there is none."""
 
     run_id: str
-    outcome: Outcome | None = None
+    outcome: JobResult | None = None
     remark: str = ""
 
 

@@ -41,6 +41,14 @@ ONLY_SIMULATED = ("recorded_runs", "simulation")
 STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
 """What a training step takes and holds: nearly all that changes the one changes the other."""
 
+CLUSTER_GROUPS = {
+    "strategy": "strategy: how one job is spread over devices",
+    "instance_type": "cluster and launcher",
+    "max_runtime_minutes": "limits, money and capacity",
+    "region": "AWS account, image, storage and network",
+}
+"""First parameter of each group of the help to the group's title; a group goes on to the next one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:

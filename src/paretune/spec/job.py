@@ -14,7 +14,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import STEP, Cluster
+from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster
 from paretune.spec.parameters import (
     COMPUTES,
     Effect,
@@ -302,6 +302,16 @@ class JobSpec(Cluster):
 def current_name(text: str) -> str:
     """The name of a model or a data set, with the word for bundled ones that is in use now."""
     return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
+
+
+PARAMETER_GROUPS = {
+    "model": "model and data",
+    "per_device_train_batch_size": "batch size, learning rate and epochs",
+    "precision": "how it is trained",
+    "entry_script": "your own script, probes and dry runs",
+    **CLUSTER_GROUPS,
+}
+"""First parameter of each group of the help to the group's title, in the order of `parameter_help`."""
 
 
 def parameter_help() -> dict[str, str]:

@@ -145,6 +145,21 @@ def help_lines(cls: type) -> dict[str, str]:
     return lines
 
 
+def grouped(lines: Mapping[str, str], first: Mapping[str, str], title: str) -> dict[str, dict[str, str]]:
+    """Lines of help in groups, by title.
+
+    Args:
+        lines: name of each parameter to its line, in order.
+        first: name of the first parameter of a group to the group's title; a group goes on to the next one.
+        title: of the parameters before the first group.
+    """
+    groups: dict[str, dict[str, str]] = {}
+    for name, line in lines.items():
+        title = first.get(name, title)
+        groups.setdefault(title, {})[name] = line
+    return groups
+
+
 def _unknown(name: str, known: Mapping[str, object], command: str) -> str:
     near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name in other][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else f"`paretune {command} --help` lists all parameters"

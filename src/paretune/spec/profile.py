@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.spec.cluster import Cluster
+from paretune.spec.cluster import Cluster, listed
+from paretune.spec.job import JobSpec
 
 FILE = "paretune.toml"
 # Belong to one job: a file that set them would change what a command means.
@@ -50,6 +51,26 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
     if unknown:
         raise BadInput(unknown)
     return {name: _spell(value) for name, value in found.items()}
+
+
+def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The parameters `texts`, completed by the profile where they ask for a job on SageMaker's instances.
+
+    Args:
+        texts: parameter to text; an empty text is not set.
+        environment: PARETUNE_PROFILE names the file.
+
+    Raises:
+        BadInput: as `read_profile`.
+    """
+    on_instances = any(name.startswith("ml.") for name in listed(texts.get("instance_type")))
+    profile = read_profile(environment) if on_instances or texts.get("launcher") == "sagemaker" else {}
+    return {**profile, **{name: text for name, text in texts.items() if text.strip() or name not in profile}}
+
+
+def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
+    """The specification with the profile's values where it has the default; as `with_profile`."""
+    return JobSpec.from_text(with_profile(spec.changed(), environment))
 
 
 def _spell(value: Any) -> str:

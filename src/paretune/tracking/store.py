@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class Tracking:
         # MLflow retries a dead server for minutes; a job that runs meanwhile wants to be watched.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self.uri = mlflow.get_tracking_uri()
         if without_password(self.uri) != self.uri:
@@ -129,6 +131,20 @@ class Tracking:
             )
             for run in found
         ]
+
+    def artifact_text(self, run_id: str, path: str) -> str | None:
+        """The text of an artifact of a run; None where the run has none of that path.
+
+        Raises:
+            TrackingUnavailable: MLflow does not answer.
+        """
+        try:
+            if path not in [item.path for item in self._client.list_artifacts(run_id)]:
+                return None
+            with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+                return Path(self._client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
+        except TROUBLE as error:
+            raise self._unusable(error) from None
 
     def open_command(self, run_id: str) -> str:
         """What to type or open to look at a run."""

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
-from paretune.jobs.launch import admit_everywhere, launch
+from paretune.jobs.launch import admit_everywhere, run_job
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import Job, JobState, Launcher
@@ -433,7 +433,7 @@ def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_ru
 
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     with pytest.raises(BudgetRefused):
-        launch(spec, workplace, lambda events: None)
+        run_job(spec, workplace, lambda events: None)
 
     assert launcher.created == []
     assert len(desk.client.search_runs(["0"])) == before

@@ -3,6 +3,7 @@
 import os
 from functools import partial
 
+from paretune.cli.output.answer import Answer
 from paretune.core.clock import SystemClock
 from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.jobs.importing import import_runs
@@ -10,8 +11,8 @@ from paretune.pricing.prices import PriceList, usual_price
 from paretune.tracking import Tracking, schema
 
 
-def run(request: ImportRequest) -> int:
-    """Make a run of every row that is not there yet, and say how many."""
+def run(request: ImportRequest) -> Answer:
+    """A run of every row that was not there yet, and how many those are."""
     clock, environment = SystemClock(), dict(os.environ)
     price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
     tracking = Tracking(environment, clock)
@@ -19,9 +20,18 @@ def run(request: ImportRequest) -> int:
         tracking.begin("import").set_tags({schema.KIND: "import"})  # `mlflow run` shows a run for every command
     imported = import_runs(request, tracking, price_of, clock.now())
     table = request.table
-    print(f"{table.name}: {len(imported.added)} runs imported as published, {imported.known} were there already")
+    lines = [f"{table.name}: {len(imported.added)} runs imported as published, {imported.known} were there already"]
     if table.ignored:
-        print(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
+        lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
     if imported.unpriced:
-        print(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
-    return 0
+        lines.append(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
+    return Answer(
+        text="\n".join(lines),
+        document={
+            "table": table.name,
+            "run_ids": list(imported.added),
+            "known": imported.known,
+            "ignored_columns": list(table.ignored),
+            "unpriced_instance_types": list(imported.unpriced),
+        },
+    )

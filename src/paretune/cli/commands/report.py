@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from datetime import date
 
 from paretune.cli.output.accuracy import accuracy, estimate_errors
+from paretune.cli.output.answer import Answer
 from paretune.cli.output.report_tables import about_kinds, cost_csv, cost_table, error_tables, front_changes
 from paretune.cli.output.repricing import RunCost, Terms, remarks, reprice
-from paretune.cli.requests.prompts import ReportRequest
+from paretune.cli.requests.own_parameters import ReportRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
+from paretune.core.result import as_json, read_rows
 from paretune.pricing.prices import PriceList
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema, without_password
 
@@ -18,16 +20,17 @@ _FRONT = "no other run is as cheap and as good; cost = seconds x instances x pri
 _JOBS = f"tags.`{schema.STATE}` != ''"  # every job has a state once it is created, and nothing else has one
 
 
-def run(request: ReportRequest) -> int:
-    """Print the tables and keep them with the command's own run; the runs in them stay as they are."""
+def run(request: ReportRequest) -> Answer:
+    """The tables, kept with the command's own run; the runs in them stay as they are."""
     environment, clock = dict(os.environ), SystemClock()
     terms = Terms(region=request.region, on=request.on, spot_share=request.spot_share)
     prices = PriceList.read(environment)
     tracking = Tracking(environment, clock)
     jobs = _jobs(request, tracking)
     if not jobs:
-        print("no job is recorded" + (" that fits the filter" if request.filter else ""))
-        return 0
+        return Answer(
+            text="no job is recorded" + (" that fits the filter" if request.filter else ""), document={"rows": []}
+        )
     errors = estimate_errors(jobs)
     costs = reprice(jobs, prices, terms)
     parts = [_costs_text(costs, terms, date.fromtimestamp(clock.now()))]
@@ -35,13 +38,17 @@ def run(request: ReportRequest) -> int:
         parts.append(f"estimates against measurements\n{error_tables(errors, accuracy(errors))}")
     own = tracking.begin("report")
     own.set_tags({schema.KIND: "report"})
-    own.log_params(_asked(request))
-    own.log_text(cost_csv(costs, errors), "report.csv")
+    own.log_params(_params(request))
+    table = cost_csv(costs, errors)
+    own.log_text(table, "report.csv")
     text = "\n\n".join(parts)
     own.log_text(f"{text}\n", "report.txt")
     own.end(RunStatus.FINISHED)
-    print(f"{text}\n\nreport.csv is in run {own.run_id}: {tracking.open_command(own.run_id)}")
-    return 0
+    where = tracking.open_command(own.run_id)
+    return Answer(
+        text=f"{text}\n\nreport.csv is in run {own.run_id}: {where}",
+        document={"run_id": own.run_id, "rows": as_json(read_rows(table)), "open_command": where},
+    )
 
 
 def _costs_text(costs: list[RunCost], terms: Terms, today: date) -> str:
@@ -76,7 +83,7 @@ def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
     return list(found.values())
 
 
-def _asked(request: ReportRequest) -> Mapping[str, str]:
+def _params(request: ReportRequest) -> Mapping[str, str]:
     known = {
         "runs": request.runs,
         "filter": request.filter,

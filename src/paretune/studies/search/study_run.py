@@ -3,12 +3,14 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from paretune.core.errors import ParetuneError
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, answer
+from paretune.studies.results.study_result import StudyResult
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver
@@ -20,6 +22,11 @@ _BETWEEN_PAGES = 8.0
 """Times as long as a page takes to make, until the next one is made: pages of long studies take seconds."""
 
 
+def say_on_stderr(text: str) -> None:
+    """One line for the terminal."""
+    print(text, file=sys.stderr, flush=True)
+
+
 class StudyRunWriter:
     """Writes the MLflow run of one study.
 
@@ -27,9 +34,13 @@ class StudyRunWriter:
         file: the study.
         ledger: of the study; it knows the study's run, if the study was begun before.
         tracking: where it is recorded.
+        say: told one line at a time.
     """
 
-    def __init__(self, file: StudyFile, ledger: Ledger, tracking: Tracking) -> None:
+    def __init__(
+        self, file: StudyFile, ledger: Ledger, tracking: Tracking, say: Callable[[str], None] = say_on_stderr
+    ) -> None:
+        self.say = say
         self._file = file
         self._ledger = ledger
         self._tracking = tracking
@@ -45,10 +56,6 @@ class StudyRunWriter:
     def watch(self, driver: Driver) -> None:
         """Whose trials these are."""
         self._driver = driver
-
-    def say(self, text: str) -> None:
-        """One line for the terminal."""
-        print(text, file=sys.stderr, flush=True)
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
@@ -75,8 +82,8 @@ class StudyRunWriter:
             default=default_trial(self._driver),
         )
 
-    def finish(self, reason: str, repeats: int) -> None:
-        """Write the final page, table, ranks and bill; print the answer."""
+    def finish(self, reason: str, repeats: int) -> StudyResult:
+        """Write the final page, table, ranks and bill; the answer with them."""
         assert self._driver is not None  # `watch` comes first
         found = self.answer()
         self._write(found, is_last=True)
@@ -84,8 +91,12 @@ class StudyRunWriter:
         self._close(None if others else RunStatus.FINISHED)
         again = f"; {repeats} of the front were trained again with another seed" if repeats else ""
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
-        where = self._tracking.open_command(self.run_id)
-        print(f"\nstudy {self._file.name}: {reason}{again}\n\n{found.text()}\n  {where}")
+        return StudyResult(
+            answer=found,
+            run_id=self.run_id,
+            ending=f"{reason}{again}",
+            open_command=self._tracking.open_command(self.run_id),
+        )
 
     def interrupted(self, error: BaseException) -> None:
         """Write what there is, and how to go on."""

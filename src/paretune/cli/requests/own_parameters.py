@@ -1,10 +1,11 @@
-"""What the commands that launch nothing are asked: their parameters, checked."""
+"""Parameters of the commands `prices` and `report`, checked."""
 
 import re
 from dataclasses import dataclass
 from datetime import date, datetime
 
 from paretune.core.errors import BadInput
+from paretune.spec.cluster import listed
 from paretune.spec.parameters import check, parameter
 from paretune.spec.regions import REGIONS, region_fault
 
@@ -37,7 +38,7 @@ class PricesRequest:
 
     def instance_types(self) -> list[str]:
         """The types that were named, in their order."""
-        return names(self.instance_type)
+        return list(listed(self.instance_type))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class ReportRequest:
 
     def run_ids(self) -> list[str]:
         """The runs that were named, in their order."""
-        return names(self.runs)
+        return list(listed(self.runs))
 
     @property
     def on(self) -> date | None:
@@ -82,8 +83,3 @@ class ReportRequest:
             ValueError: it is none.
         """
         return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None
-
-
-def names(text: str | None) -> list[str]:
-    """The parts of a comma-separated text."""
-    return [part.strip() for part in (text or "").split(",") if part.strip()]

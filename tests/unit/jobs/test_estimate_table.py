@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from paretune.cli.output import estimate_table
-from paretune.cli.output.estimate_table import MOST_LABELS, as_csv, as_text, figure
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimates import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
+from paretune.jobs import estimate_table
+from paretune.jobs.estimate_table import MOST_LABELS, as_csv, as_text, figure
 from paretune.pricing.prices import Price
 from paretune.spec.job import JobSpec
 

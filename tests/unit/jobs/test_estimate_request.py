@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.requests.estimate_request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
 from paretune.core.errors import BadInput
+from paretune.jobs.estimate_request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
 from paretune.spec.job import JobSpec
 
 

@@ -1,14 +1,14 @@
-"""What `estimate` is asked: a job whose parameters may be lists, one row of the table per combination."""
+"""The request of `estimate`: jobs whose parameters may be lists, one row of the table per combination."""
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import listed, unsupported
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import parse
+from paretune.spec.parameters import parse, spell
 from paretune.spec.regions import REGIONS, region_fault
 
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.
@@ -43,23 +43,47 @@ class EstimateRequest:
             except ValueError as error:
                 faults.append(str(error))
         single = {name: text for name, text in texts.items() if name != "probe"}
-        lists = {
-            name: tuple(dict.fromkeys(listed(single[name]))) for name in MAY_BE_LISTS if "," in single.get(name, "")
-        }
+        lists = {name: listed(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
         faults += [
             f"{name} must have a value between all commas, got {single[name]!r}"
             for name in lists
             if not all(part.strip() for part in single[name].split(","))
         ]
-        count = math.prod(map(len, lists.values()))
+        return cls._combined([single], lists, probe=probe, faults=faults)
+
+    @classmethod
+    def of(cls, specs: Sequence[JobSpec], choices: Mapping[str, Sequence[object]], *, probe: bool) -> "EstimateRequest":
+        """Every specification with every combination of `choices`, which win over it.
+
+        Raises:
+            BadInput: all faults of all rows, each once.
+        """
+        wrong = [name for name in choices if name not in JobSpec().as_text()]
+        faults = [f"unknown parameter {name}: choices are parameters of a job" for name in wrong]
+        faults += [] if specs else ["there must be at least one job to estimate"]
+        faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
+        lists = {name: tuple(map(spell, values)) for name, values in choices.items() if name not in wrong and values}
+        return cls._combined([spec.as_text() for spec in specs], lists, probe=probe, faults=faults)
+
+    @classmethod
+    def _combined(
+        cls,
+        jobs: Sequence[Mapping[str, str]],
+        lists: Mapping[str, Sequence[str]],
+        *,
+        probe: bool,
+        faults: list[str],
+    ) -> "EstimateRequest":
+        """The request of these jobs, each with every combination of the lists; `faults` are reported with its own."""
+        lists = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
+        count = len(jobs) * math.prod(map(len, lists.values()))
         if count > MOST_ROWS:
             faults.append(f"the table would have {count} rows, at most {MOST_ROWS} are made: shorten the lists")
-            lists = {name: values[:1] for name, values in lists.items()}
-        combinations = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+            jobs, lists = jobs[:1], {name: values[:1] for name, values in lists.items()}
         specs = []
-        for combination in combinations:
+        for single, values in itertools.product(jobs, list(itertools.product(*lists.values()))):
             try:
-                spec = JobSpec.from_text(single | combination)
+                spec = JobSpec.from_text({**single, **dict(zip(lists, values, strict=True))})
             except BadInput as error:
                 faults += error.faults
                 continue

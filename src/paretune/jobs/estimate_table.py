@@ -3,9 +3,15 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from paretune.core.result import Result, Row, as_json
 from paretune.estimating.estimates import Estimate, on_front
+from paretune.spec.parameters import spell
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
@@ -15,16 +21,75 @@ COLUMNS = (
     *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
 )
 """Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals."""
+_SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
+_MARK = "* = on the predicted Pareto front of seconds and dollars"
 MOST_LABELS = 40
 """Points of the picture that are labelled; with more there are no labels."""
 
 
-def rows(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """One row per estimate; what is not known is absent."""
+@dataclass(frozen=True, kw_only=True)
+class EstimateTable(Result):
+    """Estimates of jobs that have not run, one row each.
+
+    Attributes:
+        estimates: in the order of the request.
+        region: whose prices.
+        remarks: what is to be said of prices and intervals, a sentence each.
+        run_id: MLflow run that holds estimate.csv and estimate.png.
+        open_command: what to type or open to look at it.
+    """
+
+    estimates: Sequence[Estimate]
+    region: str
+    remarks: Sequence[str]
+    run_id: str
+    open_command: str
+
+    @property
+    def title(self) -> str:
+        """That nothing of it has run."""
+        return "estimated, none of these has run"
+
+    def rows(self) -> list[Row]:
+        """The rows of estimate.csv, `on_front` as a truth; seconds are billable seconds per instance."""
+        return rows(self.estimates)
+
+    def to_dict(self) -> dict[str, object]:
+        """Run, region, rows and remarks."""
+        return {
+            "run_id": self.run_id,
+            "region": self.region,
+            "rows": as_json(self.rows()),
+            "remarks": list(self.remarks),
+            "open_command": self.open_command,
+        }
+
+    def notes(self) -> list[str]:
+        """Whose prices, the remarks, and where to look."""
+        return [*self._remarks(), self.open_command]
+
+    def __str__(self) -> str:
+        """The table for a terminal with its remarks."""
+        return "\n".join(
+            [as_text(self.estimates), "", f"{self.title}; {_MARK}", *self._remarks(), "", f"  {self.open_command}"]
+        )
+
+    def _shown(self) -> "DataFrame":
+        return self.to_frame()[list(_SHOWN)]
+
+    def _remarks(self) -> list[str]:
+        if not any(item.spec.has_instances for item in self.estimates):
+            return list(self.remarks)
+        of = f"prices of {self.region}, SageMaker Training, on demand; data and model are counted, storage is not"
+        return [of, *self.remarks]
+
+
+def rows(estimates: Sequence[Estimate]) -> list[Row]:
+    """One row per estimate; what is not known is None."""
     return [_row(item, is_best) for item, is_best in zip(estimates, on_front(estimates), strict=True)]
 
 
-def _row(item: Estimate, is_best: bool) -> dict[str, Any]:
+def _row(item: Estimate, is_best: bool) -> Row:
     spec, time, memory = item.spec, item.time, item.memory
     return {
         "instance_type": spec.instance_type,
@@ -35,7 +100,7 @@ def _row(item: Estimate, is_best: bool) -> dict[str, Any]:
         "seconds_high": round(time.seconds_high, 1),
         "cost_usd": item.cost_usd,
         "memory_gib_per_device": round(memory.gib, 3),
-        "on_front": str(is_best).lower(),
+        "on_front": is_best,
         "basis": item.basis,
         "cost_usd_low": item.usd(time.seconds_low),
         "cost_usd_high": item.usd(time.seconds_high),
@@ -63,7 +128,7 @@ def as_csv(estimates: Sequence[Estimate]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows(estimates))
+    writer.writerows({**row, "on_front": spell(row["on_front"])} for row in rows(estimates))
     return text.getvalue()
 
 

@@ -1,0 +1,62 @@
+"""What a command gives back: the text for a person, and the document for a program."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from paretune.core.errors import BadInput, JobFailed, ParetuneError
+
+
+class Printable(Protocol):
+    """Every `Result`, and `Answer`."""
+
+    def __str__(self) -> str:
+        """What is printed without `--json`."""
+
+    def to_dict(self) -> dict[str, object]:
+        """What is printed with `--json`, made of JSON's own types."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer of a command that the Python API does not have.
+
+    Attributes:
+        text: for a person; nothing is printed where it is empty.
+        document: for a program.
+    """
+
+    text: str = ""
+    document: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text
+
+    def to_dict(self) -> dict[str, object]:
+        """The document."""
+        return dict(self.document)
+
+
+def error_document(error: BaseException, message: str, exit_code: int) -> dict[str, object]:
+    """What `--json` prints when a command fails: `{"error": {class, message, faults, exit_code}}`.
+
+    A failed job's error also has `job_name`, `reason`, `log_tail` and `where` (its whole log).
+    """
+    faults = list(error.faults) if isinstance(error, BadInput) else []
+    about: dict[str, object] = {
+        "class": type(error).__name__ if isinstance(error, (ParetuneError, OSError)) else "Interrupted",
+        "message": message,
+        "faults": faults,
+        "exit_code": exit_code,
+    }
+    if isinstance(error, JobFailed):
+        about |= {"job_name": error.job_name, "reason": error.reason}
+        about |= {"log_tail": list(error.log_tail), "where": error.where}
+    return {"error": about}
+
+
+def as_document(value: Mapping[str, object]) -> str:
+    """One JSON document; a number that JSON has no word for is a bug, and raises ValueError."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)

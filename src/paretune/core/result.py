@@ -1,0 +1,95 @@
+"""What the functions of `import paretune` give: rows with named fields, the command line's text, one JSON document."""
+
+import csv
+import io
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from enum import Enum
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Row = dict[str, object]
+"""Field name to value; None where a value is not known."""
+_MOST_ROWS = 60  # in a notebook
+
+
+class Result(ABC):
+    """Base of all results: `str` is what the command line prints, `to_dict` is what it prints with `--json`."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What the rows are, in one line."""
+
+    @abstractmethod
+    def rows(self) -> list[Row]:
+        """One row per job, estimate, trial or price; all with the same fields."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, object]:
+        """The result as JSON values: objects, lists, text, numbers, true, false and null."""
+
+    def notes(self) -> list[str]:
+        """Sentences that belong to the numbers: where they come from, and what is missing."""
+        return []
+
+    def to_frame(self) -> "DataFrame":
+        """The rows as a pandas frame; NaN or None where a value is not known."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def _repr_html_(self) -> str:
+        """The table and its notes for a notebook; everything in it is escaped."""
+        frame = self._shown().dropna(axis="columns", how="all")
+        table = frame.to_html(index=False, escape=True, na_rep="", border=0, max_rows=_MOST_ROWS)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes())
+        return f"<p><strong>{escape(self.title)}</strong></p>{table}{notes}"
+
+    def _shown(self) -> "DataFrame":
+        """What a notebook shows."""
+        return self.to_frame()
+
+
+def as_json(value: object) -> object:
+    """`value` made of JSON's own types; a number that is not finite is null, as JSON has none."""
+    if isinstance(value, Enum):
+        return as_json(value.value)
+    if isinstance(value, Mapping):
+        return {str(name): as_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (str, bool, int)) else str(value)
+
+
+def read_rows(text: str, texts: Collection[str] = ("run_id",)) -> list[Row]:
+    """The rows of a CSV with numbers and truths as such, and None for empty cells.
+
+    Args:
+        text: the CSV, its first line the names of the columns.
+        texts: columns that are text even where a cell looks like a number: a run id may be all digits.
+    """
+    return [
+        {name: (cell or None) if name in texts else value_of(cell) for name, cell in row.items()}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
+
+
+def value_of(text: str) -> object:
+    """The finite number or the truth that `text` spells, else the text itself; None for an empty one."""
+    if text in ("", "true", "True", "false", "False"):
+        return None if not text else text.lower() == "true"
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    return text

@@ -1,0 +1,205 @@
+"""How long, how much and whether it fits, before anything is paid for: the table of estimates, probed if asked for."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput, JobFailed
+from paretune.estimating.estimates import Estimate, Estimator, architecture_of
+from paretune.estimating.evidence import collect
+from paretune.estimating.hardware import machine_name
+from paretune.estimating.workload import BUNDLED_ROWS
+from paretune.jobs.estimate_request import EstimateRequest
+from paretune.jobs.estimate_table import EstimateTable, as_csv, figure
+from paretune.jobs.launch import run_job
+from paretune.jobs.preparation import load_cached_inputs
+from paretune.jobs.probing import probes, require_limit, run_probes
+from paretune.jobs.progress import watched
+from paretune.jobs.workplace import Workplaces
+from paretune.pricing.prices import PriceList, price_remarks, usual_price
+from paretune.spec.cluster import Cluster
+from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec.parameters import COMPUTES, affecting
+from paretune.spec.profile import completed
+from paretune.spec.regions import usual_region
+from paretune.tracking import RunStatus, Tracking, schema
+
+# What decides which rows a job gets, and how they are prepared.
+_OF_THE_DATA = affecting(JobSpec, "data")
+# What a preparation for this machine has in common with one for a cluster.
+_OF_ANY_MACHINE = {*affecting(JobSpec, "data", "quality", "seconds", "memory", without=("batch",))} - {
+    *affecting(Cluster, *COMPUTES)
+}
+
+
+def estimate(
+    specs: JobSpec | Iterable[JobSpec], *, probe: bool = False, quiet: bool = False, **choices: object
+) -> EstimateTable:
+    """Seconds, dollars and memory of jobs before paying, with 80 % intervals; nothing is launched unless probed.
+
+    Args:
+        specs: the jobs; parameters that have their default are taken from `paretune.toml` for those on SageMaker.
+        probe: run a short job on every cluster that was never measured, within max_cost_usd.
+        quiet: show no progress of probes on standard error.
+        choices: parameters of a job, each with one value or a list; every combination makes a row per job.
+
+    Raises:
+        BadInput: all faults of all rows.
+        TrackingUnavailable: the MLflow store, whose runs are evidence, does not answer.
+        BudgetRefused: probes do not fit max_cost_usd; none has run.
+
+    >>> import paretune
+    >>> job = paretune.JobSpec(model="distilbert-base-uncased", max_train_samples=100_000, global_batch_size=64)
+    >>> table = paretune.estimate(job, instance_type=["ml.g5.xlarge", "ml.p4d.24xlarge"], region="us-east-1")
+    >>> frame = table.to_frame()
+    >>> frame[["instance_type", "per_device_train_batch_size", "on_front", "fits"]].values.tolist()
+    [['ml.g5.xlarge', 16, True, 'yes'], ['ml.p4d.24xlarge', 8, True, 'yes']]
+    """
+    jobs = [specs] if isinstance(specs, JobSpec) else list(specs)
+    lists = {
+        name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        for name, value in choices.items()
+    }
+    request = EstimateRequest.of(jobs, lists, probe=probe)
+    environment = dict(os.environ)
+    return run_estimate(
+        replace(request, specs=tuple(completed(spec, environment) for spec in request.specs)),
+        say=_on_stderr,
+        quiet=quiet,
+    )
+
+
+def run_estimate(request: EstimateRequest, *, say: Callable[[str], None], quiet: bool = False) -> EstimateTable:
+    """The table of the request, recorded; what was never measured is probed first, if asked for.
+
+    Args:
+        request: the jobs.
+        say: told of each probe.
+        quiet: show no progress of probes.
+    """
+    workplaces = Workplaces.of_process()
+    environment, home = workplaces.environment, workplaces.home
+    prices = PriceList.read(environment)
+    region = usual_region(request.specs[0].region, environment)
+    built = {
+        spec.model: architecture_of(spec.model, spec.task, environment)
+        for spec in {spec.model: spec for spec in request.specs}.values()
+    }
+    facts = _facts(request.specs, home)
+    _refuse_unknown_data(request, facts)
+    tracking = Tracking(environment, SystemClock())
+
+    def table() -> list[Estimate]:
+        estimator = Estimator(collect(tracking, simulated=request.specs[0].is_simulated, machine=machine_name()))
+        found = [
+            estimator.estimate(spec, built[spec.model], usual_price(spec, prices, environment), facts=known)
+            for spec, known in zip(request.specs, facts, strict=True)
+        ]
+        return [item for item in found if item is not None]
+
+    estimates = table()
+    if request.probe:
+        chosen = probes(estimates)
+        limit = require_limit(chosen) if chosen else None
+        own = workplaces.without_opened_run()
+        if run_probes(chosen, limit, lambda spec: _run_job(spec, own, say, quiet=quiet), say):
+            estimates = table()
+    run_id = _record(estimates, tracking)
+    return EstimateTable(
+        estimates=estimates,
+        region=region,
+        remarks=_remarks(estimates, region),
+        run_id=run_id,
+        open_command=tracking.open_command(run_id),
+    )
+
+
+def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
+    """What an earlier preparation has found out about the rows, be it for this cluster or for this machine."""
+    here, data = (
+        JobSpec.from_text({name: text for name, text in spec.as_text().items() if name in names})
+        for names in (_OF_ANY_MACHINE, _OF_THE_DATA)
+    )
+    known = load_cached_inputs(spec, home) or load_cached_inputs(here, home) or load_cached_inputs(data, home)
+    return known.dataset.facts if known is not None and known.dataset is not None else None
+
+
+def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | None]:
+    """For each job what is known of its rows; jobs that prepare alike are looked up once."""
+    found: dict[str, Mapping[str, float] | None] = {}
+    names = [json.dumps([text for name, text in spec.as_text().items() if name in _OF_THE_DATA]) for spec in specs]
+    for name, spec in zip(names, specs, strict=True):
+        if found.get(name) is None:
+            found[name] = _facts_of(spec, home)
+    return [found[name] for name in names]
+
+
+def _refuse_unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | None]) -> None:
+    unknown = {
+        spec.dataset
+        for spec, known in zip(request.specs, facts, strict=True)
+        if known is None
+        and spec.dataset not in BUNDLED_ROWS
+        and (spec.max_train_samples is None or spec.dataset.startswith(BUNDLED))
+    }
+    if unknown:
+        raise BadInput(
+            [
+                f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
+                if name.startswith(BUNDLED)
+                else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
+                f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
+                for name in sorted(unknown)
+            ]
+        )
+
+
+def _run_job(spec: JobSpec, workplaces: Workplaces, say: Callable[[str], None], *, quiet: bool) -> float | None:
+    """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
+    with watched(workplaces.interruption, quiet=quiet) as on_events:
+        try:
+            return run_job(spec, workplaces.of(spec), on_events).metrics.get("cost_usd")
+        except JobFailed as error:
+            say(f"the probe has failed: {error}")
+            return None
+
+
+def _remarks(estimates: Sequence[Estimate], region: str) -> list[str]:
+    today = datetime.now(UTC).date()
+    remarks = [
+        remark
+        for item in {item.spec.instance_type: item for item in estimates}.values()
+        if item.spec.has_instances
+        for remark in price_remarks(item.price, item.spec.instance_type, region, today)
+    ]
+    if any(item.spec.spot for item in estimates):
+        remarks.append(
+            "spot: dollars and seconds are those of a job on demand; AWS bills less, and interruptions make it longer"
+        )
+    if any(not item.measured_here for item in estimates):
+        remarks.append(
+            "rows whose basis is not this cluster have wide intervals: probe=true (with max_cost_usd) measures them "
+            "with short jobs"
+        )
+    return remarks
+
+
+def _record(estimates: list[Estimate], tracking: Tracking) -> str:
+    """Keep table and picture in a run; its id."""
+    run = tracking.begin("estimate")
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})
+    run.log_text(as_csv(estimates), "estimate.csv")
+    picture = figure(estimates)
+    if picture is not None:
+        run.log_figure(picture, "estimate.png")
+    run.end(RunStatus.FINISHED)
+    return run.run_id
+
+
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

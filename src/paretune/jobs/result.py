@@ -1,0 +1,167 @@
+"""What launching a job gives: what it measured, cost and where it is recorded; or, of a dry run, what would run."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paretune.core.result import Result, Row, as_json, value_of
+from paretune.pricing.prices import Price
+from paretune.spec import metrics
+from paretune.spec.job import JobSpec
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# Fields of a row that every job has, whatever was set; further parameters follow where they were.
+_ALWAYS = (
+    *("instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("global_batch_size", "learning_rate", "scaled_learning_rate"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobResult(Result):
+    """A finished job: what it measured, what it cost and where it is recorded.
+
+    Attributes:
+        run_id: its MLflow run.
+        job_name: its name for the launcher, SageMaker's for a job there.
+        spec: what was asked for.
+        params: what its run records of that, as text.
+        metrics: name to value, named as in MLflow; what was not measured is absent.
+        price: of one instance; None where it is not known, then so are the dollars.
+        open_command: what to type or open to look at the run.
+        model: folder or S3 address of the trained model.
+        has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
+        origin: measured or simulated.
+        basis: where a simulated job's figures come from, in words.
+    """
+
+    run_id: str
+    job_name: str
+    metrics: Mapping[str, float]
+    price: Price | None
+    open_command: str
+    model: str
+    has_gap: bool
+    spec: JobSpec = field(default_factory=JobSpec)
+    params: Mapping[str, str] = field(default_factory=dict)
+    origin: str = "measured"
+    basis: str = ""
+
+    @property
+    def title(self) -> str:
+        """`job NAME`, or `simulated job NAME`."""
+        return f"{'job' if self.origin == 'measured' else f'{self.origin} job'} {self.job_name}"
+
+    def rows(self) -> list[Row]:
+        """One row: ids, cluster, batch and rate, every parameter that was set, every metric."""
+        names = dict.fromkeys([*_ALWAYS, *self.spec.changed()])
+        params = {name: value_of(self.params.get(name, "")) for name in names}
+        return [{"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **params, **self.metrics}]
+
+    def to_dict(self) -> dict[str, object]:
+        """Ids, params, metrics and the row of the price list."""
+        return {
+            "run_id": self.run_id,
+            "job_name": self.job_name,
+            "origin": self.origin,
+            "basis": self.basis or None,
+            "params": {name: value_of(text) for name, text in self.params.items()},
+            "metrics": as_json(self.metrics),
+            "price": as_json(asdict(self.price)) if self.price is not None else None,
+            "model": self.model,
+            "open_command": self.open_command,
+            "has_gap": self.has_gap,
+        }
+
+    def notes(self) -> list[str]:
+        """Where to look, and that the record has gaps, where it has."""
+        gap = ["MLflow was away: this run's record has gaps; the job's own files are complete"] if self.has_gap else []
+        return [self.open_command, *gap]
+
+    def __str__(self) -> str:
+        """The table at the end of a job: quality against baselines, speed, seconds, cost, and where to look."""
+        rows = self._quantities()
+        width = max(len(name) for name in rows)
+        lines = [f"  {name:<{width}}  {value}" for name, value in rows.items() if value]
+        lines += ["", *(f"  {note}" for note in self.notes())]
+        return "\n".join(["", self.title, *lines])
+
+    def _shown(self) -> "DataFrame":
+        import pandas
+
+        rows = [(name.strip(), value) for name, value in self._quantities().items() if value]
+        return pandas.DataFrame(rows, columns=["", "value"])
+
+    def _quantities(self) -> dict[str, str]:
+        """What to show of it, in order; an empty text where it is not known."""
+        return {
+            "F1 (macro, validation)": self._number(metrics.F1, ".4f"),
+            "  TF-IDF + logistic regression": self._number(metrics.BASELINE_TFIDF, ".4f"),
+            "  most frequent class": self._number(metrics.BASELINE_MAJORITY, ".4f"),
+            "F1 (macro, test)": self._number("test_f1", ".4f"),
+            "perplexity": self._number(metrics.PERPLEXITY, ".2f"),
+            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", " samples/s"),
+            "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
+            "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
+            "cost": self._cost(),
+            "truncated texts": self._number(metrics.TRUNCATED_SHARE, ".1%"),
+            self.origin: self.basis,
+            "model": self.model.removeprefix(f"{Path.cwd()}/"),
+        }
+
+    def _number(self, name: str, form: str, unit: str = "") -> str:
+        value = self.metrics.get(name)
+        return "" if value is None else f"{value:{form}}{unit}"
+
+    def _cost(self) -> str:
+        value = self.metrics.get(metrics.COST_USD)
+        if value is None or self.price is None:
+            return "unknown: no price"
+        return f"{value:.5f} USD ({self.price.source.partition(';')[0]}, {self.price.usd_per_hour:g} USD per hour)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPreview(Result):
+    """What a dry run shows: the job, its data, its worst-case dollars, and what would be sent where.
+
+    Attributes:
+        spec: the job, with dry_run off.
+        shown: `specification`, `batch`, `data`, `request` (to SageMaker) and `worst_case_usd`; what is not known is
+            absent.
+    """
+
+    spec: JobSpec
+    shown: Mapping[str, object]
+
+    @property
+    def title(self) -> str:
+        """That nothing was launched."""
+        return "dry run: nothing was launched"
+
+    def rows(self) -> list[Row]:
+        """One row: the specification, and the worst case in USD."""
+        texts = self.spec.as_text()
+        return [{name: value_of(text) for name, text in texts.items()} | {"worst_case_usd": self.worst_case_usd}]
+
+    @property
+    def worst_case_usd(self) -> float | None:
+        """The most that the job can cost, USD; None where the price is not known."""
+        worst = self.shown.get("worst_case_usd")
+        return worst if isinstance(worst, float) else None
+
+    def to_dict(self) -> dict[str, object]:
+        """What is shown, and the line that launches it."""
+        document = {str(name): json.loads(json.dumps(value, default=str)) for name, value in self.shown.items()}
+        return document | {"command": self.spec.command()}
+
+    def notes(self) -> list[str]:
+        """The line that launches the job."""
+        return [f"nothing was launched; to launch it: {self.spec.command()}"]
+
+    def __str__(self) -> str:
+        """What is shown, as JSON, then the line that launches the job."""
+        return "\n".join([json.dumps(self.shown, indent=2, default=str), *self.notes()])

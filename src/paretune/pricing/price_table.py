@@ -1,0 +1,155 @@
+"""The prices that are known of a region, as a table."""
+
+import difflib
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
+from paretune.core.result import Result, Row
+from paretune.core.text_table import text_table
+from paretune.pricing.prices import VARIABLE, Price, PriceList, price_remarks
+from paretune.spec.catalog import instances
+from paretune.spec.profile import read_profile
+from paretune.spec.regions import known_region, usual_region
+
+_LONGEST_SOURCE = 60  # characters of it in the text
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceTable(Result):
+    """Prices of SageMaker Training in one region, on demand.
+
+    Attributes:
+        region: whose.
+        prices: instance type to its newest price, in the order of the table; None where none is known.
+        today: for the age of the rows.
+    """
+
+    region: str
+    prices: dict[str, Price | None]
+    today: date
+
+    @classmethod
+    def of(cls, prices: PriceList, region: str, wanted: Sequence[str], today: date) -> "PriceTable":
+        """The table of a region.
+
+        Args:
+            prices: all that are known.
+            region: whose.
+            wanted: types, in their order; all that have a price there, if empty.
+            today: for the age of the rows.
+
+        Raises:
+            BadInput: a type is in neither catalogue nor list.
+        """
+        known = prices.of_region(region)
+        _check(wanted, {*instances(), *known})
+        names = wanted or sorted(known, key=_by_family)
+        return cls(region=region, prices={name: known.get(name) for name in names}, today=today)
+
+    @property
+    def title(self) -> str:
+        """What kind of prices, and whose."""
+        return f"SageMaker Training, on demand, {self.region}"
+
+    def rows(self) -> list[Row]:
+        """One row per type: price, day, source, and what stands against it."""
+        return [self._row(name, price) for name, price in self.prices.items()]
+
+    def to_dict(self) -> dict[str, object]:
+        """Region, rows and notes."""
+        return {"region": self.region, "rows": self.rows(), "notes": self.notes()}
+
+    def notes(self) -> list[str]:
+        """How to get the prices that are not known."""
+        if not self.prices:
+            return [
+                f"no price of SageMaker Training in {self.region} is known: `paretune prices --refresh true --region "
+                f"{self.region}` reads them, or name a CSV of your own in {VARIABLE}"
+            ]
+        unknown = [name for name, price in self.prices.items() if price is None]
+        return [text for name in unknown for text in price_remarks(None, name, self.region, self.today)]
+
+    def __str__(self) -> str:
+        """The table for a terminal."""
+        if not self.prices:
+            return self.notes()[0]
+        header = ("instance type", "accelerators", "USD/hour", "as of", "confidence", "source", "remark")
+        cells = [_cells(row) for row in self.rows()]
+        return "\n".join([self.title, text_table(header, cells, {"USD/hour"}), *self.notes()])
+
+    def _row(self, name: str, price: Price | None) -> Row:
+        found = instances().get(name)
+        remark = [] if price is None else price.doubts(self.today)
+        if price is not None and found is None:
+            remark = ["not in the catalogue", *remark]
+        return {
+            "instance_type": name,
+            "accelerator": found.accelerator if found and found.accelerator_count else None,
+            "accelerator_count": found.accelerator_count if found else None,
+            "price_usd_per_hour": price.usd_per_hour if price else None,
+            "region": self.region,
+            "as_of": (price.as_of or None) if price else None,
+            "confidence": price.confidence if price else None,
+            "source": price.plain_source if price else None,
+            "remark": "; ".join(remark) or None,
+        }
+
+
+def prices(region: str | None = None, instance_type: str | Collection[str] = ()) -> PriceTable:
+    """The known prices of SageMaker Training in a region, on demand, in USD an hour of one instance.
+
+    `paretune prices --refresh true` reads today's from AWS.
+
+    Args:
+        region: by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1.
+        instance_type: one or several types; by default all whose price is known.
+
+    Raises:
+        BadInput: there is no such region or type, or a file of prices cannot be read.
+
+    >>> import paretune
+    >>> table = paretune.prices("us-east-1", ["ml.g5.xlarge", "ml.p4d.24xlarge"])
+    >>> table.to_frame()[["instance_type", "accelerator_count", "price_usd_per_hour"]].values.tolist()
+    [['ml.g5.xlarge', 1, 1.408], ['ml.p4d.24xlarge', 8, 25.251]]
+    """
+    environment = dict(os.environ)
+    name = known_region(region) if region else usual_region(read_profile(environment).get("region"), environment)
+    wanted = [instance_type] if isinstance(instance_type, str) else list(instance_type)
+    today = date.fromtimestamp(SystemClock().now())
+    return PriceTable.of(PriceList.read(environment), name, wanted, today)
+
+
+def _check(wanted: Sequence[str], known: set[str]) -> None:
+    faults = []
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.7)
+            hint = f": did you mean {' or '.join(near)}?" if near else ""
+            faults.append(f"instance_type must be one of the {len(known)} known types, got {name!r}{hint}")
+    if faults:
+        raise BadInput(faults)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    count, usd, source = row["accelerator_count"], row["price_usd_per_hour"], str(row["source"] or "")
+    return (
+        str(row["instance_type"]),
+        f"{count} x {row['accelerator']}" if count else "",
+        "unknown" if usd is None else f"{usd:.3f}",
+        str(row["as_of"] or ""),
+        str(row["confidence"] or ""),
+        source if len(source) <= _LONGEST_SOURCE else f"{source[: _LONGEST_SOURCE - 3]}...",
+        str(row["remark"] or ""),
+    )
+
+
+def _by_family(name: str) -> tuple[str, float, str]:
+    """The order of the catalogue: by family, then by size."""
+    _, family, size = name.split(".", 2)
+    times = size.removesuffix("xlarge")
+    order = {"medium": 0.25, "large": 0.5, "xlarge": 1.0}
+    return family, order.get(size, float(times) if times.isdigit() else 1e9), name

@@ -1,0 +1,219 @@
+"""The Pareto front of a recorded study, or of any table of runs."""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paretune.core import pareto
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
+from paretune.core.result import Result, Row, as_json, read_rows
+from paretune.core.text_table import text_table
+from paretune.spec import metrics
+from paretune.spec.parameters import spell
+from paretune.studies.results.study_result import StudyResult
+from paretune.studies.search.trial_job import PARENT
+from paretune.tracking import RecordedRun, Tracking
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+DIRECTIONS = ("minimize", "maximize")
+USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}
+"""Of runs for which nobody names objectives."""
+_ADDRESSES = ("metrics.", "params.", "tags.paretune.")  # how MLflow's own frames begin the names of columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front(Result):
+    """The runs that no other one beats in all objectives, and the runs that they were chosen from.
+
+    Attributes:
+        name: of the study; empty where it is none.
+        objectives: column to minimize or maximize.
+        best: rows on the front, the best in the first objective first.
+        runs: all rows.
+        remarks: what is to be said of them, a sentence each.
+    """
+
+    name: str
+    objectives: Mapping[str, str]
+    best: Sequence[Row]
+    runs: Sequence[Row]
+    remarks: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """How many runs of how many, and for what."""
+        goals = ", ".join(f"{direction} {name}" for name, direction in self.objectives.items())
+        of = f" of study {self.name}" if self.name else ""
+        return f"front{of}: {len(self.best)} of {len(self.runs)} runs ({goals})"
+
+    def rows(self) -> list[Row]:
+        """The rows on the front; `runs` has all."""
+        return [dict(row) for row in self.best]
+
+    def to_dict(self) -> dict[str, object]:
+        """Objectives, rows on the front and remarks."""
+        return {
+            "study": self.name or None,
+            "objectives": dict(self.objectives),
+            "rows": as_json(self.rows()),
+            "remarks": list(self.remarks),
+        }
+
+    def notes(self) -> list[str]:
+        """The remarks."""
+        return list(self.remarks)
+
+    def __str__(self) -> str:
+        """Title, table and remarks."""
+        header = list(dict.fromkeys(name for row in self.best for name in row))
+        cells = [[_cell(row.get(name)) for name in header] for row in self.best]
+        numbers = [name for name in header if all(_number(row.get(name)) is not None for row in self.best)]
+        table = [text_table(header, cells, numbers)] if cells else []
+        return "\n".join([self.title, *table, *self.remarks])
+
+
+def front(
+    runs: "str | Result | DataFrame | Iterable[Mapping[str, object] | Result]",
+    objectives: Mapping[str, str] | None = None,
+) -> Front:
+    """The Pareto front of a recorded study or of any runs.
+
+    Args:
+        runs: name of a study, or its run id or the beginning of it; the result of `run_study` or `estimate`; several
+            results of `launch`; a frame, such as `mlflow.search_runs` gives; or rows as mappings.
+        objectives: column to "minimize" or "maximize"; by default those of the study, else less cost_usd and more f1.
+
+    Raises:
+        BadInput: no study has that name, or several begin with that id; or an objective is in no row.
+        TrackingUnavailable: the MLflow store does not answer.
+
+    >>> import paretune
+    >>> runs = [{"f1": 0.9, "cost_usd": 2.0}, {"f1": 0.8, "cost_usd": 3.0}, {"f1": 0.7, "cost_usd": 1.0}]
+    >>> print(paretune.front(runs))
+    front: 2 of 3 runs (minimize cost_usd, maximize f1)
+     f1  cost_usd
+    0.7       1.0
+    0.9       2.0
+    """
+    if isinstance(runs, str):
+        name, rows, usual = _recorded_study(runs)
+    elif isinstance(runs, StudyResult):
+        name, rows, usual = runs.answer.name, _with_origin(runs), dict(runs.answer.front.objectives)
+    else:
+        name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
+    goals = dict(objectives or usual)
+    _check(goals, rows)
+    if name and goals == usual:  # ranked already: over the means of repeats, within the constraints
+        marks = [row.get("pareto_rank") == 0 for row in rows]
+        lacking = 0
+    else:
+        marks, lacking = _marks(rows, goals)
+    return Front(
+        name=name,
+        objectives=goals,
+        best=_sorted([row for row, best in zip(rows, marks, strict=True) if best], goals),
+        runs=rows,
+        remarks=_remarks(rows, goals, lacking),
+    )
+
+
+def _marks(rows: Sequence[Row], goals: Mapping[str, str]) -> tuple[list[bool], int]:
+    """Whether each row is on the front, and how many rows lack an objective, so that they cannot be."""
+    points = [[_number(row.get(name)) for name in goals] for row in rows]
+    whole = [[value for value in point if value is not None] for point in points if None not in point]
+    marks = iter(pareto.front(whole, [direction == "maximize" for direction in goals.values()]))
+    return [None not in point and next(marks) for point in points], len(points) - len(whole)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else spell(value)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _sorted(rows: Sequence[Row], goals: Mapping[str, str]) -> list[Row]:
+    """The best in the first objective first."""
+    first, direction = next(iter(goals.items()))
+    known = [row for row in rows if _number(row.get(first)) is not None]
+    sign = -1 if direction == "maximize" else 1
+    return [*sorted(known, key=lambda row: sign * (_number(row[first]) or 0.0)), *(r for r in rows if r not in known)]
+
+
+def _check(goals: Mapping[str, str], rows: Sequence[Row]) -> None:
+    faults = [] if goals else ["objectives must name at least one column"]
+    for name, direction in goals.items():
+        if direction not in DIRECTIONS:
+            faults.append(f"objectives: {name} must be minimize or maximize, got {direction!r}")
+        if rows and not any(_number(row.get(name)) is not None for row in rows):
+            faults.append(f"objectives: no run has a number for {name}; there are {', '.join(rows[0])}")
+    if faults:
+        raise BadInput(faults)
+
+
+def _remarks(rows: Sequence[Row], goals: Mapping[str, str], lacking: int) -> list[str]:
+    origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
+    said = [f"all of them are {origins[0]}"] if origins not in ([], ["measured"]) and len(origins) == 1 else []
+    if len(origins) > 1:
+        said.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
+    if lacking:
+        said.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
+    return said
+
+
+def _rows_of(runs: "Result | DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
+    """Rows of a result, a frame, or a list of results and mappings; MLflow's columns by their plain names."""
+    if isinstance(runs, Result):
+        return runs.rows()
+    import pandas
+
+    items = runs.to_dict("records") if isinstance(runs, pandas.DataFrame) else runs
+    rows = [row for item in items for row in (item.rows() if isinstance(item, Result) else [dict(item)])]
+    return [{_plain(str(name)): value for name, value in row.items()} for row in rows]
+
+
+def _plain(name: str) -> str:
+    """`f1` for `metrics.f1`."""
+    return next((name.removeprefix(word) for word in _ADDRESSES if name.startswith(word)), name)
+
+
+def _with_origin(result: StudyResult) -> list[Row]:
+    origins = {trial.run_id: trial.origin for trial in result.answer.front.trials}
+    return [{**row, "origin": origins.get(str(row["run_id"]))} for row in result.rows()]
+
+
+def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
+    """Name, rows of pareto.csv with their origin, and objectives of a study that MLflow holds."""
+    tracking = Tracking(dict(os.environ), SystemClock())
+    run = _study_run(name, tracking)
+    text = tracking.artifact_text(run.run_id, "pareto.csv")
+    if text is None:
+        raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
+    jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
+    origins = {job.run_id: job.tags.get("paretune.origin") for job in jobs}
+    rows = [{**row, "origin": origins.get(str(row["run_id"]))} for row in read_rows(text)]
+    return run.tags.get("paretune.study", name), rows, json.loads(run.params["objectives"])
+
+
+def _study_run(name: str, tracking: Tracking) -> RecordedRun:
+    """The newest run of the study of that name; or the one whose id begins so.
+
+    Raises:
+        BadInput: there is none, or there are several ids.
+    """
+    studies = tracking.runs("tags.`paretune.kind` = 'study'")
+    named = [run for run in studies if run.tags.get("paretune.study") == name][:1]
+    found = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadInput([f"study: several runs begin with {name!r}: give more of its id"])
+    known = ", ".join(dict.fromkeys(run.tags.get("paretune.study", "") for run in studies))
+    raise BadInput([f"study: none is called {name!r}; recorded are {known or 'no studies'}"])

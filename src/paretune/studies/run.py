@@ -1,0 +1,127 @@
+"""A study from its file to its answer: find the front for the fewest dollars, within the budget."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.study_result import StudyResult
+from paretune.studies.search import joint
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.joint import repeat_front
+from paretune.studies.search.ledger import Ledger
+from paretune.studies.search.optuna_study import OptunaStudy
+from paretune.studies.search.split import search as split
+from paretune.studies.search.study_run import StudyRunWriter, say_on_stderr
+from paretune.studies.search.untried import some_jobs
+
+MOST_REPEATS = 5
+"""Points of the front that are trained again with another seed."""
+_MOST_CHECKED = 300
+"""Jobs that are asked about before a study counts as impossible."""
+
+
+def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) -> StudyResult:
+    """The front that a study has found, for the fewest dollars, within its budget. Blocks until it has ended.
+
+    The same call goes on with a study that was interrupted, and takes over its running jobs. Ctrl-C stops its jobs,
+    books what they have cost and raises `Interrupted`.
+
+    Args:
+        study: path of the study's file, such as studies/smoke.yaml.
+        quiet: say nothing on standard error.
+        overrides: what wins over the file: a term of the study such as n_trials or budget_usd, or a parameter of a job;
+            for a searched one, a value ends its search and a list replaces its choices. None is no override.
+
+    Raises:
+        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
+        Interrupted: what this call started has been stopped.
+
+    >>> import paretune
+    >>> found = paretune.run_study("studies/pareto.yaml", n_trials=6, method="joint", sampler="random", quiet=True)
+    >>> len(found.to_frame()), found.answer.front.is_simulated
+    (6, True)
+    """
+    texts = {name: _typed(value) for name, value in overrides.items() if value is not None}
+    return run_study_file(StudyFile.read(str(study), texts), say=(lambda _: None) if quiet else say_on_stderr)
+
+
+def _typed(value: object) -> str:
+    """The value as it would be typed; a list with commas between its values."""
+    return ",".join(map(spell, value)) if isinstance(value, (list, tuple)) else spell(value)
+
+
+def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
+    """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage.
+
+    Args:
+        file: the study.
+        say: told each trial that has ended, and what else there is to know.
+    """
+    workplaces = Workplaces.of_process()
+    jobs = some_jobs(file, _MOST_CHECKED)
+    if not jobs:
+        raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
+    storage = file.storage or f"sqlite:///{workplaces.home / 'studies.db'}"
+    with workplaces.interruption.listening():
+        workplace = workplaces.of(jobs[0])
+        tracking = workplace.tracking
+        _check(jobs, workplace)
+        ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
+        record = StudyRunWriter(file, ledger, tracking, say)
+        driver = Driver(
+            file,
+            study,
+            ledger,
+            run_id=record.run_id,
+            workplace=workplace,
+            now=time.time,
+            on_trial=record.trial_ended,
+            say=say,
+        )
+        record.watch(driver)
+        try:
+            return _drive(driver, record)
+        finally:
+            ledger.close()
+            study.close()
+
+
+def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
+    try:
+        driver.adopt()
+        method = split.search if driver.file.takes_split else joint.search
+        reason = method(driver)
+        if not driver.trials and driver.file.budget_usd is not None:
+            raise BudgetRefused(f"nothing was launched: {reason}")
+        repeats = repeat_front(driver, MOST_REPEATS)
+    except BaseException as error:
+        driver.stop(error)
+        record.interrupted(error)
+        raise
+    driver.finish()
+    return record.finish(reason, repeats)
+
+
+def _check(jobs: list[JobSpec], workplace: Workplace) -> None:
+    """Refuse a study none of whose jobs could run, before anything is written or paid.
+
+    Raises:
+        BadInput: what stands against the first of its jobs, or against the data that they read.
+    """
+    refused: BadInput | None = None
+    for spec in jobs:
+        try:
+            workplace.launcher.check(spec)
+        except BadInput as error:
+            refused = refused or error
+            continue
+        inputs_of(spec, workplace)
+        return
+    if refused is not None:
+        raise refused

@@ -1,0 +1,77 @@
+"""What a running job shows."""
+
+import io
+
+from paretune.jobs.progress import ProgressPrinter
+from paretune.spec.container import Event
+
+EVENTS = [
+    Event(time=1.0, step=1, metrics={"train/loss": 0.7}, total_steps=4),
+    Event(time=2.0, step=2, metrics={"train/loss": 0.5}, total_steps=4),
+    Event(time=3.0, step=2, metrics={"eval/f1": 0.81239, "eval/loss": 0.4, "eval/epoch": 0.5}, total_steps=4),
+    Event(time=4.0, step=2, message="continuing from checkpoint-2"),
+    Event(time=5.0, step=4, metrics={"train/loss": 0.25}, total_steps=4),
+]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_file_gets_evaluations_and_messages_and_no_bar() -> None:
+    stream = io.StringIO()
+    progress = ProgressPrinter(stream)
+    progress(EVENTS)
+    progress.close()
+
+    assert stream.getvalue() == "step 2: f1 0.8124, loss 0.4000\ncontinuing from checkpoint-2\n"
+
+
+def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress(EVENTS)
+
+    shown = stream.getvalue()
+    assert "training" in shown
+    assert "4/4" in shown.rsplit("\r", maxsplit=1)[-1]
+    assert "loss=0.250" in shown
+    assert "step 2: f1 0.8124, loss 0.4000\n" in shown
+    assert "continuing from checkpoint-2\n" in shown
+    progress.close()
+
+
+def test_the_bar_is_taken_away_at_the_end() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress(EVENTS)
+    progress.close()
+    progress.close()  # a second time does nothing
+
+    assert stream.getvalue().endswith("\r")
+    assert stream.getvalue().split("\r")[-2].strip() == ""
+
+
+def test_the_bar_follows_a_job_that_begins_again() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress([Event(time=1.0, step=3, metrics={"train/loss": 1.0}, total_steps=4)])
+    progress([Event(time=2.0, step=0, message="out of memory: again with per-device batch 8")])
+    progress([Event(time=3.0, step=1, metrics={"train/loss": 0.125}, total_steps=4)])
+
+    last = stream.getvalue().rsplit("\r", maxsplit=1)[-1]
+    assert "1/4" in last
+    assert "loss=0.125" in last
+    progress.close()
+
+
+def test_a_terminal_without_steps_gets_no_bar() -> None:
+    stream = Terminal()
+    progress = ProgressPrinter(stream)
+    progress([Event(time=1.0, step=0, message="preparing")])
+    progress.close()
+
+    assert stream.getvalue() == "preparing\n"

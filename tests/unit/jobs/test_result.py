@@ -1,0 +1,92 @@
+"""What a job gives: as text, as a frame, as JSON, in a notebook."""
+
+from typing import Any
+
+import pytest
+
+from paretune.jobs.result import JobResult
+from paretune.pricing.prices import local_price
+
+MEASURED = {
+    "f1": 0.87654,
+    "baseline_f1_tfidf": 0.7412,
+    "baseline_f1_majority": 0.3333,
+    "test_f1": 0.8512,
+    "throughput_samples_per_second": 1234.56,
+    "train_seconds": 98.76,
+    "job_seconds": 3600.0,
+    "cost_usd": 0.115,
+    "truncated_share": 0.125,
+}
+
+
+def outcome(**changes: Any) -> JobResult:
+    values: dict[str, Any] = {
+        "run_id": "abc",
+        "job_name": "paretune-abc-1",
+        "metrics": MEASURED,
+        "price": local_price(0.115),
+        "open_command": "mlflow ui",
+        "model": "jobs/paretune-abc-1/model",
+        "has_gap": False,
+    }
+    return JobResult(**(values | changes))
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """Name to value of the table's lines, which are parted by two spaces or more."""
+    parts = [line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip()]
+    return {name: value.strip() for name, value in parts}
+
+
+def test_the_summary_has_every_number_with_its_unit() -> None:
+    text = str(outcome())
+
+    assert text.splitlines()[1] == "job paretune-abc-1"
+    assert rows_of(text) == {
+        "F1 (macro, validation)": "0.8765",
+        "TF-IDF + logistic regression": "0.7412",
+        "most frequent class": "0.3333",
+        "F1 (macro, test)": "0.8512",
+        "throughput": "1,234.6 samples/s",
+        "training": "98.8 s",
+        "whole job": "3,600.0 s",
+        "cost": "0.11500 USD (notional: AWS price list, SageMaker Training, ml.m5.large, 0.115 USD per hour)",
+        "truncated texts": "12.5%",
+        "model": "jobs/paretune-abc-1/model",
+    }
+    assert "mlflow ui" in text
+
+
+@pytest.mark.parametrize("absent", sorted(set(MEASURED) - {"cost_usd"}))
+def test_a_metric_that_is_absent_is_an_absent_line(absent: str) -> None:
+    whole = rows_of(str(outcome()))
+    fewer = rows_of(str(outcome(metrics={name: value for name, value in MEASURED.items() if name != absent})))
+
+    assert len(fewer) == len(whole) - 1
+    assert fewer.items() <= whole.items()
+
+
+def test_a_measured_zero_is_shown() -> None:
+    rows = rows_of(str(outcome(metrics=MEASURED | {"f1": 0.0, "truncated_share": 0.0})))
+
+    assert rows["F1 (macro, validation)"] == "0.0000"
+    assert rows["truncated texts"] == "0.0%"
+
+
+def test_a_language_model_shows_perplexity_and_no_f1() -> None:
+    rows = rows_of(str(outcome(metrics={"perplexity": 23.456})))
+
+    assert rows["perplexity"] == "23.46"
+    assert not any("F1" in name for name in rows)
+
+
+def test_an_unknown_price_is_said_and_never_zero_dollars() -> None:
+    known = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
+
+    assert rows_of(str(outcome(metrics=known, price=None)))["cost"] == "unknown: no price"
+
+
+def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
+    assert "gaps" in str(outcome(has_gap=True))
+    assert "gaps" not in str(outcome())
