@@ -80,14 +80,14 @@ class JobResult(Result):
     def notes(self) -> list[str]:
         """Where to look, and that the record has gaps, where it has."""
         gap = ["MLflow was away: this run's record has gaps; the job's own files are complete"] if self.has_gap else []
-        return [self.open_command, *gap]
+        return [*filter(None, [self.open_command]), *gap]
 
     def __str__(self) -> str:
         """The table at the end of a job: quality against baselines, speed, seconds, cost, and where to look."""
         rows = self._quantities()
         width = max(len(name) for name in rows)
         lines = [f"  {name:<{width}}  {value}" for name, value in rows.items() if value]
-        lines += ["", *(f"  {note}" for note in self.notes())]
+        lines += ["", *(f"  {note}" for note in self.notes())] if self.notes() else []
         return "\n".join(["", self.title, *lines])
 
     def _shown(self) -> "DataFrame":
