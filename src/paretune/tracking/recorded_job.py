@@ -123,8 +123,8 @@ class RecordedJob:
 
     @property
     def is_spot(self) -> bool:
-        """Whether it ran on managed spot, as far as that is recorded."""
-        return bool(_parsed("spot", self.param("spot"), bool))
+        """Whether it ran on managed spot: its parameter says so, or AWS, which tells training seconds of such jobs."""
+        return bool(_parsed("spot", self.param("spot"), bool)) or schema.TRAINING_SECONDS in self.run.tags
 
     @property
     def f1(self) -> float | None:

@@ -66,6 +66,12 @@ def test_a_users_own_spelling_of_a_parameter_is_understood(text: str, is_spot: b
     assert job(params={"spot": text}).is_spot is is_spot
 
 
+def test_a_job_of_another_project_ran_on_spot_where_aws_has_told_its_training_seconds() -> None:
+    found = job(PROJECT | {"paretune.training_seconds": "90"})
+
+    assert (found.is_spot, found.training_seconds) == (True, 90.0)
+
+
 def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> None:
     tags = {
         "paretune.used_instance_type": GPU,
