@@ -31,7 +31,9 @@ class Footprint:
         units_per_row: what the activations of a row grow with; NaN, which compares with nothing, where it is not known.
         half: whether the device multiplies in bf16 or fp16.
         sharers: devices that share the weights, and that share gradients and moments; 1 where each holds all of them.
-        usable_gib: memory that a training may take of the device.
+        usable_gib: memory that a training may take of the device; evenly shared by the processes of a machine without
+            accelerators.
+        machine_gib: of that whole machine; `usable_gib` where there are accelerators.
         run_id: the run that has shown it; empty where it is only asked about.
     """
 
@@ -43,6 +45,7 @@ class Footprint:
     half: bool
     sharers: tuple[int, int]
     usable_gib: float
+    machine_gib: float
     run_id: str = field(default="", compare=False)
 
     @classmethod
@@ -58,7 +61,16 @@ class Footprint:
             half=share.half,
             sharers=(share.weight_sharers, share.state_sharers),
             usable_gib=share.usable_gib,
+            machine_gib=share.usable_gib * (share.devices if share.on_processor else 1),
         )
+
+    def unshared(self) -> "Footprint":
+        """The same, as if each process had the machine to itself.
+
+        Processes take of a machine what they need, so a batch that fits in one is expected to fit in two until it does
+        not.
+        """
+        return replace(self, usable_gib=self.machine_gib)
 
     def is_no_easier(self, other: "Footprint") -> bool:
         """Whether it fits only if the other one does: it needs as much or more, and has no more."""
@@ -88,7 +100,7 @@ class MemoryLimits:
 
     def fitted(self, job: Footprint) -> None:
         """A job has run."""
-        self._fitted.add(job)
+        self._fitted.add(job.unshared())
 
     def ran_out(self, job: Footprint) -> None:
         """A job ran out of memory."""
@@ -96,7 +108,7 @@ class MemoryLimits:
 
     def set_pending(self, jobs: Iterable[Footprint]) -> None:
         """These jobs are under way, and no others."""
-        self._pending = set(jobs)
+        self._pending = {job.unshared() for job in jobs}
 
     @property
     def has_full(self) -> bool:
@@ -111,6 +123,7 @@ class MemoryLimits:
         """That the job fits: 0 and 1 where it is known."""
         if self.why_full(job) is not None:
             return 0.0
+        job = job.unshared()
         if any(fitted.is_no_easier(job) for fitted in self._fitted):
             return 1.0
         fewer = (one.rows for one in self._fitted if one.is_no_easier(replace(job, rows=one.rows)))
@@ -119,4 +132,5 @@ class MemoryLimits:
 
     def is_pending(self, job: Footprint) -> bool:
         """Whether a job under way will show whether this one fits."""
-        return any(job.is_no_easier(other) for other in self._pending) and self.chance(job) not in (0.0, 1.0)
+        waits = any(job.unshared().is_no_easier(other) for other in self._pending)
+        return waits and self.chance(job) not in (0.0, 1.0)

@@ -92,8 +92,8 @@ def _assumed(objective: str, values: Sequence[float], validation_rows: int | Non
         said = f"binomial standard error of F1 on {validation_rows:,} validation rows"
         # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
         return max(math.sqrt(f1 * (1 - f1) / validation_rows), 1 / validation_rows), said
-    kind = "0.5 % of it" if objective == metrics.PERPLEXITY else str(F1_NOISE)
-    return F1_NOISE, f"{kind}, the most that repeated SageMaker jobs have differed in F1"
+    kind = f"{100 * F1_NOISE:.1f} % of it" if objective == metrics.PERPLEXITY else str(F1_NOISE)
+    return F1_NOISE, f"{kind}, the most that repeated SageMaker jobs have shown in F1"
 
 
 def _scale(value: float, is_relative: bool) -> float:

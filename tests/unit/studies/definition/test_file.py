@@ -24,6 +24,7 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.reading import KEYS, LISTED
 from paretune.studies.definition.space import NOT_SEARCHED, kind_of, parameters
 from paretune.studies.definition.yaml import LARGEST_FILE, read_yaml
+from paretune.studies.search.study_run import described
 
 STUDIES = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
 GOOD = """\
@@ -910,3 +911,11 @@ def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: 
     real = read(tmp_path, text, launcher="sagemaker", instance_type="ml.g5.xlarge", budget_usd="3")
     assert not {"recorded_runs", "simulation"} & set(real.job)
     assert "recorded_runs" in "".join(faults(tmp_path, text, launcher="local", recorded_runs="x.csv"))
+
+
+def test_a_study_begun_under_the_old_word_for_bundled_data_goes_on_under_the_new_one(tmp_path: Path) -> None:
+    old = read(tmp_path, GOOD.replace("job:", "job:\n  dataset: embedded:imdb"))
+    new = read(tmp_path, GOOD.replace("job:", "job:\n  dataset: bundled:imdb"))
+
+    assert described(old) == described(new)
+    assert "embedded:imdb" in described(new)  # as it stands in databases

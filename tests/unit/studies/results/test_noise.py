@@ -11,8 +11,8 @@ from paretune.studies.results.noise import are_alike, pooled
 def test_deviations_are_pooled_over_groups_with_one_degree_of_freedom_for_the_assumption() -> None:
     noise = pooled("f1", [[0.90, 0.92], [0.80, 0.80, 0.83], [0.7]])
 
-    # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and one of the assumed 0.005
-    assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 0.005**2) / 4))
+    # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and one of the assumed 0.004
+    assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 0.004**2) / 4))
     assert noise.degrees == 3
     assert not noise.is_relative
 
@@ -37,7 +37,7 @@ def test_repeated_sagemaker_jobs_stand_in_for_repeats_of_seconds() -> None:
 def test_f1_without_repeats_has_the_binomial_error_of_its_validation_rows() -> None:
     assert pooled("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)
     assert pooled("f1", [[1.0]], validation_rows=50).deviation == pytest.approx(0.02)
-    assert pooled("f1", [[0.9]]).deviation == 0.005
+    assert pooled("f1", [[0.9]]).deviation == 0.004
 
 
 def test_two_means_are_alike_within_two_standard_errors_of_their_difference() -> None:

@@ -1,1 +1,9 @@
-"""Search that learns F1 and seconds apart."""
+"""`method: split`: F1 and seconds are learnt apart, and joined into a predicted front.
+
+search          search, recommended     run a study to its end; the front that it recommends
+actions         Actions, Action         jobs that could begin next, and which is worth most
+knowledge       Knowledge               what is known of every candidate after each job
+candidates      Candidate, candidates   the points of a space, each taken apart
+f1_model        F1Model, GaussianProcess    F1 along the ridge of good learning rates
+seconds_model   SecondsModel            seconds of a row on each kind of cluster
+"""

@@ -5,6 +5,11 @@
 for n instances (an all-reduce over a ring moves that share of the gradients). Each kind of cluster has its own three
 numbers, fitted in their logarithms; what they leave unexplained is a small Gaussian process. Two probes, with a small
 and a large batch, thus tell all batches of a type.
+
+`estimating.timing` has another model of a step, for another question: a job before anything of its kind has run. It
+needs the model's architecture and the instance's data sheet, which a study of somebody's own model, or on a table of
+recorded runs, may not have; and it shares its constants between all clusters, where a study can measure each one.
+Both are fitted by `estimating.posterior.fit`.
 """
 
 import copy
