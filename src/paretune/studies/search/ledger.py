@@ -330,7 +330,7 @@ class Ledger:
         with self._transaction() as connection:
             connection.execute(ENTRIES.update().where(self._is(trial)).values(run_id=run_id))
 
-    def book(self, trial: int, ended: TrialEnd, *, settled: bool = True) -> None:
+    def book(self, trial: int, ended: TrialEnd, *, settled: bool) -> None:
         """Write down how a trial ended and what it has cost, and release its reservation. A second booking is ignored.
 
         A retryable trial no longer counts towards the most trials.

@@ -109,7 +109,7 @@ def test_what_is_written_down_of_a_trial_is_read_again(ledger: Ledger) -> None:
     )
     ledger.reserve(4, {"model": "tiny"}, note, worst_usd=2.0, budget_usd=None, owner="me", identity="a")
     ledger.set_run_id(4, "run")
-    ledger.book(4, end)
+    ledger.book(4, end, settled=True)
 
     (entry,) = ledger.booked(0)
     assert (entry.note, entry.ended, entry.parameters) == (note, end, {"model": "tiny"})
