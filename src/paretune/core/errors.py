@@ -8,7 +8,7 @@
     │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
     ├── LostContact                3      sign in again, then `mlflow run . -e sync`: the job continues meanwhile
     ├── BudgetRefused              4      raise the budget or lower the worst case
-    └── Interrupted              130      nothing: the jobs of this command have been stopped, or left running as requested
+    └── Interrupted              130      nothing: jobs of this command have been stopped, or left running as requested
 
 Any other exception that reaches a user is a bug of paretune.
 """
