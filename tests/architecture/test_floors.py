@@ -124,7 +124,7 @@ def test_no_import_between_folders_runs_upwards() -> None:
 def test_the_walk_sees_imports_at_the_top_and_inside_functions() -> None:
     assert "paretune.spec.container" in imports_of("paretune.jobs.launch")
     assert "paretune.launchers.local" in imports_of("paretune.jobs.workplace")  # inside a function
-    assert "paretune.training.device" in imports_of("paretune.training.recorder")  # from a package
+    assert "paretune.training.device" in imports_of("paretune.training.callback")  # from a package
 
 
 def test_no_imports_run_in_a_circle() -> None:

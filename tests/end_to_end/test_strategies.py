@@ -233,7 +233,7 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     found = folders[0].read_failure()
     assert found is not None
     assert found[0] is FailureKind.ERROR
-    assert "another process of the job has gone, which is the cause" in found[1]
+    assert "another process of the job has ended, which is the cause" in found[1]
     assert not folders[0].report.exists()
 
 

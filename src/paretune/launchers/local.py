@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.estimating.hardware import machine_name
+from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, Launcher
-from paretune.launchers.processes import Process, cores, out_of_memory_kills
+from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
 from paretune.spec.container import (
     Event,
@@ -286,7 +286,7 @@ class LocalLauncher(Launcher):
     def _job_environment(self, processes: int) -> dict[str, str]:
         environment = dict(self._environment)
         # With more threads than cores, torch's processes wait actively for each other.
-        environment["OMP_NUM_THREADS"] = str(max(1, cores() // processes))
+        environment["OMP_NUM_THREADS"] = str(max(1, usable_cores() // processes))
         environment["TOKENIZERS_PARALLELISM"] = "false"
         environment["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         environment["PYTHONUNBUFFERED"] = "1"

@@ -54,11 +54,6 @@ class Process:
             return None
 
 
-def cores() -> int:
-    """Logical processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def out_of_memory_kills() -> int | None:
     """Number of processes that Linux has killed for lack of memory since it booted; None where it is not known."""
     path = Path("/proc/vmstat")

@@ -1,4 +1,4 @@
-"""The user's cache of prices that were read from AWS: one CSV a region, with the days on which each price was seen."""
+"""The user's cache of prices read from AWS: one CSV per region, with the first and last day each price was seen."""
 
 import contextlib
 import csv
@@ -14,7 +14,7 @@ from paretune.pricing.prices import COLUMNS, Price, cache_folder, read_file
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A type whose price has changed since it was last known."""
+    """Two different prices of an instance type, the cached one and the one just read."""
 
     instance_type: str
     old_usd_per_hour: float
@@ -22,13 +22,13 @@ class Change:
 
     @property
     def share(self) -> float:
-        """The change as a share of the old price: -0.33 after a cut by a third; 0 where it was free."""
+        """The change relative to the old price: -0.33 after a cut by a third; 0 where the old price is 0."""
         old = self.old_usd_per_hour
         return (self.new_usd_per_hour - old) / old if old else 0.0
 
 
 def changes(before: Mapping[str, Price], read: Sequence[Price]) -> list[Change]:
-    """Types whose price in `read` is not the one in `before`, by name; those without a former price are left out."""
+    """Price changes from `before` to `read`, sorted by instance type; types without a former price are left out."""
     return [
         Change(
             instance_type=row.instance_type,
@@ -41,25 +41,22 @@ def changes(before: Mapping[str, Price], read: Sequence[Price]) -> list[Change]:
 
 
 def store(environment: Mapping[str, str], region: str, read: Sequence[Price]) -> Path:
-    """Add prices to the cache of a region, in one step: whoever is killed meanwhile leaves the old file whole.
+    """Add prices to the cache of a region; the path of its file.
 
-    A price keeps the day on which it was first seen and the one on which it was last seen, so that what was valid on
-    a day in between can still be told.
+    The file is replaced atomically: a process that is killed meanwhile leaves the old one. Of each price the rows of
+    the first and the last day it was seen are kept, so that the price of a day in between is known.
 
     Args:
-        environment: XDG_CACHE_HOME or HOME leads to the cache.
-        region: of all rows.
-        read: today's rows, at most one a type.
-
-    Returns:
-        The file.
+        environment: the cache is below XDG_CACHE_HOME or HOME.
+        region: the region of all rows.
+        read: today's rows, at most one per type.
 
     Raises:
-        BadInput: no home is known, or the folder or the former file cannot be read or written.
+        BadInput: neither variable is set, or the folder or the former file cannot be read or written.
     """
     folder = cache_folder(environment)
     if folder is None:
-        raise BadInput(["HOME or XDG_CACHE_HOME must be set: prices are kept in a folder below it"])
+        raise BadInput(["HOME or XDG_CACHE_HOME must be set: the price cache is a folder below it"])
     path = folder / f"{region}.csv"
     faults: list[str] = []
     former = read_file(path, faults, own=False) if path.exists() else []
@@ -69,12 +66,12 @@ def store(environment: Mapping[str, str], region: str, read: Sequence[Price]) ->
         folder.mkdir(parents=True, exist_ok=True)
         _replace(path, with_new(former, read))
     except OSError as error:
-        raise BadInput([f"{path} cannot be written ({error.strerror}): make room or allow it"]) from error
+        raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or allow it"]) from error
     return path
 
 
 def with_new(former: Sequence[Price], read: Sequence[Price]) -> list[Price]:
-    """The rows of a cache after `read` has been added, by type and date."""
+    """The rows of a cache after `read` has been added, sorted by type and date."""
     by_type: dict[str, list[Price]] = {}
     for row in sorted(former, key=lambda row: row.since):
         by_type.setdefault(row.instance_type, []).append(row)

@@ -1,8 +1,8 @@
-"""What an hour of SageMaker Training costs: which row of which list, of what day, and how far it can be trusted.
+"""Hourly prices of SageMaker Training instances, each with region, date, source and confidence.
 
-Three lists, the strongest last: the rows of instances.csv, which travel with the package; what `paretune prices
---refresh true` has read from AWS into the user's cache; and a CSV of the user's own, named by PARETUNE_PRICES. Prices
-of EC2 are never taken: SageMaker's are 1.15 to 1.4 times as high, by family.
+Three lists, a later one overriding the earlier: instances.csv of this package; the user's cache, which `paretune prices
+--refresh true` fills from AWS; and the user's CSV, named by PARETUNE_PRICES. EC2 prices are never used: SageMaker's are
+1.15 to 1.4 times as high, depending on the instance family.
 """
 
 import calendar
@@ -21,25 +21,25 @@ from paretune.spec.job import JobSpec
 from paretune.spec.regions import REGIONS, region_fault, usual_region
 
 VARIABLE = "PARETUNE_PRICES"
-"""Environment variable that names the user's own CSV."""
+"""Environment variable that names the user's CSV."""
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 """Columns of the user's CSV and of the cache; `confidence` may follow."""
 _CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
-_DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # how a source begins that is not confirmed
+_DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
 _STALE_DAYS = 180
 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """One price row: the hourly price of one instance, with region, date and source.
+    """The hourly price of one instance, with region, date and source.
 
     Attributes:
         usd_per_hour: of one instance.
-        region: whose price it is; empty where it has no meaning.
-        as_of: year, month or day of the reading, as exact as the source gives it; empty where nobody says.
-        source: where it was read; it begins with "uncertain: " or "one source: " where that is so.
-        instance_type: such as ml.g5.xlarge; empty for a user's own notional price.
-        confidence: confirmed, single_source, uncertain, user (of the user's own CSV) or notional (nobody bills it).
+        region: AWS region; empty for a local instance with `local_price_usd_per_hour`.
+        as_of: year, month or day on which the price was read; empty where it is not known.
+        source: where it was read, after "uncertain: " or "one source: " for these confidences.
+        instance_type: such as ml.g5.xlarge; empty for a local instance with `local_price_usd_per_hour`.
+        confidence: confirmed, single_source, uncertain, user (from the user's CSV) or notional (not billed).
     """
 
     usd_per_hour: float
@@ -55,27 +55,27 @@ class Price:
 
     @property
     def since(self) -> date:
-        """First day of `as_of`; the earliest possible date where it has none."""
+        """First day of `as_of`; the earliest possible date where it is empty."""
         return _days(self.as_of)[0] if self.as_of else date.min
 
     @property
     def plain_source(self) -> str:
-        """The first of its sources, without the doubt."""
+        """The first of its sources, without the prefix for its confidence."""
         return self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
 
     def doubts(self, today: date) -> list[str]:
-        """What stands against trusting it, in a few words each; nothing against a notional price."""
+        """Reasons to distrust the price, a few words each: confidence, age over 180 days; none for a notional price."""
         if self.confidence == "notional":
             return []
-        said = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
+        reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
         age = (today - self.since).days
         if self.as_of and age > _STALE_DAYS:
             first, last = _days(self.as_of)
-            return [*said, f"{age} days old" if first == last else f"up to {age} days old"]
-        return said if self.as_of else [*said, "without a date"]
+            return [*reasons, f"{age} days old" if first == last else f"up to {age} days old"]
+        return reasons if self.as_of else [*reasons, "without a date"]
 
     def remarks(self, today: date) -> list[str]:
-        """The same as one sentence with what to do; empty where there is no doubt."""
+        """`doubts` as one sentence with the next step; empty where there are none."""
         doubts = self.doubts(today)
         if not doubts:
             return []
@@ -104,7 +104,7 @@ ML_M5_LARGE = Price(
 
 
 def local_price(usd_per_hour: float) -> Price:
-    """The notional price of a local instance: that of ml.m5.large, or a figure the user has set."""
+    """The notional price of a local instance: that of ml.m5.large, or `local_price_usd_per_hour`."""
     if usd_per_hour == ML_M5_LARGE.usd_per_hour:
         return ML_M5_LARGE
     source = "notional: local_price_usd_per_hour"
@@ -112,22 +112,22 @@ def local_price(usd_per_hour: float) -> Price:
 
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
-    """What to say once before a job is paid for: doubts about its price, or that there is none."""
+    """Sentences for the user before a job is paid for: doubts about its price, or that it is not known."""
     if price is not None:
         return price.remarks(today)
     return [
         f"price of {instance_type} in {region} is not known, so cost will be absent: `paretune prices --refresh true "
-        f"--region {region}` reads it from AWS, or name a CSV of your own in {VARIABLE}"
+        f"--region {region}` reads it from AWS, or name your own CSV in {VARIABLE}"
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceList:
-    """All price rows that are known on this machine.
+    """All price rows known on this machine.
 
     Attributes:
-        listed: rows of the package and of the cache, in the order of their strength.
-        own: rows of the user's CSV; they win, whatever their date.
+        listed: rows of the package, then those of the cache.
+        own: rows of the user's CSV, which override the others whatever their date.
     """
 
     listed: tuple[Price, ...]
@@ -135,13 +135,13 @@ class PriceList:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
-        """The rows that travel with the package, those of the user's cache, and those of the user's CSV.
+        """The rows of the package, of the user's cache, and of the user's CSV.
 
         Args:
-            environment: PARETUNE_PRICES names the CSV; XDG_CACHE_HOME or HOME leads to the cache.
+            environment: PARETUNE_PRICES names the CSV; the cache is below XDG_CACHE_HOME or HOME.
 
         Raises:
-            BadInput: a file cannot be read or a row makes no sense; all faults at once, with file and line.
+            BadInput: a file cannot be read or a value is invalid; all faults at once, with file and line.
         """
         faults: list[str] = []
         cached: list[Price] = []
@@ -155,36 +155,36 @@ class PriceList:
         return cls(listed=(*_packaged(), *cached), own=tuple(own))
 
     def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
-        """The newest row of this type and region; None where there is none: another region's is never taken.
+        """The newest row of this type and region; None where there is none. Another region's price is never used.
 
         Args:
             instance_type: such as ml.g5.xlarge.
             region: such as us-east-1.
-            on: rows that are newer do not count.
+            on: ignore rows after this date.
         """
         own, listed = self._rows.get((instance_type, region), ([], []))
         return _newest(own, on) or _newest(own, None) or _newest(listed, on)
 
     def of_region(self, region: str) -> dict[str, Price]:
-        """Newest price of every type that has one in `region`."""
+        """Instance type to newest price, for all types with a price in `region`."""
         found = {name: self.price(name, there) for name, there in sorted(self._rows) if there == region}
         return {name: price for name, price in found.items() if price is not None}
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], tuple[list[Price], list[Price]]]:
-        """Own and listed rows by type and region, for a study asks hundreds of times."""
+        """(Own rows, listed rows) by type and region; built once, because a study looks up hundreds of prices."""
         rows: dict[tuple[str, str], tuple[list[Price], list[Price]]] = {}
-        for place, prices in enumerate((self.own, self.listed)):
+        for index, prices in enumerate((self.own, self.listed)):
             for row in prices:
-                rows.setdefault((row.instance_type, row.region), ([], []))[place].append(row)
+                rows.setdefault((row.instance_type, row.region), ([], []))[index].append(row)
         return rows
 
 
 def usual_price(spec: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
-    """The price of a job's instance in its usual region; of a local one the notional price; None where there is none.
+    """The price of a job's instance type in the job's region; for a local instance the notional price; None if unknown.
 
     Raises:
-        BadInput: the region is none.
+        BadInput: the region does not exist.
     """
     if not spec.has_instances:
         return local_price(spec.local_price_usd_per_hour)
@@ -192,16 +192,16 @@ def usual_price(spec: JobSpec, prices: PriceList, environment: Mapping[str, str]
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Folder of the prices that were read from AWS, one file a region; None where no home is known."""
+    """Folder of the prices read from AWS, one CSV per region; None where neither XDG_CACHE_HOME nor HOME is set."""
     cache_home = environment.get("XDG_CACHE_HOME", "")
-    if cache_home.startswith("/"):  # the XDG specification: others are to be ignored
+    if cache_home.startswith("/"):  # XDG Base Directory Specification: relative paths are ignored
         return Path(cache_home) / "paretune" / "prices"
     home = environment.get("HOME")
     return Path(home) / ".cache" / "paretune" / "prices" if home else None
 
 
 def read_file(path: Path, faults: list[str], *, own: bool) -> list[Price]:
-    """Rows of a price file; what is wrong with it is added to `faults`, with file and line."""
+    """Rows of a price file; its faults are added to `faults`, with file and line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
@@ -212,7 +212,7 @@ def read_file(path: Path, faults: list[str], *, own: bool) -> list[Price]:
             rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         what = f"{VARIABLE} must name a CSV of prices, but {path}" if own else f"{path}"
-        hint = "" if own else "; delete it, `paretune prices --refresh true` makes it again"
+        hint = "" if own else "; delete it, `paretune prices --refresh true` creates it again"
         faults.append(f"{what} cannot be read ({getattr(error, 'strerror', None) or error}){hint}")
         return []
     found: list[Price] = []
@@ -258,7 +258,7 @@ def _price(row: Mapping[str, str], confidence: str) -> Price:
         usd_per_hour=float(row["price_usd_per_hour"]),
         region=row["region"],
         as_of=row["as_of"],
-        source=row["source"] or (VARIABLE if confidence == "user" else "nobody says"),
+        source=row["source"] or (VARIABLE if confidence == "user" else "unknown source"),
         instance_type=row["instance_type"],
         confidence=confidence,
     )
@@ -277,7 +277,7 @@ def _known_types() -> frozenset[str]:
 
 @cache
 def _packaged() -> tuple[Price, ...]:
-    """Rows of instances.csv; those whose region nobody says answer for no region, and are left out."""
+    """Rows of instances.csv with a price and a region."""
     return tuple(
         _price({**row, "source": _DOUBT.get(row["confidence"], "") + row["source"]}, row["confidence"])
         for row in _instances()
@@ -286,15 +286,15 @@ def _packaged() -> tuple[Price, ...]:
 
 
 def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
-    fitting = [row for row in rows if on is None or row.since <= on]
-    return max(reversed(fitting), key=lambda row: row.since, default=None)  # of one day, the strongest
+    known = [row for row in rows if on is None or row.since <= on]
+    return max(reversed(known), key=lambda row: row.since, default=None)  # of the same day the last
 
 
 def _days(as_of: str) -> tuple[date, date]:
     """First and last day of a year, a month or a day.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: `as_of` has another form.
     """
     parts = as_of.split("-")
     if [len(part) for part in parts] not in ([4], [4, 2], [4, 2, 2]):

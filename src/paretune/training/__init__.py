@@ -1,4 +1,13 @@
-"""The training wing: the only code that imports torch. It knows no cloud and no study.
+"""Training inside a job: the only folder that imports torch. It imports no launcher, no MLflow and no Optuna.
 
-It meets the launching wing in plain values only: the folder and the JSON formats of `paretune.spec.container`.
+Data comes and goes through the folder and the JSON formats of `paretune.spec.container`.
+
+python -m paretune.training FOLDER    one process of a job: our training or a user's script
+python -m paretune.training.prepare   checks model and data before a job, and tokenises the data
+loop.train                            one training, from the job document to report.json
+trainer.LengthGroupedTrainer          the Hugging Face Trainer with batches of equal length
+strategies.strategy_of                ddp, fsdp, smddp, smp or deepspeed: how the model is distributed
+script.run_script                     runs a user's own training script
+model.find_model, build_model         model files, and the module that trains
+device                                what this process trains on
 """

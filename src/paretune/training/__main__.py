@@ -1,7 +1,7 @@
 """One process of a job: `python -m paretune.training FOLDER`.
 
-Started by a launcher, once per instance. With more than one process in the job it becomes torchrun and starts itself
-once per process (see rendezvous.py).
+A launcher starts it once per instance. In a job of several processes it runs torchrun, which starts it once per process
+(see rendezvous.py).
 """
 
 import gc
@@ -15,21 +15,21 @@ from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
 _NO_SPACE = 28  # errno.ENOSPC
-_LOST = (
+_LOST_CONNECTION = (
     "connection closed by peer",
     "connection reset by peer",
     "broken pipe",
     "remote process exited",
     "socket closed",
 )
-"""What gloo and NCCL say, in lower case, when another process has gone. What ended that one is the cause."""
+"""Parts of gloo's and NCCL's messages, in lower case, when another process has ended; that one has the cause."""
 
 
 def main(folder: JobFolder) -> int:
-    """Run this process's share of the job in `folder`; 0 when it finished or stopped as asked, 1 when it failed."""
+    """Run this process's share of the job in `folder`: 0 when it finished or stopped as requested, 1 when it failed."""
     hosts = Hosts.read(folder.resource_config)
-    lifeline = StopSignal(grace_s=GRACE_S if hosts is None else SAGEMAKER_GRACE_S)
-    lifeline.watch_parent()
+    stop_signal = StopSignal(grace_s=GRACE_S if hosts is None else SAGEMAKER_GRACE_S)
+    stop_signal.watch_parent()
     try:
         document = JobDocument.read(folder.document)
         if "LOCAL_RANK" not in os.environ:
@@ -39,19 +39,21 @@ def main(folder: JobFolder) -> int:
                 _check_machine(document)
                 os.environ.update(rendezvous.network_environment(hosts, os.environ))
             if rendezvous.world_size(document.spec, hosts) > 1:
-                words = rendezvous.torchrun_words(document.spec, hosts, folder.root, grace_s=lifeline.grace_s)
-                rendezvous.run_torchrun(words, folder.stopped)
+                arguments = rendezvous.torchrun_arguments(
+                    document.spec, hosts, folder.root, grace_s=stop_signal.grace_s
+                )
+                rendezvous.run_torchrun(arguments, folder.stopped)
                 return 0
         if document.spec.entry_script is not None:
             from paretune.training.script import run_script
 
-            # SIGTERM keeps its meaning, or the one the script gives it: a script of the user's knows no stop request.
+            # SIGTERM ends a user's script, unless the script handles it.
             finished = run_script(document, folder)
         else:
-            lifeline.stop_at_next_step()
+            stop_signal.stop_at_next_step()
             from paretune.training.loop import train
 
-            finished = train(document, folder, lifeline)
+            finished = train(document, folder, stop_signal)
         if not finished:
             folder.stopped.touch()
         return 0
@@ -85,16 +87,16 @@ def _classify(error: Exception) -> tuple[FailureKind, str]:
         return FailureKind.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == _NO_SPACE) or "No space left on device" in str(error):
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
-    if any(words in str(error).lower() for words in _LOST):
-        return FailureKind.ERROR, f"another process of the job has gone, which is the cause: {sentence}"
+    if any(words in str(error).lower() for words in _LOST_CONNECTION):
+        return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}"
 
 
 def _leave(code: int) -> None:
-    """End this process at once, everything written.
+    """Flush the output and end this process without Python's shutdown.
 
-    Some torch releases abort in gloo's destructors while the interpreter shuts down, which turns a finished job into a
-    failed one (torch 2.13 on CPU: 2 of 14 runs).
+    During it some torch releases abort in gloo's destructors, so that a finished job fails (torch 2.13 on CPU: 2 of 14
+    runs).
     """
     gc.collect()
     sys.stdout.flush()

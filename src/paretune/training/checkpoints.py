@@ -1,21 +1,20 @@
 """Which checkpoint a training continues from.
 
-On SageMaker every instance has a disk of its own. The folder of checkpoints is copied to S3 while the job runs and from
-there to every instance when the next one starts. Nothing is ever removed from S3, an interruption may come half-way
-through a copy, and files are copied in no order. Hence:
+On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
+from there to every instance when the next job starts. It removes nothing from S3, an interruption may leave a copy
+incomplete, and files are copied in any order. Hence:
 
-    ROOT/checkpoints/finished           how many trainings have ended properly with this folder; absent means none
+    ROOT/checkpoints/finished           number of trainings that have finished with this folder; absent means none
     ROOT/checkpoints/checkpoint-N/      checkpoints of the first training
     ROOT/checkpoints/after-F/           checkpoints of the training that began when F had finished, F at least 1
     .../checkpoint-N/complete.json      size of every file that the first process wrote; written last
 
-A checkpoint of a finished training is never continued from, even if it is still there. One counts only when all its
-files are there, in their full size, on every instance.
+Checkpoints of finished trainings are ignored. A checkpoint is used only when all its files exist in full size on every
+instance.
 """
 
 import json
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ class CheckpointFolder:
     """The folder of checkpoints of one specification.
 
     Args:
-        root: the folder; on SageMaker each instance has its own copy.
+        root: path; on SageMaker each instance has its own copy.
     """
 
     def __init__(self, root: Path) -> None:
@@ -39,11 +38,11 @@ class CheckpointFolder:
 
     @property
     def current(self) -> Path:
-        """Where this training's checkpoints are."""
+        """Folder of this training's checkpoints."""
         return self._root / f"after-{self._finished()}" if self._finished() else self._root
 
     def remove_finished(self) -> None:
-        """Remove the checkpoints of trainings that have finished; one process of each instance does it."""
+        """Remove the checkpoints of finished trainings; called by one process of each instance."""
         if not self._finished():
             return
         stale = [*self._root.glob("checkpoint-*"), *self._root.glob("after-*")]
@@ -52,11 +51,11 @@ class CheckpointFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def complete(self) -> dict[str, Path]:
-        """Name of every checkpoint of this training whose files are all there, to its folder."""
+        """Name to folder of this training's complete checkpoints."""
         return {path.name: path for path in self.current.glob("checkpoint-*") if _is_complete(path)}
 
     def finish(self) -> None:
-        """Record that this training has ended properly, and remove its checkpoints; once per instance."""
+        """Record that this training has finished, and remove its checkpoints; called once per instance."""
         write_json(self._root / _FINISHED, self._finished() + 1)
         self.remove_finished()
 
@@ -66,37 +65,31 @@ class CheckpointFolder:
 
 
 def seal(checkpoint: Path) -> None:
-    """Write down what the checkpoint consists of, once all of it is written."""
+    """Mark the checkpoint as complete by writing the sizes of its files; called when all of them are written."""
     files = [path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != _COMPLETE]
     write_json(checkpoint / _COMPLETE, {str(path.relative_to(checkpoint)): path.stat().st_size for path in files})
 
 
 def unseal(checkpoint: Path) -> None:
-    """From now on the checkpoint is not complete; to be called before any of it is written again."""
+    """Mark the checkpoint as incomplete; called before any of its files is written again."""
     (checkpoint / _COMPLETE).unlink(missing_ok=True)
 
 
 def agree(folder: CheckpointFolder) -> Path | None:
-    """The newest checkpoint that is complete for every process, the same one for all; None if there is none."""
-    mine = folder.complete()
-    common = set(mine)
+    """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
+    own = folder.complete()
+    common = set(own)
     if torch.distributed.is_initialized():
         known: list[Any] = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(known, sorted(mine))
+        torch.distributed.all_gather_object(known, sorted(own))
         common = set.intersection(*map(set, known))
-    newest = _newest(common)
-    return None if newest is None else mine[newest]
+    return own[max(common, key=lambda name: int(name.rpartition("-")[2]))] if common else None
 
 
 def wait_for_all() -> None:
-    """Return when every process has come here."""
+    """Return when every process has called it."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
-
-
-def _newest(names: Iterable[str]) -> str | None:
-    numbered = {int(name.rpartition("-")[2]): name for name in names}
-    return numbered[max(numbered)] if numbered else None
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -1,6 +1,5 @@
-"""What this process trains on: device, number format, peak arithmetic rate, memory."""
+"""The device that this process trains on: name, precision, peak FLOP/s, memory, and why it cannot run a job."""
 
-import os
 import platform
 import resource
 from pathlib import Path
@@ -13,36 +12,36 @@ from paretune.spec.job import JobSpec
 
 
 def has_gpu() -> bool:
-    """Whether a CUDA device is there."""
+    """Whether PyTorch sees a CUDA device."""
     return torch.cuda.is_available()
 
 
 def has_bf16() -> bool:
-    """Whether the device multiplies bf16 natively; emulation does not count, for it is slower than fp32."""
+    """Whether the device multiplies bf16 natively; False with emulation, which is slower than fp32."""
     if has_gpu():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return hardware.multiplies_bf16(hardware.processor_flags())
 
 
 def choose_precision(asked: str) -> str:
-    """`fp32`, `bf16` or `fp16`; `auto` is bf16 where the device has it."""
+    """`asked`, or for `auto` bf16 where the device has it and else fp32."""
     if asked != "auto":
         return asked
     return "bf16" if has_bf16() else "fp32"
 
 
 def device_name() -> str:
-    """The GPU's name, or the processor's."""
+    """The name of the GPU, or of the processor."""
     if has_gpu():
         return torch.cuda.get_device_name()
-    for line in _cpuinfo().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def peak_flops(precision: str) -> float | None:
-    """Peak FLOP/s of one device in this precision; None where it is not known."""
+    """Peak FLOP/s of the GPU in bf16 or fp16; None for fp32, for processors, and for GPUs that are not listed."""
     if not has_gpu() or precision == "fp32":
         return None
     found = hardware.named(torch.cuda.get_device_name())
@@ -50,7 +49,7 @@ def peak_flops(precision: str) -> float | None:
 
 
 def peak_memory_gib() -> float:
-    """Highest memory so far: allocated on the GPU, or resident in this process."""
+    """Highest memory so far: allocated on the GPU, or without one resident in this process."""
     if has_gpu():
         return torch.cuda.max_memory_allocated() / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
@@ -58,13 +57,13 @@ def peak_memory_gib() -> float:
 
 
 def synchronize() -> None:
-    """Wait until the device has done what it was given, so that a clock read after it means something."""
+    """Wait until the device has finished its queued work, so that a clock read afterwards includes it."""
     if has_gpu():
         torch.cuda.synchronize()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that the GPU's or the machine's memory did not suffice."""
+    """Whether `error` says that the memory of the GPU or the machine was not sufficient."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error)
@@ -72,7 +71,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_faults(spec: JobSpec) -> list[str]:
-    """Why the devices cannot run the job, this machine's or those of its instance types; empty if they can."""
+    """Why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
     if spec.on_sagemaker:
         return [fault for name in spec.instance_types() for fault in _instance_faults(spec, catalog.instance(name))]
     faults = []
@@ -80,17 +79,16 @@ def device_faults(spec: JobSpec) -> list[str]:
         faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
     if spec.precision == "fp16" and not has_gpu():
         faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
-    places = torch.cuda.device_count() if has_gpu() else len(_cores())
-    if spec.instance_count > places:
-        what = "GPUs" if has_gpu() else "processor cores"
+    most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (hardware.usable_cores(), "processor cores")
+    if spec.instance_count > most:
         faults.append(
-            f"instance_count must be at most {places} here, one per process ({what}), got {spec.instance_count}"
+            f"instance_count must be at most {most} here, one per process ({unit}), got {spec.instance_count}"
         )
     return faults
 
 
 def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
-    """A CPU's number formats are not in the catalogue, so bf16 on one is left to the job itself."""
+    """Faults of precision; bf16 on a CPU instance is not checked, because the catalogue does not have it."""
     faults = []
     chip = hardware.accelerator_of(instance)
     if spec.precision == "bf16" and chip is not None and not chip.has_bf16:
@@ -104,7 +102,7 @@ def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
 
 
 def machine_faults(spec: JobSpec) -> list[str]:
-    """Why the instance that this process runs on cannot do its share of a SageMaker job; empty if it can."""
+    """Why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
     if has_gpu() and spec.processes > torch.cuda.device_count():
         return [
             f"processes_per_instance must be at most {torch.cuda.device_count()}, the GPUs that PyTorch sees on "
@@ -114,7 +112,7 @@ def machine_faults(spec: JobSpec) -> list[str]:
 
 
 def machine_warnings(spec: JobSpec) -> list[str]:
-    """What is not as the instance type promises, though the job runs: sentences for people."""
+    """Sentences about differences from the instance type with which the job still runs; empty if there are none."""
     if not spec.on_sagemaker or has_gpu():
         return []
     instance = catalog.instance(spec.instance_type)
@@ -124,14 +122,3 @@ def machine_warnings(spec: JobSpec) -> list[str]:
         f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}, but PyTorch "
         f"{torch.__version__} in this image sees no GPU: training on the CPU; set image_uri to a GPU image"
     ]
-
-
-def _cores() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
-
-
-def _cpuinfo() -> str:
-    path = Path("/proc/cpuinfo")
-    return path.read_text() if path.exists() else ""

@@ -26,14 +26,14 @@ from paretune.spec.metrics import (
     training_flops,
 )
 from paretune.training import checkpoints, device
+from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer
-from paretune.training.recorder import EventWriter, Progress, Recorder
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import TokenRows, as_batch, read_vocabulary
 from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.trainer import (
-    Judge,
+    ClassificationMetrics,
     LengthGroupedTrainer,
     classification_loss,
     open_split,
@@ -43,31 +43,31 @@ from paretune.training.trainer import (
 
 @dataclass(frozen=True, kw_only=True)
 class _Training:
-    """The parts of one training, put together."""
+    """The parts of one training."""
 
     trainer: LengthGroupedTrainer
-    recorder: Recorder
+    callback: MetricsCallback
     events: EventWriter
-    judge: Judge
+    classification: ClassificationMetrics
     rows: TokenRows
     prepared: PreparedDataset
     tokenizer: Any
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
-    compact: bool
+    used_rows_only: bool
 
 
-def train(document: JobDocument, folder: JobFolder, lifeline: StopSignal) -> bool:
+def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
-    Continues from the newest checkpoint that all processes have whole. After a finish the model and the report are
-    there and the checkpoints are gone; after a stop there is a checkpoint of the last step.
+    Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
+    report and removed its checkpoints; a stopped one has written a checkpoint of its last step.
     """
     strategy = strategy_of(document.spec)
     strategy.begin()
     kept = checkpoints.CheckpointFolder(folder.checkpoints)
-    parts = _put_together(document, folder, lifeline, strategy, kept)
+    parts = _build_parts(document, folder, stop_signal, strategy, kept)
     for warning in device.machine_warnings(document.spec):
         parts.events.write(0, {}, message=warning)
     if _is_first_of_instance():
@@ -76,8 +76,8 @@ def train(document: JobDocument, folder: JobFolder, lifeline: StopSignal) -> boo
     if checkpoint is not None:
         parts.events.write(0, {}, message=f"continuing from {checkpoint.name}")
     parts.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    parts.recorder.stopwatch.stop()
-    state, stopped_at = parts.trainer.state, parts.recorder.stopped_at
+    parts.callback.stopwatch.stop()
+    state, stopped_at = parts.trainer.state, parts.callback.stopped_at
     if stopped_at is not None and stopped_at < state.max_steps:
         parts.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
         return False
@@ -92,10 +92,10 @@ def _is_first_of_instance() -> bool:
     return int(os.environ.get("LOCAL_RANK", "0")) == 0
 
 
-def _put_together(
+def _build_parts(
     document: JobDocument,
     folder: JobFolder,
-    lifeline: StopSignal,
+    stop_signal: StopSignal,
     strategy: Strategy,
     kept: checkpoints.CheckpointFolder,
 ) -> _Training:
@@ -109,14 +109,14 @@ def _put_together(
         model = build_model(spec, source, prepared.labels, tokenizer)
         return model, strategy.trains_used_rows_only(model, lambda: read_vocabulary(folder.dataset))
 
-    model, compact = build()
+    model, used_rows_only = build()
     shape = Shape.of(model)
     rows = open_split(folder, "train", tokenizer.pad_token_id)
     assert rows is not None  # written by data.prepare, always
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None)
-    recorder = Recorder(events, Progress(sampler, rows.lengths), lambda: lifeline.stop_requested)
-    judge = Judge(len(prepared.labels))
+    callback = MetricsCallback(events, Progress(sampler, rows.lengths), lambda: stop_signal.stop_requested)
+    classification = ClassificationMetrics(len(prepared.labels))
     smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
     arguments = training_arguments(
         document, kept.current, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
@@ -127,43 +127,43 @@ def _put_together(
         train_dataset=rows,
         eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id),
         data_collator=as_batch,
-        compute_metrics=judge if prepared.labels else None,
+        compute_metrics=classification if prepared.labels else None,
         compute_loss_func=partial(classification_loss, smoothing=smoothing) if prepared.labels else None,
         sampler=sampler,
-        recorder=recorder,
+        callback=callback,
     )
     return _Training(
         trainer=trainer,
-        recorder=recorder,
+        callback=callback,
         events=events,
-        judge=judge,
+        classification=classification,
         rows=rows,
         prepared=prepared,
         tokenizer=tokenizer,
         strategy=strategy,
         build=lambda: build()[0],
         shape=shape,
-        compact=compact,
+        used_rows_only=used_rows_only,
     )
 
 
 def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resumed: bool) -> None:
-    """Judge the model, write it and the report; a probe has only shown its speed."""
+    """Evaluate the model, write it and the report; a probe writes only a report of its speed."""
     trainer = parts.trainer
     is_probe = document.spec.probe_steps is not None
     quality: dict[str, float] = {}
     if not is_probe:
-        quality = _final_quality(trainer, parts.judge)
+        quality = _final_quality(trainer, parts.classification)
         quality |= _test_quality(trainer, open_split(folder, "test", parts.tokenizer.pad_token_id))
         parts.strategy.save(trainer, parts.build, str(folder.model))
-    confusion = parts.judge.confusion
+    confusion = parts.classification.confusion
     speed = _speed(parts, document)
     if not trainer.is_world_process_zero():
         return
     if not is_probe:
         parts.tokenizer.save_pretrained(str(folder.model))
     report = JobReport(
-        metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # its seconds are those of a part
+        metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # marks seconds of a part of the training
         facts=_facts(document, parts, resumed=resumed),
         labels=() if is_probe else parts.prepared.labels,
         confusion_matrix=() if confusion is None else tuple(tuple(map(int, row)) for row in confusion),
@@ -171,12 +171,12 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
     report.write(folder.report)
 
 
-def _final_quality(trainer: LengthGroupedTrainer, judge: Judge) -> dict[str, float]:
-    """Quality of the returned model on the validation split; not measured again if the last step already was."""
+def _final_quality(trainer: LengthGroupedTrainer, classification: ClassificationMetrics) -> dict[str, float]:
+    """Metrics of the returned model on the validation split, from the last evaluation if it was after the last step."""
     history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
-    judged = history and history[-1]["step"] == trainer.state.global_step
-    in_this_process = judge.confusion is not None or trainer.compute_metrics is None
-    if judged and in_this_process and not trainer.args.load_best_model_at_end:
+    evaluated = history and history[-1]["step"] == trainer.state.global_step
+    in_this_process = classification.confusion is not None or trainer.compute_metrics is None
+    if evaluated and in_this_process and not trainer.args.load_best_model_at_end:
         measured: Mapping[str, Any] = history[-1]
     else:
         measured = trainer.evaluate()
@@ -203,15 +203,15 @@ def _perplexity(name: str, loss: float) -> dict[str, float]:
 
 
 def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
-    trainer, recorder = parts.trainer, parts.recorder
+    trainer, callback = parts.trainer, parts.callback
     shape = parts.shape
     measured: dict[str, float] = {
-        TRAIN_SECONDS: recorder.stopwatch.seconds(),
+        TRAIN_SECONDS: callback.stopwatch.seconds(),
         PEAK_MEMORY_GIB: device.peak_memory_gib(),
         TRAINABLE_PARAMETERS: shape.trainable,
         **_architecture(parts),
     }
-    speed = recorder.throughput()
+    speed = callback.throughput()
     if speed is None:
         return measured
     measured[THROUGHPUT_SAMPLES], measured[THROUGHPUT_TOKENS] = speed
@@ -231,7 +231,7 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
 
 
 def _architecture(parts: _Training) -> dict[str, float]:
-    """What the time and memory of this model depend on, for the estimates of later jobs."""
+    """Sizes of the model that its time and memory depend on, for the estimates of later jobs."""
     config, shape = parts.trainer.model.config, parts.shape
     names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
     counted = {name: getattr(config, theirs) for name, theirs in names.items() if hasattr(config, theirs)}
@@ -239,7 +239,7 @@ def _architecture(parts: _Training) -> dict[str, float]:
 
 
 def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Device, batch sizes and library versions, recorded with the metrics."""
     return {
         "model_class": parts.shape.name,
         "device": device.device_name(),
@@ -252,7 +252,7 @@ def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[st
         "steps": parts.trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": parts.compact,
+        "used_vocabulary_only": parts.used_rows_only,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},

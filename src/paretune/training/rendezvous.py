@@ -1,21 +1,21 @@
-"""How the processes of a job are started and find each other: torchrun, once per instance.
+"""Start the processes of a job and connect them: torchrun, once per instance.
 
-On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, and that
-becomes the instance's torchrun. All meet at the first host of the sorted list, on the port that SageMaker's own drivers
-use. The store that the processes share, in which they agree on the step after which they stop, is held by the first
-host's torchrun, not by a worker, so it is there as long as that instance is.
+On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, which runs
+torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers. The store that
+the processes share, in which they agree on the step after which they stop, is in torchrun on the first host, not in a
+worker, so it lasts as long as that instance.
 
-What happens when something ends before its time:
+Early ends:
 
     SIGTERM on all instances, or on one     the processes agree on a step, write a checkpoint and end with 0; torchrun
-                                            waits for them as long as they give themselves
+                                            waits for them for their grace period
     a process fails                         its instance's torchrun ends the others of that instance; those of other
-                                            instances lose a connection (gloo) or wait until the process group's time
-                                            is over (NCCL, strategies.PROCESS_TIMEOUT_S), and fail then
-    an instance is gone                     as above; the failures of the others name a lost connection, not a cause
-    an instance never comes                 the others wait MEETING_TIMEOUT_S, and fail
+                                            instances lose a connection (gloo) or fail when the process group times out
+                                            (NCCL, strategies.PROCESS_TIMEOUT_S)
+    an instance ends                        as above; the others report a lost connection, not the cause
+    an instance does not start              the others fail after MEETING_TIMEOUT_S
 
-On SageMaker the job is over as soon as one instance fails, so the others are ended before that.
+On SageMaker the job ends as soon as one instance fails, before these timeouts.
 """
 
 import os
@@ -27,35 +27,35 @@ from paretune.spec.container import Hosts
 from paretune.spec.job import JobSpec
 
 MASTER_PORT = "7777"
-"""As in the SageMaker Python SDK 3.27's torchrun driver; SM_MASTER_PORT, which that driver sets, wins."""
+"""Port of the torchrun driver of the SageMaker Python SDK 3.27; SM_MASTER_PORT, which it sets, replaces it."""
 MEETING_TIMEOUT_S = 600
-"""Longest wait for the other instances at the start, in seconds; torch's own."""
+"""Longest wait for the other instances at the start, in seconds; torch's default."""
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
-    """Training processes of the whole job. Without hosts all of them are on this machine."""
+    """Number of training processes of the whole job; without hosts all of them are on this machine."""
     return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
 
 
 def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that tell NCCL, gloo and TensorPipe which network to use, unless `environment` already does."""
+    """Variables with the network interface for NCCL, gloo and TensorPipe, except for those set in `environment`."""
     return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
 
 
-def torchrun_words(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
+def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
     """Torchrun's arguments for this instance's processes.
 
     Args:
         spec: the job.
         hosts: the cluster; None for processes on this machine only.
         root: the job's folder.
-        grace_s: how long the processes may take to end after SIGTERM.
+        grace_s: seconds that the processes have to end after SIGTERM.
     """
     if hosts is None:
-        words = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
+        arguments = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
     else:
-        words = [
+        arguments = [
             f"--nnodes={len(hosts.names)}",
             f"--node-rank={hosts.rank}",
             f"--nproc-per-node={spec.processes}",
@@ -63,25 +63,25 @@ def torchrun_words(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: f
             f"--master-port={os.environ.get('SM_MASTER_PORT', MASTER_PORT)}",
             f"--rdzv-conf=timeout={MEETING_TIMEOUT_S}",
         ]
-    return [*words, *_patience(grace_s), "-m", "paretune.training", str(root)]
+    return [*arguments, *_shutdown_timeout(grace_s), "-m", "paretune.training", str(root)]
 
 
-def run_torchrun(words: list[str], stopped: Path) -> None:
-    """Be torchrun until all processes of this instance have ended.
+def run_torchrun(arguments: list[str], stopped: Path) -> None:
+    """Run torchrun in this process until all processes of this instance have ended.
 
     Args:
-        words: from `torchrun_words`.
-        stopped: file that is there when the processes have stopped as they were asked to.
+        arguments: from `torchrun_arguments`.
+        stopped: file that exists when the processes have stopped as requested.
 
     Raises:
-        RuntimeError: a process failed; it names the first one and how it ended.
+        RuntimeError: a process failed; names the first one and its signal or exit code.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     try:
-        run.main(words)
+        run.main(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
@@ -91,10 +91,10 @@ def run_torchrun(words: list[str], stopped: Path) -> None:
             raise RuntimeError(f"stopped by {error.sigval.name} before there was a checkpoint") from error
 
 
-def _patience(grace_s: float) -> list[str]:
-    """Let torchrun wait `grace_s` for its processes after SIGTERM; it would kill them after 30 seconds.
+def _shutdown_timeout(grace_s: float) -> list[str]:
+    """Arguments with which torchrun kills its processes `grace_s` seconds after SIGTERM; its default is 30.
 
-    torch 2.9, in AWS's newest Hugging Face image, has no argument for it: there the default is replaced.
+    torch 2.9, in AWS's newest Hugging Face image, has no such argument: there the default is replaced.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import PContext

@@ -1,7 +1,7 @@
-"""Run a user's own Hugging Face style training script, unmodified, and record what it reports.
+"""Run a user's Hugging Face style training script, unmodified, and record its metrics.
 
-The script gets arguments in the style of `HfArgumentParser`. Dictionaries that the Trainer prints become events as they
-appear; `train_results.json`, `eval_results.json` and `all_results.json` become the report.
+The script gets arguments in the style of `HfArgumentParser`. Dictionaries that the Trainer prints become events;
+`train_results.json`, `eval_results.json` and `all_results.json` become the report.
 """
 
 import ast
@@ -18,12 +18,12 @@ from paretune.spec.container import JobDocument, JobFolder, JobReport
 from paretune.spec.job import JobSpec
 from paretune.spec.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
 from paretune.training import device
-from paretune.training.recorder import EventWriter
+from paretune.training.callback import EventWriter
 
 _LOGGING_STEPS = 10
 _RESULTS = ("train_results.json", "eval_results.json", "all_results.json")
 
-# The script's names on the left, ours on the right; every other number keeps its own name.
+# The script's names of metrics to ours; all others keep their names.
 RENAMED = {
     "eval_f1": F1,
     "eval_macro_f1": F1,
@@ -39,9 +39,9 @@ RENAMED = {
 def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
     """The script's command line.
 
-    Always: the TrainingArguments that paretune decides. Only when set by the user: what belongs to the script itself
-    (model_name_or_path, dataset_name or train_file, validation_file, test_file, max_seq_length, max_train_samples,
-    max_eval_samples). Then everything in `training_arguments`, which may hold arguments of the script's own.
+    Always: the TrainingArguments that paretune sets. Only when the user has set them: model_name_or_path, dataset_name
+    or train_file, dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples, max_eval_samples.
+    Last: all of `training_arguments`, which may hold arguments of the script.
     """
     spec, plan = document.spec, document.plan
     arguments: dict[str, Any] = {
@@ -60,25 +60,29 @@ def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
     if spec.compiler == "inductor":
         arguments["torch_compile"] = True
     arguments |= _own_arguments(spec) | dict(spec.training_arguments)
-    return [word for name, value in arguments.items() for word in (f"--{name}", _as_word(value))]
+    return [
+        word
+        for name, value in arguments.items()
+        for word in (f"--{name}", value if isinstance(value, str) else json.dumps(value))
+    ]
 
 
 def run_script(document: JobDocument, folder: JobFolder) -> bool:
-    """Run the script in this process, as its own `__main__`; True when it came to its end.
+    """Run the script in this process as `__main__`; True when it has ended.
 
     Raises:
         RuntimeError: the script ended with an exit code other than 0.
-        Exception: whatever the script raised.
+        Exception: any exception of the script.
     """
     script = Path(document.spec.entry_script or "").expanduser().resolve()
     rank = int(os.environ.get("RANK", "0"))
     sys.argv = [str(script), *script_arguments(document, folder)]
     sys.path.insert(0, str(script.parent))
-    os.environ.pop("PYTHONSAFEPATH", None)  # it was for this process's own imports
+    os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
     stdout = sys.stdout
     if rank == 0:
         every = int(document.spec.training_arguments.get("logging_steps", _LOGGING_STEPS))
-        sys.stdout = DictionaryReader(sys.stdout, EventWriter(folder.events), logging_steps=max(1, every))
+        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), logging_steps=max(1, every))
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
@@ -92,7 +96,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> bool:
 
 
 def report_of(results: Path, document: JobDocument) -> JobReport:
-    """The report of a script that wrote its results into the folder `results`."""
+    """The report of a script, from the result files in the folder `results`."""
     found: dict[str, float] = {}
     for name in _RESULTS:
         path = results / name
@@ -110,14 +114,15 @@ def report_of(results: Path, document: JobDocument) -> JobReport:
     return JobReport(metrics=renamed, facts=facts)
 
 
-class DictionaryReader:
-    """Standard output that passes everything on and turns printed dictionaries of numbers into events.
+class PrintedMetrics:
+    """A stream that forwards all text to standard output and writes printed dictionaries of numbers as events.
 
-    The Trainer prints no step, but prints every `logging_steps`; an evaluation belongs to the last such step.
+    The Trainer does not print the step. Each printed dictionary of the training counts as `logging_steps` more steps;
+    an evaluation gets the last step counted.
 
     Args:
         stream: the real standard output.
-        events: where the events go.
+        events: writes the events.
         logging_steps: steps between two printed dictionaries of the training.
     """
 
@@ -129,17 +134,17 @@ class DictionaryReader:
         self._step = 0
 
     def write(self, text: str) -> int:
-        """Pass `text` on and look at the lines it completes."""
+        """Forward `text` and read the lines that it completes."""
         self._stream.write(text)
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
-            self._look_at(line.strip())
+            self._read(line.strip())
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _look_at(self, line: str) -> None:
+    def _read(self, line: str) -> None:
         if not (line.startswith("{") and line.endswith("}")):
             return
         try:
@@ -147,13 +152,13 @@ class DictionaryReader:
         except (ValueError, SyntaxError, AttributeError):
             return
         if "train_runtime" in numbers or not numbers:
-            return  # the summary, which stands in train_results.json too
+            return  # the summary, which is in train_results.json too
         is_evaluation = any(name.startswith("eval_") for name in numbers)
         if not is_evaluation:
             self._step += self._logging_steps
-        place = "eval" if is_evaluation else "train"
-        metrics = {f"{place}/{name.removeprefix('eval_')}": value for name, value in numbers.items()}
-        stdout, sys.stdout = sys.stdout, self._stream  # the event's own line is not to be looked at again
+        curve = "eval" if is_evaluation else "train"
+        metrics = {f"{curve}/{name.removeprefix('eval_')}": value for name, value in numbers.items()}
+        stdout, sys.stdout = sys.stdout, self._stream  # the printed event must not be read again
         try:
             self._events.write(self._step, metrics)
         finally:
@@ -167,22 +172,12 @@ def _own_arguments(spec: JobSpec) -> dict[str, Any]:
         own["model_name_or_path"] = spec.model
     if "dataset" in changed:
         own["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
-    for name in ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples"):
-        if name in changed:
-            own[name] = changed[name]
-    if "max_eval_samples" in changed:
-        own["max_eval_samples"] = changed["max_eval_samples"]
-    return own
-
-
-def _as_word(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value)
+    same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
+    return own | {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The entries that are finite numbers; transformers 5 prints numbers as text."""
+    """The entries with finite numbers, also those as text, which transformers 5 prints."""
     numbers = {}
     for name, value in values.items():
         try:

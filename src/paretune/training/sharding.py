@@ -1,7 +1,7 @@
-"""Training with the weights, gradients and optimiser state spread over the devices (PyTorch FSDP).
+"""Weights, gradients and optimiser state sharded over the devices (PyTorch FSDP).
 
-The Hugging Face Trainer's own FSDP is not used: on CPUs it wraps plain data parallelism without a word (transformers
-5.23), and its argument names differ between releases. PyTorch's `fully_shard` works on both kinds of device.
+The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism (transformers
+5.23), and its argument names differ between releases. PyTorch's `fully_shard` works on GPUs and CPUs.
 """
 
 import os
@@ -21,19 +21,19 @@ from paretune.training import device
 from paretune.training.trainer import LengthGroupedTrainer
 
 _STATE = "sharded.pt"
-"""Trained weights and optimiser state of a checkpoint, whole, written by the first process."""
+"""Trained weights and optimiser state of a checkpoint, not sharded, written by the first process."""
 _SCHEDULER = "scheduler.pt"  # the Trainer's own name
 
 
 def shard(model: Any, precision: str) -> Any:
-    """Spread every parameter of `model` over all processes, one layer at a time; each keeps about one in N.
+    """`model` with every parameter sharded over all N processes, one layer at a time; each keeps about 1/N.
 
-    Outside forward and backward the parameters are DTensors, sharded along their first dimension, in fp32; with bf16 or
-    fp16 a layer is gathered and computed in that format, and gradients are summed in fp32. Frozen parameters are
+    Outside forward and backward the parameters are fp32 DTensors, sharded along their first dimension. With bf16 or
+    fp16 a layer is gathered and computed in that precision, and gradients are summed in fp32. Frozen parameters are
     sharded too. Every process must have loaded the same weights.
 
     Raises:
-        RuntimeError: torch's processes have not met yet.
+        RuntimeError: the process group is not initialised.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -48,7 +48,7 @@ def shard(model: Any, precision: str) -> Any:
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The repeated layers of a model: the entries of its outermost lists of modules that have parts of their own."""
+    """The repeated layers of a model: the entries of its outermost module lists that have submodules."""
     layers: list[torch.nn.Module] = []
     for child in model.children():
         if isinstance(child, torch.nn.ModuleList):
@@ -59,11 +59,11 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def gather(model: Any, build: Callable[[], Any]) -> Any | None:
-    """A plain copy of a sharded model on the CPU, in the first process; None in the others. All must call it.
+    """An unsharded copy of a sharded model on the CPU, in the first process; None in the others. All must call it.
 
     Args:
         model: the sharded model.
-        build: makes a model of the same shape, unsharded, with any weights.
+        build: makes an unsharded model of the same shape, with any weights.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)
@@ -71,30 +71,30 @@ def gather(model: Any, build: Callable[[], Any]) -> Any | None:
         return None
     plain = build()
     missing, unknown = plain.load_state_dict(state, strict=False)
-    # a tied weight stands in the state under one of its names
-    held = {id(item) for name, item in plain.named_parameters(remove_duplicate=False) if name in state}
-    lost = [name for name in missing if id(plain.get_parameter(name)) not in held]
+    # a tied weight is in the state under one of its names
+    loaded = {id(item) for name, item in plain.named_parameters(remove_duplicate=False) if name in state}
+    lost = [name for name in missing if id(plain.get_parameter(name)) not in loaded]
     if lost or unknown:
-        raise RuntimeError(f"the sharded model has other weights than the plain one: {sorted([*lost, *unknown])[:5]}")
+        raise RuntimeError(f"sharded and unsharded model have different weights: {sorted([*lost, *unknown])[:5]}")
     return plain
 
 
 class ShardedTrainer(LengthGroupedTrainer):
-    """A Trainer of a model that `shard` (or SageMaker's library) has spread over the processes.
+    """A Trainer of a model that `shard` (or SageMaker's library) has sharded over the processes.
 
     Gradients are summed over the devices in every micro-batch, so that they stay sharded while they accumulate.
-    A checkpoint holds the whole state, gathered in the first process, which hands it out again: the number of processes
-    may change in between, and only its disk needs to have the checkpoint.
+    A checkpoint holds the whole state, gathered in the first process, which broadcasts it on resuming: the number of
+    processes may change in between, and only the first process reads the checkpoint.
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        # Mixed precision, but not plain data parallelism, in which accelerate would wrap it when training begins.
+        # Mixed precision only: when training begins, accelerate would add plain data parallelism.
         self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
-        self.accelerator.prepare_model = self._as_it_is
+        self.accelerator.prepare_model = self._unchanged
 
-    def _as_it_is(self, model: Any, **_: Any) -> Any:
-        self.accelerator._models.append(model)  # or every evaluation would prepare it again
+    def _unchanged(self, model: Any, **_: Any) -> Any:
+        self.accelerator._models.append(model)  # else every evaluation prepares it again
         return model
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
@@ -105,7 +105,7 @@ class ShardedTrainer(LengthGroupedTrainer):
 
     def _gradient_norm(self, limit: float) -> torch.Tensor:
         self.accelerator.unscale_gradients()
-        if hasattr(self.model, "clip_grad_norm_"):  # FSDP's first version, which sums over the processes itself
+        if hasattr(self.model, "clip_grad_norm_"):  # FSDP version 1, which sums over the processes
             return torch.as_tensor(self.model.clip_grad_norm_(limit))
         parameters = [item for item in self.model.parameters() if item.grad is not None]
         norm = torch.nn.utils.get_total_norm([item.grad for item in parameters])
@@ -114,7 +114,7 @@ class ShardedTrainer(LengthGroupedTrainer):
         return whole
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Nothing: a checkpoint has the weights in its state, and the trained model is written from `gather`."""
+        """No effect: a checkpoint has the weights in its state, and the trained model is written from `gather`."""
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
@@ -125,7 +125,7 @@ class ShardedTrainer(LengthGroupedTrainer):
             torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Weights come with the optimiser's state, once there is an optimiser; a best model comes without one."""
+        """Weights are loaded with the optimiser's state, once there is an optimiser."""
         if self.optimizer is not None:
             self._load_state(resume_from_checkpoint)
 
@@ -143,7 +143,7 @@ class ShardedTrainer(LengthGroupedTrainer):
     def _load_state(self, checkpoint: str) -> None:
         state = self._read(checkpoint, _STATE) or {"model": {}, "optimizer": {}}
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
-        # Not `set_state_dict`: it takes the empty mappings of all but the first process for no model at all.
+        # Not `set_state_dict`: it rejects the empty mappings of all processes but the first.
         set_model_state_dict(self.model, state["model"], options=options)
         set_optimizer_state_dict(self.model, self._bare_optimizer(), state["optimizer"], options=options)
 

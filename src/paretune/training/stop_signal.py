@@ -1,4 +1,4 @@
-"""How a training process ends: with its parent, and on SIGTERM at the next step, with a checkpoint."""
+"""Ends a training process with its parent, and on SIGTERM after the current step, with a checkpoint."""
 
 import os
 import signal
@@ -7,21 +7,20 @@ import time
 from types import FrameType
 
 GRACE_S = 60.0
-"""Seconds a process may take to checkpoint after it was asked to stop; then it ends itself."""
+"""Seconds from a stop request until a process that is still writing its checkpoint ends itself."""
 SAGEMAKER_GRACE_S = 110.0
 """The same on SageMaker, which kills a container 120 seconds after SIGTERM (StopTrainingJob, API reference)."""
-_FIRST = 1
 
 
 class StopSignal:
-    """Ends this process when its parent does, and remembers that it was asked to stop.
+    """Whether this process has been asked to stop: by SIGTERM, or by the end of its parent.
 
-    The parent is watched once a second by a thread: that works on every system and whatever killed the parent. A parent
-    that is gone counts as SIGTERM. PARETUNE_STARTER names the parent, which may be gone before this process can look;
-    torchrun's workers have another one. The first process of a container has none (parent 0, for ever).
+    A thread checks the parent once a second, which works on every system and for every cause of the parent's end. The
+    parent's process id is in PARETUNE_STARTER, because the parent may end before this process can read its id; not for
+    torchrun's workers, which have another parent. The first process of a container has parent 0, which never ends.
 
     Args:
-        grace_s: seconds to end in after SIGTERM.
+        grace_s: seconds from SIGTERM until this process ends itself.
     """
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
@@ -31,18 +30,18 @@ class StopSignal:
         self._parent = int(named) if named else os.getppid()
 
     def watch_parent(self) -> None:
-        """Start watching the parent; SIGTERM keeps the meaning it has.
+        """Start the thread that checks the parent; the handler of SIGTERM stays as it is.
 
-        The kernel gives SIGTERM no meaning in the first process of a container; there it gets its usual one.
+        Except in the first process of a container, for which Linux ignores SIGTERM: there it ends the process.
         """
-        if os.getpid() == _FIRST and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _end)
-        threading.Thread(target=self._watch, name="lifeline", daemon=True).start()
+        threading.Thread(target=self._watch, name="watch-parent", daemon=True).start()
 
     def stop_at_next_step(self) -> None:
-        """From now on SIGTERM sets `stop_requested`; a process still alive after its grace ends itself."""
-        signal.signal(signal.SIGTERM, self._remember)
-        # Ctrl-C in a terminal reaches the whole process group; the launcher decides what it means.
+        """From now on SIGTERM sets `stop_requested`; after `grace_s` seconds the process ends itself."""
+        signal.signal(signal.SIGTERM, self._request_stop)
+        # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _watch(self) -> None:
@@ -52,7 +51,7 @@ class StopSignal:
         time.sleep(self.grace_s)
         os._exit(128 + signal.SIGTERM)
 
-    def _remember(self, _signum: int, _frame: FrameType | None) -> None:
+    def _request_stop(self, _signum: int, _frame: FrameType | None) -> None:
         if not self.stop_requested:
             self.stop_requested = True
             timer = threading.Timer(self.grace_s, os._exit, [128 + signal.SIGTERM])

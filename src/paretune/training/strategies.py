@@ -1,13 +1,13 @@
-"""How one job is spread over devices: what each strategy asks of the training.
+"""How the model of one job is distributed over devices: one class per value of the parameter `strategy`.
 
     ddp         every device has the whole model; gradients are averaged                    (PyTorch)
-    fsdp        weights, gradients and optimiser state are spread over the devices          (PyTorch)
-    smddp       as ddp, with SageMaker's collective operations                              (some images of AWS)
-    smp         as fsdp, with tensor and context parallelism                                (AWS's pytorch-smp images)
-    deepspeed   optimiser state and gradients are spread: ZeRO stage 2                      (package deepspeed)
+    fsdp        weights, gradients and optimiser state are sharded over the devices         (PyTorch)
+    smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
+    smp         as fsdp, with tensor and context parallelism                                (AWS pytorch-smp images)
+    deepspeed   optimiser state and gradients are sharded: ZeRO stage 2                     (package deepspeed)
 
-smddp, smp and deepspeed need GPUs and packages of their own, and have never trained: smddp and smp were started with
-stand-ins for those packages, of deepspeed the configuration was checked.
+smddp, smp and deepspeed need GPUs and further packages. No training has run with them: smddp and smp were started with
+stand-ins for those packages; of deepspeed the configuration was checked.
 """
 
 import importlib.util
@@ -25,25 +25,25 @@ from paretune.training.model import leave_out_unused_rows, optimizer_skips_zero_
 from paretune.training.trainer import LengthGroupedTrainer
 
 PROCESS_TIMEOUT_S = 600
-"""Longest wait of a process for the others, in seconds, NCCL's default: when an instance dies without closing its
-connections, the others fail after it. Saving or gathering a model must be done in that time."""
+"""Timeout of the process group in seconds, NCCL's default: the other processes fail so long after an instance has ended
+without closing its connections. Saving or gathering a model must not take longer."""
 
 
 class Strategy:
-    """Plain data parallelism, and what the others change of it.
+    """Plain data parallelism (ddp), and the base class of the other strategies.
 
     Args:
         spec: the job.
     """
 
     package: tuple[str, str] | None = None
-    """Module that the image must have, and the remedy when it has not."""
+    """Module that the image must have, and what to do if it is missing."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
 
     def begin(self) -> None:
-        """Start the strategy's library, in each process, before anything else meets the other processes.
+        """Initialise the strategy's library; called in each process before the process group is used.
 
         Raises:
             BadInput: the image has no such library.
@@ -53,27 +53,27 @@ class Strategy:
             raise BadInput([f"strategy {self.spec.strategy} needs package {name}, which this image lacks: {remedy}"])
 
     def data_rank(self) -> int:
-        """Number of this process among those that train on rows of their own."""
+        """Rank of this process among those that train on different rows."""
         return int(os.environ.get("RANK", "0"))
 
     def training_arguments(self) -> dict[str, Any]:
-        """Arguments that the Trainer needs for it."""
+        """TrainingArguments of the strategy."""
         return {"ddp_timeout": PROCESS_TIMEOUT_S}
 
     def spread(self, model: Any) -> Any:
-        """The model as the Trainer is to get it; the processes have met."""
+        """The model to give to the Trainer; called after the process group is initialised."""
         return model
 
     def trainer_class(self) -> type[LengthGroupedTrainer]:
-        """The Trainer that can save and resume such a model."""
+        """The Trainer class that saves and resumes the model that `spread` returns."""
         return LengthGroupedTrainer
 
     def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """Leave the embedding rows that the data does not use out of the training, where that is allowed; say whether.
+        """Leave embedding rows of tokens that the data lacks out of the training, where possible; whether it was done.
 
         Args:
-            model: the model, before it is spread.
-            used: gives the token ids that the data uses.
+            model: the model, before `spread`.
+            used: returns the token ids in the data.
         """
         allowed = optimizer_skips_zero_gradients(self.spec.training_arguments)
         return allowed and leave_out_unused_rows(model, used())
@@ -82,9 +82,9 @@ class Strategy:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
 
         Args:
-            trainer: has finished.
-            build: makes a model of the same shape as the one that was given to `spread`.
-            folder: where to.
+            trainer: the trainer, after the training.
+            build: makes a model of the same shape as the one given to `spread`.
+            folder: folder to write.
         """
         restore_embeddings(trainer.model)
         if trainer.is_world_process_zero():
@@ -92,16 +92,16 @@ class Strategy:
 
 
 class FullySharded(Strategy):
-    """PyTorch FSDP: `fully_shard` of every layer, on GPUs (NCCL) and CPUs (gloo) alike."""
+    """PyTorch FSDP: `fully_shard` of every layer, on GPUs (NCCL) and CPUs (gloo)."""
 
     def spread(self, model: Any) -> Any:
-        """The model, its parameters spread over all processes."""
+        """The model with its parameters sharded over all processes."""
         from paretune.training.sharding import shard
 
         return shard(model, device.choose_precision(self.spec.precision))
 
     def trainer_class(self) -> type[LengthGroupedTrainer]:
-        """The Trainer of sharded models."""
+        """`ShardedTrainer`."""
         from paretune.training.sharding import ShardedTrainer
 
         return ShardedTrainer
@@ -117,20 +117,20 @@ class FullySharded(Strategy):
 
 
 class SageMakerDataParallel(Strategy):
-    """SageMaker's collectives (smddp) under PyTorch's data parallelism.
+    """PyTorch's data parallelism with SageMaker's collective operations (smddp).
 
-    The backend is chosen here and not through transformers: with its switch, SM_FRAMEWORK_PARAMS, it expects variables
-    of SageMaker's MPI launcher, which torchrun does not set. So the switch is taken away.
+    The backend is set here and not by transformers, which with SM_FRAMEWORK_PARAMS set expects variables of SageMaker's
+    MPI launcher that torchrun does not set. So SM_FRAMEWORK_PARAMS is removed.
     Source: SageMaker Developer Guide, "Adapt your training script to use the SMDDP collective operations".
     """
 
     package = (
         "smdistributed",
-        "choose an image of AWS that has it with image_uri and instances with EFA, such as ml.p4d.24xlarge, or use ddp",
+        "set image_uri to an AWS image that has it and choose instances with EFA, such as ml.p4d.24xlarge, or use ddp",
     )
 
     def begin(self) -> None:
-        """Register the backend and meet the other processes through it."""
+        """Register the backend and initialise the process group with it."""
         super().begin()
         os.environ.pop("SM_FRAMEWORK_PARAMS", None)
         importlib.import_module("smdistributed.dataparallel.torch.torch_smddp")  # registers the backend
@@ -142,17 +142,17 @@ class SageMakerDataParallel(Strategy):
 
 
 class SageMakerModelParallel(FullySharded):
-    """SageMaker's model parallel library, version 2: its transformations under PyTorch's first FSDP.
+    """SageMaker's model parallel library, version 2: its transformations with PyTorch's FSDP version 1.
 
-    The degrees come from the specification, so that the request needs nothing: `torch.sagemaker.init` takes them as a
-    mapping. Rows are dealt to groups of tensor x context parallel processes, which are neighbours in rank.
+    `torch.sagemaker.init` gets the degrees from the specification, so the job request needs no further entries. Each
+    group of tensor x context parallel processes, which have adjacent ranks, trains on the same rows.
     Source: SageMaker Developer Guide, "The SageMaker model parallel library v2 reference".
     """
 
-    package = ("torch.sagemaker", "choose a pytorch-smp image of AWS with image_uri, or use fsdp")
+    package = ("torch.sagemaker", "set image_uri to an AWS pytorch-smp image, or use fsdp")
 
     def begin(self) -> None:
-        """Start the library with the degrees of the specification."""
+        """Initialise the library with the degrees of the specification."""
         super().begin()
         tsm = importlib.import_module("torch.sagemaker")
         if device.has_gpu():
@@ -160,7 +160,7 @@ class SageMakerModelParallel(FullySharded):
         tsm.init(self.configuration())
 
     def configuration(self) -> dict[str, int | bool]:
-        """The library's own names and values."""
+        """Arguments of `torch.sagemaker.init`."""
         spec = self.spec
         degrees = {
             "tensor_parallel_degree": spec.tensor_parallel_degree,
@@ -172,20 +172,20 @@ class SageMakerModelParallel(FullySharded):
         return given | {"sm_activation_offloading": spec.activation_offloading, "random_seed": spec.seed}
 
     def data_rank(self) -> int:
-        """Number of this process's group of tensor and context parallel processes."""
+        """Index of this process's group of tensor and context parallel processes."""
         spec = self.spec
         return super().data_rank() // ((spec.tensor_parallel_degree or 1) * (spec.context_parallel_degree or 1))
 
     def training_arguments(self) -> dict[str, Any]:
-        """The wrapped model does not tell the Trainer which of its arguments are labels."""
+        """Also the names of labels, which the Trainer cannot read from the wrapped model."""
         return super().training_arguments() | {"label_names": ["labels"]}
 
     def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """Never: the library replaces embedding tables by its own."""
+        """False: the library replaces embedding tables by its own."""
         return False
 
     def spread(self, model: Any) -> Any:
-        """The model, transformed, and sharded by PyTorch's first FSDP, to which the library's groups apply."""
+        """The model, transformed by the library and sharded by PyTorch's FSDP version 1, which uses its groups."""
         from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -207,14 +207,14 @@ class SageMakerModelParallel(FullySharded):
 
 
 class DeepSpeed(Strategy):
-    """DeepSpeed's ZeRO stage 2 through the Trainer's own integration; every value that it can derive is `auto`.
+    """DeepSpeed's ZeRO stage 2 through the Trainer's integration; values that it can derive are `auto`.
 
-    A `deepspeed` of the user's own among the training arguments wins.
+    A configuration in the user's `training_arguments` under `deepspeed` replaces it.
     """
 
     package = (
         "deepspeed",
-        "choose an image that has it with image_uri, or add it to the job's requirements, or use fsdp",
+        "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp",
     )
 
     def training_arguments(self) -> dict[str, Any]:
@@ -231,11 +231,11 @@ class DeepSpeed(Strategy):
         return super().training_arguments() | {"deepspeed": {**auto, "zero_optimization": zero}}
 
     def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """Never: DeepSpeed keeps flat copies of the parameters, which putting a table back would miss."""
+        """False: DeepSpeed trains flat copies of the parameters, so the whole table could not be restored."""
         return False
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
-        """Every process takes part in DeepSpeed's own gathering."""
+        """Write the model with DeepSpeed's own gathering, in which every process takes part."""
         trainer.save_model(folder)
 
 
@@ -249,13 +249,13 @@ _STRATEGIES: Mapping[str, type[Strategy]] = {
 
 
 def strategy_of(spec: JobSpec) -> Strategy:
-    """The strategy a job asks for; a job of one process is spread over nothing, so it trains as with ddp."""
+    """The strategy of a job; ddp where a job with fsdp or smddp has only one process."""
     alone = "RANK" not in os.environ and spec.strategy in {"fsdp", "smddp"}
     return (Strategy if alone else _STRATEGIES[spec.strategy])(spec)
 
 
 def strategy_faults(spec: JobSpec) -> list[str]:
-    """What the strategy cannot do; empty if it can do the job. Scripts of the user's own are not looked at."""
+    """Parameters that the strategy does not support; always empty for a user's own script."""
     faults: list[str] = []
     if spec.entry_script is not None:
         return faults

@@ -26,7 +26,7 @@ from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
         (
             RuntimeError("[pair.cc:553] Connection closed by peer [10.0.0.2]:56753"),
             FailureKind.ERROR,
-            "another process of the job has gone, which is the cause: [pair.cc:553] Connection closed by peer",
+            "another process of the job has ended, which is the cause: [pair.cc:553] Connection closed by peer",
         ),
         (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
     ],

@@ -8,7 +8,7 @@ from torch.distributed.elastic.multiprocessing.api import PContext
 
 from paretune.spec.container import Hosts
 from paretune.spec.job import JobSpec
-from paretune.training.rendezvous import network_environment, torchrun_words, world_size
+from paretune.training.rendezvous import network_environment, torchrun_arguments, world_size
 
 ROOT = Path("/opt/ml")
 TWO = JobSpec(instance_type="ml.g5.12xlarge", instance_count=2)
@@ -20,7 +20,7 @@ def hosts(current: str, *names: str) -> Hosts:
 
 def test_an_instance_starts_its_processes_and_meets_the_others_at_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SM_MASTER_PORT", raising=False)
-    parsed = run.parse_args(torchrun_words(TWO, hosts("algo-2"), ROOT, grace_s=110))
+    parsed = run.parse_args(torchrun_arguments(TWO, hosts("algo-2"), ROOT, grace_s=110))
 
     assert (parsed.nnodes, parsed.node_rank, parsed.nproc_per_node) == ("2", 1, "4")
     assert (parsed.master_addr, parsed.master_port, parsed.rdzv_backend) == ("algo-1", 7777, "static")
@@ -34,7 +34,7 @@ def test_an_instance_starts_its_processes_and_meets_the_others_at_the_first(monk
 
 
 def test_processes_of_one_machine_meet_on_a_free_port() -> None:
-    parsed = run.parse_args(torchrun_words(JobSpec(instance_count=3), None, ROOT, grace_s=60))
+    parsed = run.parse_args(torchrun_arguments(JobSpec(instance_count=3), None, ROOT, grace_s=60))
 
     assert parsed.standalone
     assert parsed.nproc_per_node == "3"
@@ -49,7 +49,7 @@ def test_a_torchrun_without_an_argument_for_it_is_patient_too(monkeypatch: pytes
     real = run.get_args_parser
     monkeypatch.setattr(run, "get_args_parser", older)
     monkeypatch.setattr(PContext.close, "__defaults__", (None, 30))  # restores it afterwards
-    words = torchrun_words(TWO, hosts("algo-1"), ROOT, grace_s=110)
+    words = torchrun_arguments(TWO, hosts("algo-1"), ROOT, grace_s=110)
 
     assert not any("shutdown" in word for word in words)
     assert PContext.close.__defaults__ == (None, 110)

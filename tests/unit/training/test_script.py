@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 from paretune.spec.container import EventReader, JobDocument, JobFolder
 from paretune.spec.job import JobSpec
 from paretune.spec.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
-from paretune.training.recorder import EventWriter
-from paretune.training.script import DictionaryReader, report_of, script_arguments
+from paretune.training.callback import EventWriter
+from paretune.training.script import PrintedMetrics, report_of, script_arguments
 
 SCRIPT = '''
 """A script as people write them: nothing in it knows of paretune."""
@@ -162,14 +162,14 @@ def test_training_arguments_come_last_and_may_hold_the_scripts_own() -> None:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> tuple[DictionaryReader, io.StringIO, EventReader]:
+def reader(tmp_path: Path) -> tuple[PrintedMetrics, io.StringIO, EventReader]:
     """A reader over a stream of its own, the stream, and the events that were written."""
     stream, path = io.StringIO(), tmp_path / "events.jsonl"
-    return DictionaryReader(stream, EventWriter(path)), stream, EventReader(path)
+    return PrintedMetrics(stream, EventWriter(path)), stream, EventReader(path)
 
 
 def test_printed_dictionaries_of_texts_become_curves(
-    reader: tuple[DictionaryReader, io.StringIO, EventReader],
+    reader: tuple[PrintedMetrics, io.StringIO, EventReader],
 ) -> None:
     output, _, events = reader
 
@@ -187,7 +187,7 @@ def test_printed_dictionaries_of_texts_become_curves(
 
 
 def test_everything_printed_still_appears_in_its_order(
-    reader: tuple[DictionaryReader, io.StringIO, EventReader],
+    reader: tuple[PrintedMetrics, io.StringIO, EventReader],
 ) -> None:
     output, stream, _ = reader
 
@@ -214,7 +214,7 @@ def test_everything_printed_still_appears_in_its_order(
         "",
     ],
 )
-def test_other_lines_are_no_events(reader: tuple[DictionaryReader, io.StringIO, EventReader], line: str) -> None:
+def test_other_lines_are_no_events(reader: tuple[PrintedMetrics, io.StringIO, EventReader], line: str) -> None:
     output, stream, events = reader
 
     print(line, file=output)
@@ -225,7 +225,7 @@ def test_other_lines_are_no_events(reader: tuple[DictionaryReader, io.StringIO, 
 
 def test_steps_follow_the_logging_steps_that_the_script_was_given(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    output = DictionaryReader(io.StringIO(), EventWriter(path), logging_steps=3)
+    output = PrintedMetrics(io.StringIO(), EventWriter(path), logging_steps=3)
 
     for loss in (0.9, 0.8):
         print({"loss": loss}, file=output)

@@ -1,4 +1,4 @@
-"""The Trainer's arguments, its judge, and its evaluation."""
+"""The Trainer's arguments, its metrics, and its evaluation."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,11 @@ from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import JobDocument, JobFolder
 from paretune.spec.job import JobSpec
 from paretune.training import device
-from paretune.training.recorder import EventWriter, Progress, Recorder
+from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows import data
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import Rows, TokenRows, as_batch
-from paretune.training.trainer import Judge, LengthGroupedTrainer, open_split, training_arguments
+from paretune.training.trainer import ClassificationMetrics, LengthGroupedTrainer, open_split, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
 
@@ -141,36 +141,36 @@ def test_a_judge_agrees_with_scikit_learn(classes: int) -> None:
     random = np.random.default_rng(0)
     logits = random.normal(size=(200, classes)).astype(np.float32)
     truth = random.integers(0, classes, size=200)
-    judge = Judge(classes)
-    found = judge(EvalPrediction(predictions=logits, label_ids=truth))
+    classification = ClassificationMetrics(classes)
+    found = classification(EvalPrediction(predictions=logits, label_ids=truth))
 
     answers = logits.argmax(axis=1)
     assert found["f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
     assert found["accuracy"] == pytest.approx(accuracy_score(truth, answers))
-    assert judge.confusion is not None
-    assert judge.confusion.tolist() == confusion_matrix(truth, answers).tolist()
+    assert classification.confusion is not None
+    assert classification.confusion.tolist() == confusion_matrix(truth, answers).tolist()
 
 
 def test_a_judge_s_f1_is_the_sum_by_hand() -> None:
     # truth 0 0 0 1, answers 0 0 1 1: F1 of 0 is 2*2/(2*2+0+1) = 0.8, of 1 it is 2*1/(2*1+1+0) = 2/3.
     logits = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
-    found = Judge(2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
+    found = ClassificationMetrics(2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
 
     assert found == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
 
 
 def test_a_judge_keeps_a_row_and_a_column_for_a_class_without_rows() -> None:
-    judge = Judge(3)
-    judge(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
+    classification = ClassificationMetrics(3)
+    classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
 
-    assert judge.confusion is not None
-    assert judge.confusion.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
+    assert classification.confusion is not None
+    assert classification.confusion.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
 
 
 def test_a_judge_takes_the_logits_of_a_model_that_returns_more() -> None:
     logits = np.eye(2, dtype=np.float32)
-    judge = Judge(2)
-    found = judge(EvalPrediction(predictions=(logits, np.zeros((2, 9))), label_ids=np.array([0, 1])))
+    classification = ClassificationMetrics(2)
+    found = classification(EvalPrediction(predictions=(logits, np.zeros((2, 9))), label_ids=np.array([0, 1])))
 
     assert found["accuracy"] == 1.0
 
@@ -197,28 +197,28 @@ def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def evaluation_of(
     rows: TokenRows, tiny_model: Path, folder: JobFolder
-) -> tuple[dict[str, float], np.ndarray | None, Recorder]:
+) -> tuple[dict[str, float], np.ndarray | None, MetricsCallback]:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
     lengths = np.full(16, 5)
     plan = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
     sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=0)
-    recorder = Recorder(EventWriter(None), Progress(sampler, lengths), lambda: False)
-    judge = Judge(3)
+    callback = MetricsCallback(EventWriter(None), Progress(sampler, lengths), lambda: False)
+    classification = ClassificationMetrics(3)
     trainer = LengthGroupedTrainer(
         model=model,
         args=arguments_of(replace(BASE, training_arguments={"per_device_eval_batch_size": 8}), folder),
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,
-        compute_metrics=judge,
+        compute_metrics=classification,
         sampler=sampler,
-        recorder=recorder,
+        callback=callback,
     )
-    recorder.stopwatch.start()
+    callback.stopwatch.start()
     found = trainer.evaluate()
-    recorder.stopwatch.stop()
-    return found, judge.confusion, recorder
+    callback.stopwatch.stop()
+    return found, classification.confusion, callback
 
 
 def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
@@ -249,7 +249,7 @@ def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
 def test_an_evaluation_is_not_on_the_clock(
     prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from paretune.training import recorder as room
+    from paretune.training import callback as room
 
     class Counting:
         """A clock that goes on by a second each time a batch is read."""
@@ -267,10 +267,10 @@ def test_an_evaluation_is_not_on_the_clock(
             return super().__getitems__(index)
 
     monkeypatch.setattr(room, "time", clock)
-    _, _, recorder = evaluation_of(SlowRows(prepared / "validation.arrow", pad_id=0), tiny_model, folder)
+    _, _, callback = evaluation_of(SlowRows(prepared / "validation.arrow", pad_id=0), tiny_model, folder)
 
     assert clock.seconds == 7.0  # 50 rows in batches of 8
-    assert recorder.stopwatch.seconds() == 0.0
+    assert callback.stopwatch.seconds() == 0.0
 
 
 def test_the_training_split_keeps_its_order_and_the_others_come_longest_first(

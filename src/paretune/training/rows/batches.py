@@ -1,8 +1,8 @@
-"""Which rows make which optimiser step: grouped by length, and the same on every cluster.
+"""Which rows make which optimiser step: grouped by length, the same on every cluster.
 
-The rows of a step depend on the global batch size and the seed only, not on how the step is cut into devices and
-micro-batches. So one process with batch 64, two with 32 and one with 16 and four accumulation steps see the same
-steps, and differ by rounding alone.
+The rows of a step depend only on the global batch size and the seed, not on the number of devices and micro-batches. So
+one process with batch 64, two with 32, and one with 16 and four accumulation steps train on the same steps and differ
+only by rounding.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,15 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
     """Yields this rank's rows, micro-batch by micro-batch.
 
     Each epoch: rows in random order; pools of up to 50 steps (at least four pools where the data allows) sorted by
-    length; cut into steps; steps in random order. Only the last step of an epoch may be smaller; it is dealt evenly.
-    In the first epoch the step with the longest row comes first, so that a lack of memory shows at once.
+    length and cut into steps; steps in random order. Only the last step of an epoch may be smaller; its rows are
+    distributed evenly. In the first epoch the step with the longest row comes first, so that a job that does not fit
+    into memory fails in its first step.
 
     Args:
         lengths: tokens of each of the N rows.
         plan: per-device batch, accumulation and devices.
-        rank: number of this device, from 0.
-        seed: of the order.
+        rank: index of this device, from 0.
+        seed: seed of the order.
     """
 
     def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
@@ -35,10 +36,10 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
         self._rank = rank
         self._seed = seed
         self._epoch = 0
-        self._made: tuple[int, list[np.ndarray]] | None = None  # the steps of the epoch made last
+        self._cached: tuple[int, list[np.ndarray]] | None = None  # an epoch and its steps
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of this epoch."""
+        """Set the epoch, which determines the order."""
         self._epoch = epoch
 
     @property
@@ -54,29 +55,29 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in self.epoch_steps(self._epoch):
-            yield from self._deal(step)
+            yield from self._own_rows(step)
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
         """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""
-        if self._made is None or self._made[0] != epoch:
-            self._made = epoch, self._make_steps(epoch)
-        return self._made[1]
+        if self._cached is None or self._cached[0] != epoch:
+            self._cached = epoch, self._make_steps(epoch)
+        return self._cached[1]
 
     def _make_steps(self, epoch: int) -> list[np.ndarray]:
         size = self._plan.global_batch_size
         rows = len(self._lengths)
         random = np.random.default_rng((self._seed, epoch))
         order = random.permutation(rows)
-        if epoch == 0:  # its longest row is to be in the first step, so not in a smaller last one
+        if epoch == 0:  # keep the longest row out of the smaller last step
             longest = int(np.argmax(self._lengths[order]))
             order[[0, longest]] = order[[longest, 0]]
         whole, rest = np.split(order, [rows - rows % size])
         pool = size * max(1, min(POOL_STEPS, rows // (4 * size)))
         pools = [self._by_length(whole[start : start + pool]) for start in range(0, len(whole), pool)]
         steps = [part[start : start + size] for part in pools for start in range(0, len(part), size)]
-        steps = [steps[place] for place in random.permutation(len(steps))]
+        steps = [steps[index] for index in random.permutation(len(steps))]
         if epoch == 0 and steps:
-            first = max(range(len(steps)), key=lambda place: self._lengths[steps[place][0]])
+            first = max(range(len(steps)), key=lambda index: self._lengths[steps[index][0]])
             steps.insert(0, steps.pop(first))
         return steps + ([self._by_length(rest)] if len(rest) else [])
 
@@ -86,10 +87,10 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
     def _micro_batches(self, rows: int) -> int:
         return -(-rows // (self._plan.per_device_train_batch_size * self._plan.devices))
 
-    def _deal(self, step: np.ndarray) -> Iterator[list[int]]:
-        """Neighbours in length go to the same micro-batch, and within it to the devices in turn."""
+    def _own_rows(self, step: np.ndarray) -> Iterator[list[int]]:
+        """Rows of this device in each micro-batch: rows of similar length, given to the devices in turn."""
         devices = self._plan.devices
         for part in np.array_split(step, self._micro_batches(len(step))):
-            # A device without a row would leave the others waiting: it gets a neighbour's.
-            mine = part[self._rank :: devices] if self._rank < len(part) else part[:1]
-            yield mine.tolist()
+            # Every device needs a row, or the others wait for it: with too few rows it repeats the first.
+            own = part[self._rank :: devices] if self._rank < len(part) else part[:1]
+            yield own.tolist()

@@ -1,12 +1,12 @@
-"""The Hugging Face hub: names that moved, whether it answers, and what its errors mean."""
+"""The Hugging Face hub: renamed data sets, whether it answers, and what its errors mean."""
 
 import os
 import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-# Data sets whose one-word names current `datasets` releases refuse (huggingface/datasets#8612), with the names the hub
-# redirects them to.
+# One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names to
+# which the hub redirects them.
 MOVED_DATASETS = {
     "ag_news": "fancyzhx/ag_news",
     "amazon_polarity": "fancyzhx/amazon_polarity",
@@ -29,10 +29,10 @@ def endpoint() -> str:
 
 
 def go_offline_if_unreachable(timeout_s: float = 5.0) -> None:
-    """Work from the cache when the hub does not accept connections, instead of minutes of retries per file.
+    """Set HF_HUB_OFFLINE for this process when the hub accepts no connection, to save minutes of retries per file.
 
-    Sets HF_HUB_OFFLINE for this process. Must run before `datasets`, `transformers` or `huggingface_hub` is imported:
-    they read it at import. Behind a proxy nothing is probed.
+    Must be called before `datasets`, `transformers` or `huggingface_hub` is imported: they read it at import. With a
+    proxy in the environment it has no effect.
     """
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
         return
@@ -45,15 +45,15 @@ def go_offline_if_unreachable(timeout_s: float = 5.0) -> None:
 
 
 def is_offline() -> bool:
-    """Whether the hub is not asked: switched off, or found unreachable."""
+    """Whether HF_HUB_OFFLINE is set, by the user or by `go_offline_if_unreachable`."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
 
 
 def explain(what: str, name: str, error: BaseException) -> str:
     """One sentence for a failed load of `what` (model or dataset) called `name`.
 
-    The client libraries wrap errors in one another, so the whole chain is looked at by class name; class names are what
-    they keep stable.
+    The client libraries wrap errors in one another, so the class names of the whole chain are compared; they are more
+    stable than the messages.
     """
     names = {type(link).__name__ for link in chain(error)}
     if names & {"GatedRepoError"}:
@@ -76,7 +76,7 @@ def explain(what: str, name: str, error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """First line of the error at the bottom of `error`."""
+    """First line of the error that caused `error`."""
     root = list(chain(error))[-1]
     return (str(root).strip().splitlines() or [type(root).__name__])[0]
 

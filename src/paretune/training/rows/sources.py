@@ -1,6 +1,6 @@
-"""From what the user calls a data set to rows: texts and class ids per split, with every fault named.
+"""Texts and class ids per split, from a hub id, a file or a folder; all faults of the data are reported at once.
 
-Reading is left to the `datasets` library; split, sample and checks are ours.
+The `datasets` library reads; splits, samples and checks are made here.
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ from paretune.training.rows import bundled, hub
 from paretune.training.rows.data import Rows
 
 SPLIT_SEED = 0
-"""Seed of the 90/10 split and of samples: fixed, so that jobs with different `seed` are judged on the same rows."""
+"""Seed of the 90/10 split and of samples: fixed, so that jobs with different `seed` are evaluated on the same rows."""
 VALIDATION_SHARE = 0.1
 
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Only an empty cell is a missing value: a review may well say "NA" or "null".
+    # Only an empty cell is a missing value: "NA" and "null" may be texts.
     ".csv": ("csv", {"keep_default_na": False, "na_values": [""]}),
     ".tsv": ("csv", {"keep_default_na": False, "na_values": [""], "sep": "\t"}),
     ".jsonl": ("json", {}),
@@ -36,10 +36,10 @@ _READERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
-    """Rows by split (train, validation, perhaps test) and the class names, in the order of their ids.
+    """Split (train, validation, where it exists test) to rows, and the class names in the order of their ids.
 
-    A split that the data set lacks is made: validation is a stratified tenth of the training rows, drawn with a fixed
-    seed. Then each split is cut down to max_train_samples or max_eval_samples.
+    Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
+    each split is sampled down to max_train_samples or max_eval_samples.
 
     Raises:
         BadInput: all faults found at once.
@@ -116,9 +116,9 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
 
 
 def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
-    """How to read the files of a folder: CSV as a single CSV file.
+    """Options of `load_dataset` for a folder: those of a single CSV file where it holds CSV.
 
-    Not for hub data sets: offline, `datasets` finds only what was fetched with equal options.
+    Not for hub data sets: offline, `datasets` finds only data fetched with equal options.
     """
     builder = datasets.load_dataset_builder(path, configuration)
     return _READERS[".csv"][1] if isinstance(builder.config, CsvConfig) else {}
@@ -173,7 +173,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
             values = table.data.column(column)
             try:
                 values.validate(full=True)
-            except pa.ArrowInvalid:  # the JSON reader takes any bytes for text
+            except pa.ArrowInvalid:  # the JSON reader accepts any bytes as text
                 faults.append(
                     f"dataset {spec.dataset} is not UTF-8 text (column {column!r} of its {split} rows): "
                     "convert it, e.g. with iconv"
@@ -198,7 +198,7 @@ def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict
     feature = tables["train"].features[spec.label_column]
     raw = {split: table.data.column(spec.label_column).to_pylist() for split, table in tables.items()}
     if isinstance(feature, datasets.ClassLabel):
-        if "test" in raw and set(raw["test"]) == {-1}:  # a hub benchmark that keeps its test labels to itself
+        if "test" in raw and set(raw["test"]) == {-1}:  # a benchmark with hidden test labels
             del raw["test"], tables["test"]
         known: list[Any] = list(range(feature.num_classes))
         names = tuple(feature.names)
@@ -212,12 +212,12 @@ def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict
     faults = []
     if len(set(raw["train"])) < 2:
         faults.append(f"label_column {spec.label_column!r} has one class only ({names[0]}): there is nothing to learn")
-    place = {value: number for number, value in enumerate(known)}
+    id_of = {value: number for number, value in enumerate(known)}
     for split, values in raw.items():
-        strange = Counter(value for value in values if value not in place)
-        if strange:
-            shown = ", ".join(repr(value) for value in list(strange)[:5])
-            faults.append(f"{sum(strange.values())} {split} rows have labels that no training row has: {shown}")
+        unknown = Counter(value for value in values if value not in id_of)
+        if unknown:
+            shown = ", ".join(repr(value) for value in list(unknown)[:5])
+            faults.append(f"{sum(unknown.values())} {split} rows have labels that no training row has: {shown}")
     if len(names) > 1 and len(names) > len(raw["train"]) / 2:
         faults.append(
             f"label_column {spec.label_column!r} has {len(names)} classes in {len(raw['train'])} rows: "
@@ -225,11 +225,11 @@ def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict
         )
     if faults:
         raise BadInput(faults)
-    return {split: np.array([place[value] for value in values]) for split, values in raw.items()}, names
+    return {split: np.array([id_of[value] for value in values]) for split, values in raw.items()}, names
 
 
 def _pick(spec: JobSpec, sizes: Mapping[str, int], ids: Mapping[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
-    """Split to (split it is taken from, row numbers)."""
+    """Split to (split of the data set, row numbers)."""
     picked = {split: (split, np.arange(size)) for split, size in sizes.items()}
     if "validation" not in picked:
         picked["train"], picked["validation"] = _split("train", sizes["train"], ids.get("train"))

@@ -1,4 +1,4 @@
-"""What a training tells, and how its speed is measured."""
+"""Events, throughput and stop requests of a running training."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +9,8 @@ from transformers import TrainerControl, TrainerState
 
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event
-from paretune.training import recorder
-from paretune.training.recorder import EventWriter, Progress, Recorder, Stopwatch
+from paretune.training import callback
+from paretune.training.callback import EventWriter, MetricsCallback, Progress, Stopwatch
 from paretune.training.rows.batches import GlobalBatchSampler
 
 
@@ -33,7 +33,7 @@ class HandTurned:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
     turned = HandTurned()
-    monkeypatch.setattr(recorder, "time", turned)
+    monkeypatch.setattr(callback, "time", turned)
     return turned
 
 
@@ -219,7 +219,7 @@ class Training:
         lengths = np.full(8 * steps, 10)
         sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
         self.done = 0
-        self.recorder = Recorder(
+        self.callback = MetricsCallback(
             EventWriter(events), Progress(sampler, lengths), lambda: stop_after is not None and self.done >= stop_after
         )
         self.control = TrainerControl()
@@ -228,7 +228,7 @@ class Training:
         self._state = TrainerState(max_steps=steps, epoch=0)
 
     def _call(self, event: str, **values: object) -> None:
-        getattr(self.recorder, f"on_{event}")(self._arguments, self._state, self.control, **values)
+        getattr(self.callback, f"on_{event}")(self._arguments, self._state, self.control, **values)
 
     def begin(self) -> None:
         self._call("train_begin")
@@ -244,7 +244,7 @@ class Training:
         self._call("log", logs=values)
 
     def evaluate(self, seconds: float, **values: float) -> None:
-        with self.recorder.stopwatch.paused():
+        with self.callback.stopwatch.paused():
             self._clock.pass_(seconds)
         self._call("evaluate", metrics=values)
 
@@ -269,8 +269,8 @@ def test_throughput_excludes_the_warm_up_and_evaluations(clock: HandTurned, even
         training.step(0.5)
 
     # 36 steps of 8 rows in 18 seconds.
-    assert training.recorder.throughput() == pytest.approx((16.0, 160.0))
-    assert training.recorder.stopwatch.seconds() == pytest.approx(4 * 5 + 18)
+    assert training.callback.throughput() == pytest.approx((16.0, 160.0))
+    assert training.callback.stopwatch.seconds() == pytest.approx(4 * 5 + 18)
 
 
 def test_the_warm_up_is_ten_steps_at_most(clock: HandTurned, events: Path) -> None:
@@ -280,7 +280,7 @@ def test_the_warm_up_is_ten_steps_at_most(clock: HandTurned, events: Path) -> No
         training.step(5.0)
     training.step(0.5)
 
-    assert training.recorder.throughput() == pytest.approx((16.0, 160.0))
+    assert training.callback.throughput() == pytest.approx((16.0, 160.0))
 
 
 @pytest.mark.parametrize("done", [0, 1, 4])
@@ -290,7 +290,7 @@ def test_throughput_is_none_without_a_steady_state(done: int, clock: HandTurned,
     for _ in range(done):
         training.step(1.0)
 
-    assert training.recorder.throughput() is None
+    assert training.callback.throughput() is None
 
 
 def test_throughput_of_a_training_of_one_step_is_none(clock: HandTurned, events: Path) -> None:
@@ -298,7 +298,7 @@ def test_throughput_of_a_training_of_one_step_is_none(clock: HandTurned, events:
     training.begin()
     training.step(1.0)
 
-    assert training.recorder.throughput() is None
+    assert training.callback.throughput() is None
 
 
 def test_curves_have_loss_rate_and_the_speed_since_the_last_point(clock: HandTurned, events: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_training_that_is_asked_to_stop_saves_and_stops_after_the_step(clock: 
 
     assert training.control.should_training_stop
     assert training.control.should_save
-    assert training.recorder.stopped_at == 3
+    assert training.callback.stopped_at == 3
 
 
 @pytest.mark.parametrize(("done", "saves"), [(3, True), (4, False)])

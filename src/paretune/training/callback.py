@@ -1,4 +1,4 @@
-"""What a training tells while it runs, and how its speed is measured."""
+"""Events, throughput and stop requests of a running training: a callback of the Hugging Face Trainer."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +17,10 @@ from paretune.training.rows.batches import GlobalBatchSampler
 
 
 class EventWriter:
-    """Appends events to a file and to standard output, a line each, at once.
+    """Appends each event as a line to a file and to standard output.
 
     Args:
-        path: the events file; None writes nothing (every rank but the first).
+        path: the events file; None writes nothing (for ranks other than 0).
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -29,7 +29,7 @@ class EventWriter:
     def write(
         self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
     ) -> None:
-        """Write one event; values that are no finite numbers are left out."""
+        """Write one event; values that are not finite numbers are left out."""
         numbers = {name: float(value) for name, value in metrics.items() if _is_finite(value)}
         if self._path is None or not (numbers or message):
             return
@@ -48,19 +48,19 @@ def _is_finite(value: Any) -> bool:
 
 
 class Stopwatch:
-    """Seconds spent training; paused while something else is done. The device is waited for before each reading."""
+    """Seconds spent training. Each reading waits until the device has finished its queued work."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._since: float | None = None
 
     def start(self) -> None:
-        """Start, or go on."""
+        """Start or continue."""
         device.synchronize()
         self._since = time.perf_counter()
 
     def stop(self) -> None:
-        """Stop; `start` goes on."""
+        """Stop; `start` continues."""
         if self._since is not None:
             self._seconds = self.seconds()
             self._since = None
@@ -74,7 +74,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not count the block."""
+        """Exclude the block."""
         running = self._since is not None
         self.stop()
         try:
@@ -85,7 +85,7 @@ class Stopwatch:
 
 
 class Progress:
-    """Rows and tokens trained on, over all devices, known from the sampler without asking the other devices."""
+    """Number of rows and tokens trained on by all devices, computed from the sampler without communication."""
 
     def __init__(self, sampler: GlobalBatchSampler, lengths: np.ndarray) -> None:
         self._sampler = sampler
@@ -96,30 +96,30 @@ class Progress:
         self.tokens = 0
 
     def begin_epoch(self, epoch: int) -> None:
-        """Choose the order of rows of `epoch`."""
+        """Set the epoch of the sampler."""
         self._sampler.set_epoch(epoch)
 
     def step(self, done: int) -> None:
         """Count optimiser step number `done`, from 0 over all epochs."""
-        epoch, place = divmod(done, self._sampler.steps)
+        epoch, index = divmod(done, self._sampler.steps)
         if epoch != self._epoch:
             self._epoch = epoch
             self._steps = [(len(rows), int(self._lengths[rows].sum())) for rows in self._sampler.epoch_steps(epoch)]
-        rows, tokens = self._steps[place]
+        rows, tokens = self._steps[index]
         self.rows += rows
         self.tokens += tokens
 
 
-class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
-    """Writes curves, measures speed, and stops the training when asked.
+class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
+    """Writes curves as events, measures throughput, and stops the training on request.
 
-    Throughput is rows over seconds after the warm-up: the first tenth of the steps, at most ten, in which memory is
-    allocated and kernels are chosen. Evaluation and checkpoints are not counted.
+    Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
+    allocated and kernels are chosen. Evaluation and checkpoints are excluded.
 
     Args:
-        events: where curves go.
-        progress: counts rows.
-        stop_requested: whether this process was asked to stop.
+        events: writes the curves.
+        progress: counts rows and tokens.
+        stop_requested: whether this process has received a stop request.
     """
 
     def __init__(self, events: EventWriter, progress: Progress, stop_requested: Callable[[], bool]) -> None:
@@ -133,7 +133,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         self._last = (0.0, 0)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the watch."""
+        """Start the stopwatch and set the number of warm-up steps."""
         left = state.max_steps - state.global_step
         self._warm_step = state.global_step + min(10, max(1, left // 10))
         psutil.cpu_percent()  # the first call starts the interval and returns 0
@@ -147,11 +147,11 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         train_dataloader: Any = None,
         **_: Any,
     ) -> None:
-        """Choose the order of rows, in a resumed epoch too."""
+        """Set the epoch of the sampler, also when the training resumes inside an epoch."""
         self._progress.begin_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Count the step; stop after it if asked."""
+        """Count the step; on a stop request save a checkpoint and stop."""
         self._progress.step(state.global_step - 1)
         if state.global_step == self._warm_step:
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
@@ -161,7 +161,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
             control.should_training_stop = True
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Save no checkpoint where the model itself is about to be saved."""
+        """Save no checkpoint at the end of the training, when the model is saved."""
         if state.global_step >= state.max_steps:
             control.should_save = False
 
@@ -173,7 +173,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Write loss, learning rate and gradient norm with the speed and the load since the last time."""
+        """Write loss, learning rate and gradient norm, with throughput and load since the last call."""
         logs = logs or {}
         if "loss" not in logs:
             return
@@ -193,7 +193,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         metrics: dict[str, float] | None = None,
         **_: Any,
     ) -> None:
-        """Write the evaluation."""
+        """Write the metrics of the evaluation."""
         curves = {
             f"eval/{name.removeprefix('eval_')}": value
             for name, value in (metrics or {}).items()
@@ -202,7 +202,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         self._events.write(state.global_step, curves, total_steps=state.max_steps)
 
     def throughput(self) -> tuple[float, float] | None:
-        """(samples per second, tokens per second) in steady state; None if no step followed the warm-up."""
+        """(Samples per second, tokens per second) after the warm-up; None if no step followed it."""
         if self._warm is None:
             return None
         seconds, rows, tokens = self._warm
@@ -212,11 +212,11 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         return (self._progress.rows - rows) / elapsed, (self._progress.tokens - tokens) / elapsed
 
     def _stop_agreed(self, step: int) -> bool:
-        """Whether all devices stop after this step.
+        """Whether all processes stop after this step.
 
-        A signal reaches the processes at different moments, but all must leave after the same step or the rest wait for
-        ever. The first one that notices writes its next step into the shared store before it begins that step; no other
-        can finish it without this one, so all read the note in time.
+        A signal reaches them at different moments, but all must stop after the same step, or the others wait forever.
+        The first process that has received it writes the number of its next step into the shared store before it begins
+        that step. No other process can finish that step without it, so all of them read the number in time.
         """
         if not torch.distributed.is_initialized():
             return self._stop_requested()
