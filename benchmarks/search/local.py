@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import chdir
 from pathlib import Path
 
 from paretune.core.clock import SystemClock
@@ -25,23 +26,23 @@ _COLUMNS = [
 _MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib")
 
 
-def measure(path: Path) -> None:
-    """Run the jobs one after the other and write the table; what is in it already is not run again."""
+def measure(path: Path, most: int | None = None) -> None:
+    """Run the jobs, or the first `most`, in turn and write the table; what is in it already is not run again."""
     path = path.resolve()
     curve = [f"f1_epoch_{epoch}" for epoch in range(1, max(EPOCHS) + 1)]
     header = [*_COLUMNS, *curve, "train_rows", *_MEASURED]
+    points = list(itertools.product(SEEDS, COUNTS, BATCHES, RATES, EPOCHS))
     done = set()
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:
             done = {tuple(row[name] for name in ("seed", *header[1:5])) for row in csv.DictReader(file)}
-    with tempfile.TemporaryDirectory() as folder, path.open("a", newline="", encoding="utf-8") as file:
-        os.chdir(folder)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), path.open("a", newline="", encoding="utf-8") as file:
         os.environ.pop("MLFLOW_RUN_ID", None)
         os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
         writer = csv.writer(file, lineterminator="\n")
         if not done:
             writer.writerow(header)
-        for seed, count, batch, rate, epochs in itertools.product(SEEDS, COUNTS, BATCHES, RATES, EPOCHS):
+        for seed, count, batch, rate, epochs in points[:most]:
             if tuple(map(str, (seed, count, batch, rate, epochs))) in done:
                 continue
             begun = time.monotonic()
