@@ -242,7 +242,7 @@ def main() -> None:
         os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
     with tempfile.TemporaryDirectory() as folder:
         if asked.small:
-            local.measure(Path(folder) / "local.csv", most=1)
+            local.measure(Path(folder) / "local.csv", most=1, rows=40)
         results = asked.results or Path(folder) / "search_cost.csv"
         results.parent.mkdir(parents=True, exist_ok=True)
         search_all(asked, Path(folder), results)
