@@ -11,6 +11,8 @@ work / n, log n and n devices. A relative error of dollars is that of seconds: t
 
 --scaling: columns instances and minutes, a job on clusters of growing size; each row is predicted from the first.
 
+--small: tables by a formula, made here, in place of those that are not given.
+
 Jobs of this machine: estimate_error_local.py.
 """
 
@@ -19,11 +21,13 @@ import csv
 import itertools
 import random
 import statistics
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+import arguments
 import numpy as np
 from scipy.optimize import nnls
 
@@ -225,20 +229,43 @@ def scaling(path: Path) -> None:
             print(f"  {job.devices} instances: {name:16} {minutes}, {off}")
 
 
+def write_small_tables(folder: Path) -> tuple[Path, Path]:
+    """Two jobs on each of three shapes, and a job on one to four instances, by a formula; (published, scaling)."""
+    published, scaled = folder / "published.csv", folder / "scaling.csv"
+    columns = "model,per_device_train_batch_size,num_train_epochs,instance_type,instance_count,dataset_size"
+    lines = [f"{columns},billable_seconds"]
+    for instances, batch in itertools.product((1, 2, 4), (8, 16)):
+        seconds = 300 + 16000 / instances * (8 / batch) ** 0.2
+        lines.append(f"distilbert-base-uncased,{batch},3,ml.p3.2xlarge,{instances},20000,{seconds:.0f}")
+    published.write_text("\n".join(lines) + "\n")
+    scaled.write_text("instances,minutes\n1,100\n2,55\n4,30\n")
+    return published, scaled
+
+
 def main() -> None:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--published", type=Path, help="CSV of published jobs")
     parser.add_argument("--max_seq_length", type=int, default=512, help="tokens that its rows were padded to")
     parser.add_argument("--scaling", type=Path, help="CSV of minutes over instances")
-    asked = parser.parse_args()
+    asked = arguments.parse(parser)
     print(", ".join(f"{name} {version(name)}" for name in ("paretune", "torch", "transformers", "scipy")))
-    if asked.published:
-        jobs = read_published(asked.published, asked.max_seq_length)
+    if asked.small:
+        with tempfile.TemporaryDirectory() as folder:
+            published, scaled = write_small_tables(Path(folder))
+            show(asked.published or published, asked.scaling or scaled, asked.max_seq_length)
+    else:
+        show(asked.published, asked.scaling, asked.max_seq_length)
+
+
+def show(published: Path | None, scaled: Path | None, max_seq_length: int) -> None:
+    """Print the tables that there are."""
+    if published:
+        jobs = read_published(published, max_seq_length)
         unseen(jobs)
         probed(jobs)
-    if asked.scaling:
-        scaling(asked.scaling)
+    if scaled:
+        scaling(scaled)
 
 
 if __name__ == "__main__":

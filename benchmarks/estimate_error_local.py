@@ -7,6 +7,7 @@ jobs before them, and run. Two trainings on two hyper-threads are each a third a
 what this measures.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -15,6 +16,8 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.metadata import version
+
+import arguments
 
 from paretune.core.clock import SystemClock
 from paretune.estimating.architecture import well_known
@@ -49,17 +52,23 @@ NEVER_RUN = (
 
 def main() -> None:
     """Print one line per job, then the mean error."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--learnt", type=int, default=len(LEARNT_FROM), help="jobs that run before the first estimate")
+    parser.add_argument("--predicted", type=int, default=len(NEVER_RUN), help="jobs that are predicted")
+    parser.add_argument("--max-rows", type=int, default=max(each["max_train_samples"] for each in NEVER_RUN))
+    asked = arguments.parse(parser, learnt=1, predicted=1, max_rows=50)
     print(", ".join(f"{name} {version(name)}" for name in ("paretune", "torch", "transformers", "scipy")))
-    print("ten specifications that were never run, from eight ordinary jobs")
+    print(f"{asked.predicted} specifications that were never run, from {asked.learnt} ordinary jobs")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ.pop("MLFLOW_RUN_ID", None)
         os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
-        for changes in LEARNT_FROM:
-            run_job(changes)
+        for changes in LEARNT_FROM[: asked.learnt]:
+            run_job(with_at_most(changes, asked.max_rows))
         tracking = Tracking({}, SystemClock())
         off, inside = [], 0
-        for changes in NEVER_RUN:
+        for whole in NEVER_RUN[: asked.predicted]:
+            changes = with_at_most(whole, asked.max_rows)
             spec = JobSpec.from_text({name: str(value) for name, value in changes.items()})
             built = well_known(spec.model)
             assert built is not None  # the bundled model
@@ -83,6 +92,11 @@ def main() -> None:
         )
 
 
+def with_at_most(changes: Mapping[str, object], rows: int) -> dict[str, object]:
+    """The same job on so many rows at most."""
+    return {**changes, "max_train_samples": min(int(str(changes["max_train_samples"])), rows)}
+
+
 def run_job(changes: Mapping[str, object]) -> str:
     """One job; what it printed."""
     words = [word for name, value in changes.items() for word in (f"--{name}", str(value).lower())]
@@ -95,7 +109,7 @@ def run_job(changes: Mapping[str, object]) -> str:
 
 def facts_of(changes: Mapping[str, object]) -> dict[str, float]:
     """What preparing the rows has found out, from the dry run."""
-    shown = run_job(changes | {"dry_run": True})
+    shown = run_job({**changes, "dry_run": True})
     return dict(json.loads(shown[: shown.rindex("}") + 1])["data"])
 
 

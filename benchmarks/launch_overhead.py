@@ -33,6 +33,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import arguments
+
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
@@ -82,9 +84,9 @@ def main() -> None:
         "emulated account on the same machine\n"
     )
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
-        _launches(Path(folder), options.repeats)
+        _launches(Path(folder), options.repeats, options.rows)
         for jobs in map(int, options.jobs.split(",")):
-            _polling(Path(folder), jobs, options.seconds)
+            _polling(Path(folder), jobs, options.seconds, options.settle)
 
 
 def _options() -> argparse.Namespace:
@@ -93,10 +95,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", default="1,10,100", help="numbers of jobs that run at once")
     parser.add_argument("--watch", help=argparse.SUPPRESS)  # this process only watches the jobs named on its input
     parser.add_argument("--seconds", type=float, default=60.0, help="how long calls are counted")
-    return parser.parse_args()
+    parser.add_argument("--settle", type=float, default=20.0, help="seconds until calls are counted, and half a job")
+    parser.add_argument("--rows", type=int, default=500, help="rows that a launched job trains on")
+    return arguments.parse(parser, repeats=1, jobs="1", seconds=5.0, settle=8.0, rows=16)
 
 
-def _launches(folder: Path, repeats: int) -> None:
+def _launches(folder: Path, repeats: int, rows: int) -> None:
     with _account(folder / "launches") as emulator:
         project = folder / "project"
         shutil.copytree(
@@ -105,7 +109,7 @@ def _launches(folder: Path, repeats: int) -> None:
             ignore=shutil.ignore_patterns(".git", ".paretune", "__pycache__", "mlflow.db", "*.egg-info"),
         )
         environment = _environment(emulator, project)
-        job = {"instance_type": "ml.m5.large", "max_train_samples": 500, "max_runtime_minutes": 5}
+        job = {"instance_type": "ml.m5.large", "max_train_samples": rows, "max_runtime_minutes": 5}
         mlflow = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local"]
         mlflow += [word for name, value in job.items() for word in ("-P", f"{name}={value}")]
         plain = [sys.executable, "-c", "from paretune.cli.main import run; run()", "main"]
@@ -134,24 +138,24 @@ def _launches(folder: Path, repeats: int) -> None:
     print(f"  {'all':<40} {calls.total():4d} | {second.total():4d}\n")
 
 
-def _polling(folder: Path, jobs: int, seconds: float) -> None:
+def _polling(folder: Path, jobs: int, seconds: float, settle: float) -> None:
     with _account(folder / f"polling-{jobs}", default_quota=jobs + 1) as emulator, _as_user(emulator, folder):
         names = _start_idle_jobs(emulator, jobs)
-        rates = {who: _calls_a_minute(emulator, who, names, seconds) for who in WATCHERS}
+        rates = {who: _calls_a_minute(emulator, who, names, seconds, settle) for who in WATCHERS}
     paretune, sdk = rates["paretune"], rates["SDK"]
     print(
         f"{jobs:4d} running: {paretune:7.1f} calls a minute with paretune, {sdk:7.1f} with the SDK's wait", flush=True
     )
 
 
-def _calls_a_minute(emulator: Emulator, who: str, names: list[str], seconds: float) -> float:
+def _calls_a_minute(emulator: Emulator, who: str, names: list[str], seconds: float, settle: float) -> float:
     """Calls of a process that watches jobs and does nothing else."""
     words = [sys.executable, "-W", "ignore", __file__, "--watch", who]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as watcher:
         assert watcher.stdin is not None
         watcher.stdin.write(" ".join(names))
         watcher.stdin.close()
-        time.sleep(20 + len(names) / 2)  # imports, and the burst at the start, are not what a long job costs
+        time.sleep(settle + len(names) / 2)  # imports, and the burst at the start, are not what a long job costs
         emulator.clear_requests()
         time.sleep(seconds)
         calls = len(emulator.requests())

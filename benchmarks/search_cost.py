@@ -37,6 +37,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+import arguments
 from search import local, modelled, peers, product
 from search.scoring import PAIRS, SHARES, Course, Score, middle, short
 from search.tables import Table
@@ -215,7 +216,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.csv", help="where the CSV goes")
     parser.add_argument("--measure-local", type=Path, help="measure local jobs into this CSV, and do nothing else")
-    asked = parser.parse_args()
+    few = {"tables": "local", "methods": "naive,random,joint,split", "pairs": next(iter(PAIRS)), "parallel": "2"}
+    asked = arguments.parse(parser, **few, seeds=1, worth=8, results=None)
     if asked.measure_local:
         local.measure(asked.measure_local)
         return
@@ -238,15 +240,23 @@ def main() -> None:
     print("full/again/all: median jobs out of memory, jobs that repeated an earlier one, jobs of the first search")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
-    asked.results.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        if asked.small:
+            local.measure(Path(folder) / "local.csv", most=1, rows=40)
+        results = asked.results or Path(folder) / "search_cost.csv"
+        results.parent.mkdir(parents=True, exist_ok=True)
+        search_all(asked, Path(folder), results)
+
+
+def search_all(asked: argparse.Namespace, folder: Path, results: Path) -> None:
+    """Search all tables that were asked for, side by side."""
     with (
-        tempfile.TemporaryDirectory() as folder,
         ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool,
-        asked.results.open("w", newline="", encoding="utf-8") as file,
+        results.open("w", newline="", encoding="utf-8") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEADER)
-        for path, name in _chosen(asked, Path(folder)):
+        for path, name in _chosen(asked, folder):
             compare(_read(str(path), name), asked, pool, writer)
 
 

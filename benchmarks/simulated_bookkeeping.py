@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import arguments
+
 TARGET_MS = 50.0
 WARM_UP = 10
 TYPES = ("ml.g5.xlarge", "ml.g5.12xlarge", "ml.g6.xlarge")
@@ -152,8 +154,8 @@ budget_usd: 1000000
             shares.seconds.clear()
             shares.calls.clear()
 
-    watched = {OptunaStudy: ("ask", "tell"), StudyRunWriter: ("_write",)}
-    watched[Ledger] = ("promise", "opened", "book", "booked", "balance")
+    watched: dict[type, tuple[str, ...]] = {OptunaStudy: ("ask", "tell"), StudyRunWriter: ("_write",)}
+    watched[Ledger] = tuple(name for name, item in vars(Ledger).items() if callable(item) and not name.startswith("_"))
     with ExitStack() as patches:
         patches.enter_context(shares.watching())
         for owner, names in watched.items():
@@ -161,7 +163,9 @@ budget_usd: 1000000
                 timed = shares.timed(f"{owner.__name__}.{name}", getattr(owner, name))
                 patches.enter_context(mock.patch.object(owner, name, timed))
         patches.enter_context(mock.patch.object(StudyRunWriter, "trial_ended", stamp))
-        patches.enter_context(mock.patch("paretune.studies.search.stopping.PATIENCE", 2 * trials))  # it is to go on
+        patches.enter_context(
+            mock.patch("paretune.studies.search.stopping.PATIENCE", 2 * (WARM_UP + trials))
+        )  # it is to go on
         paretune(["study", "--study", "study.yaml"])
     report([1000 * (after - before) for before, after in itertools.pairwise(ends)], trials, shares)
 
@@ -212,12 +216,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--study", action="store_true", help="the command `study`, and not single jobs")
-    asked = parser.parse_args()
+    asked = arguments.parse(parser, trials=5)
     trials = asked.trials
     packages = ", ".join(f"{name} {version(name)}" for name in ("mlflow", "sqlalchemy"))
     print(f"{datetime.date.today()}, Python {platform.python_version()}, {packages}, {os.cpu_count()} logical cores")
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        (run_study if asked.study else run)(trials, Path(folder))
+        if not asked.study:
+            run(trials, Path(folder))
+        if asked.study or asked.small:
+            run_study(trials, Path(folder))
 
 
 if __name__ == "__main__":

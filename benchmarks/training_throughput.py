@@ -27,6 +27,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import arguments
+
 from paretune.spec.container import PreparedDataset, write_json
 from paretune.spec.job import JobSpec
 
@@ -67,11 +69,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tokenizer", help="folder with the tokenizer of --random-model")
     parser.add_argument("--prepared", help="a prepared data set, instead of --dataset")
     parser.add_argument("--variants", default="recipe,trainer,paretune,loop,full-table")
+    parser.add_argument("--max-train-samples", type=int, help="rows of --dataset that are trained on; all")
+    parser.add_argument("--max-eval-samples", type=int, help="rows of --dataset that are evaluated on; all")
     parser.add_argument("--quality-seeds", type=int, default=3, help="seeds of the F1 comparison over a whole epoch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--whole", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    few = {"steps": 8, "repeats": 1, "batch": 2, "quality_seeds": 1, "max_train_samples": 40, "max_eval_samples": 16}
+    return arguments.parse(parser, **few, variants="recipe,trainer,paretune,loop")
 
 
 def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
@@ -87,7 +92,13 @@ def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
             if file.name.startswith(("tokenizer", "vocab", "special_tokens")):
                 shutil.copy(file, model)
         return options.prepared, str(model)
-    spec = JobSpec(model=options.model, dataset=options.dataset, max_seq_length=options.max_seq_length)
+    spec = JobSpec(
+        model=options.model,
+        dataset=options.dataset,
+        max_seq_length=options.max_seq_length,
+        max_train_samples=options.max_train_samples,
+        max_eval_samples=options.max_eval_samples,
+    )
     request, answer = folder / "request.json", folder / "answer.json"
     write_json(request, spec.as_text())
     command = [sys.executable, "-m", "paretune.training.prepare", str(request), str(folder / "datasets"), str(answer)]

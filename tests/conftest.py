@@ -86,19 +86,32 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def copy_store(store: Path, folder: Path) -> str:
+    """Copy an MLflow store to `mlflow.db` in `folder`, which keeps its artifacts too; the address of the copy."""
+    shutil.copy(store, folder / "mlflow.db")
+    with sqlite3.connect(folder / "mlflow.db") as connection:
+        connection.execute("UPDATE experiments SET artifact_location = ?", (str(folder / "mlruns" / "0"),))
+    return f"sqlite:///{folder / 'mlflow.db'}"
+
+
+def user_s_own(folder: Path) -> dict[str, str]:
+    """Environment variables that keep all that is written below `folder`, and nothing asked of the network."""
+    return {
+        "PARETUNE_HOME": str(folder / ".paretune"),
+        "HF_HOME": str(folder / "huggingface"),
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with an empty MLflow store and a paretune home of its own; nothing of the user's is touched."""
     place = tmp_path / "workplace"
     place.mkdir()
-    shutil.copy(empty_store, place / "mlflow.db")
-    with sqlite3.connect(place / "mlflow.db") as connection:
-        connection.execute("UPDATE experiments SET artifact_location = ?", (str(place / "mlruns" / "0"),))
     monkeypatch.chdir(place)
-    monkeypatch.setenv("PARETUNE_HOME", str(place / ".paretune"))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
-    monkeypatch.setenv("HF_HOME", str(place / "huggingface"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, place))
+    for name, text in user_s_own(place).items():
+        monkeypatch.setenv(name, text)
     for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
         monkeypatch.delenv(name, raising=False)
     return place

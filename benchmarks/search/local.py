@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from contextlib import chdir
 from pathlib import Path
 
 from paretune.core.clock import SystemClock
@@ -25,33 +27,40 @@ _COLUMNS = [
 _MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib")
 
 
-def measure(path: Path) -> None:
-    """Run the jobs one after the other and write the table; what is in it already is not run again."""
+def measure(path: Path, *, most: int | None = None, rows: int | None = None) -> None:
+    """Run the jobs in turn and write the table; what is in it already is not run again.
+
+    Args:
+        path: the table.
+        most: how many points, the first ones; all.
+        rows: rows to train and to judge on; those of FIXED.
+    """
+    fixed = FIXED if rows is None else {**FIXED, "max_train_samples": rows, "max_eval_samples": rows}
     path = path.resolve()
     curve = [f"f1_epoch_{epoch}" for epoch in range(1, max(EPOCHS) + 1)]
     header = [*_COLUMNS, *curve, "train_rows", *_MEASURED]
+    points = list(itertools.product(SEEDS, COUNTS, BATCHES, RATES, EPOCHS))
     done = set()
     if path.exists():
         with path.open(newline="", encoding="utf-8") as file:
             done = {tuple(row[name] for name in ("seed", *header[1:5])) for row in csv.DictReader(file)}
-    with tempfile.TemporaryDirectory() as folder, path.open("a", newline="", encoding="utf-8") as file:
-        os.chdir(folder)
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), path.open("a", newline="", encoding="utf-8") as file:
         os.environ.pop("MLFLOW_RUN_ID", None)
         os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
         writer = csv.writer(file, lineterminator="\n")
         if not done:
             writer.writerow(header)
-        for seed, count, batch, rate, epochs in itertools.product(SEEDS, COUNTS, BATCHES, RATES, EPOCHS):
+        for seed, count, batch, rate, epochs in points[:most]:
             if tuple(map(str, (seed, count, batch, rate, epochs))) in done:
                 continue
             begun = time.monotonic()
-            found = _run(seed, count, batch, rate, epochs)
+            found = _run(fixed, seed, count, batch, rate, epochs)
             values = [found.get(f"f1_epoch_{epoch}", "") for epoch in range(1, max(EPOCHS) + 1)]
             writer.writerow(
                 [
-                    *("local", count, batch, rate, epochs, FIXED["max_train_samples"], FIXED["max_seq_length"]),
+                    *("local", count, batch, rate, epochs, fixed["max_train_samples"], fixed["max_seq_length"]),
                     *(seed, "Completed", round(found["billable_seconds"], 2), round(found["f1"], 5), *values),
-                    *(FIXED["max_train_samples"], *(round(found[name], 3) for name in _MEASURED)),
+                    *(fixed["max_train_samples"], *(round(found[name], 3) for name in _MEASURED)),
                 ]
             )
             file.flush()
@@ -62,10 +71,10 @@ def measure(path: Path) -> None:
             )
 
 
-def _run(seed: int, count: int, batch: int, rate: float, epochs: int) -> dict[str, float]:
+def _run(fixed: Mapping[str, int], seed: int, count: int, batch: int, rate: float, epochs: int) -> dict[str, float]:
     """One job's metrics, and F1 after each epoch."""
     changes = {
-        **FIXED,
+        **fixed,
         "seed": seed,
         "instance_count": count,
         "per_device_train_batch_size": batch,

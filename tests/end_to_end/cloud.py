@@ -146,6 +146,19 @@ def spelled(job: dict[str, Any]) -> list[str]:
     ]
 
 
+def job_of_seconds(model: Path, dataset: Path) -> dict[str, object]:
+    """Parameters of a training of seconds on a CPU instance."""
+    return {
+        "instance_type": "ml.m5.large",
+        "model": model,
+        "dataset": dataset,
+        "max_seq_length": 32,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-3,
+        "precision": "fp32",
+    }
+
+
 @contextmanager
 def account(root: Path, **options: Any) -> Iterator[Emulator]:
     """An emulated account whose training image is this Python, without paretune's own sources."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud, account
+from tests.end_to_end.cloud import Cloud, account, job_of_seconds
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
 
@@ -22,15 +22,7 @@ def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
 @pytest.fixture
 def tiny_job(tiny_model: Path, reviews: Path) -> dict[str, object]:
     """A training of seconds on a CPU instance."""
-    return {
-        "instance_type": "ml.m5.large",
-        "model": tiny_model,
-        "dataset": reviews,
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-3,
-        "precision": "fp32",
-    }
+    return job_of_seconds(tiny_model, reviews)
 
 
 @pytest.fixture

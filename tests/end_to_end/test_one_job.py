@@ -116,14 +116,6 @@ def test_a_checkpoint_does_not_outlive_a_finished_job(finished: Run) -> None:
     assert list(Path(".paretune/checkpoints").glob("*/checkpoint-*")) == []
 
 
-def test_the_same_data_are_prepared_once(finished: Run) -> None:
-    (first,) = Path(".paretune/datasets").iterdir()
-    written = first.stat().st_mtime_ns
-    arguments = ["--model", finished.data.params["model"], "--dataset", finished.data.params["dataset"]]
-    assert main(["main", "--max_seq_length", "32", *arguments, "--learning_rate", "1e-3"]) == 0
-    assert [folder.stat().st_mtime_ns for folder in Path(".paretune/datasets").iterdir()] == [written]
-
-
 def test_integer_labels_three_classes_and_own_validation_and_test_files(
     workplace: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -155,17 +147,6 @@ def test_a_causal_language_model_is_judged_by_perplexity_and_has_no_f1(
     assert run.data.metrics["perplexity"] == pytest.approx(math.exp(run.data.metrics["eval_loss"]))
     history = MlflowClient().get_metric_history(run.info.run_id, "eval/loss")
     assert history[-1].value < history[0].value
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fine_tuning", ["head", "lora"])
-def test_head_and_lora_train_a_part_of_the_parameters(
-    workplace: Path, tiny_model: Path, reviews: Path, fine_tuning: str
-) -> None:
-    run = run_job("--model", str(tiny_model), "--dataset", str(reviews), "--fine_tuning", fine_tuning)
-
-    metrics = run.data.metrics
-    assert 0 < metrics["trainable_parameters"] < metrics["total_parameters"] / 3
 
 
 @pytest.mark.slow

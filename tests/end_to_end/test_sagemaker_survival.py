@@ -70,20 +70,16 @@ def test_sync_adopts_what_runs_and_collects_what_has_ended(cloud: Cloud, tiny_jo
     assert "nothing to do" in cloud.run("sync").text
 
 
-def test_sync_leaves_a_job_alone_that_somebody_watches(cloud: Cloud, long_job: dict[str, object]) -> None:
+def test_a_job_that_somebody_watches_is_left_alone_by_sync_stopped_by_a_signal_and_continued_from_its_checkpoint(
+    cloud: Cloud, long_job: dict[str, object]
+) -> None:
     with cloud.start(**long_job) as running:
         cloud.until_it_trains(running)
-
         done = cloud.run("sync")
-
         assert done.code == 0, done.text
         assert "another process on this machine is watching it" in done.text
         assert running.process.poll() is None
 
-
-def test_an_interrupted_launcher_stops_its_job_and_books_it(cloud: Cloud, long_job: dict[str, object]) -> None:
-    with cloud.start(**long_job) as running:
-        cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGTERM)
         assert running.wait(WITHIN_S) == 130, running.text
 
@@ -94,15 +90,6 @@ def test_an_interrupted_launcher_stops_its_job_and_books_it(cloud: Cloud, long_j
     dollars = job["BillableTimeInSeconds"] * PRICE.usd_per_hour / 3600
     assert run.data.metrics["cost_usd"] == pytest.approx(dollars)
     assert len(cloud.created()) == 1
-
-
-def test_the_same_command_continues_a_stopped_job_from_its_checkpoint(
-    cloud: Cloud, long_job: dict[str, object]
-) -> None:
-    with cloud.start(**long_job) as running:
-        cloud.until_it_trains(running)
-        running.process.send_signal(signal.SIGINT)
-        assert running.wait(WITHIN_S) == 130, running.text
 
     with cloud.start(**long_job) as running:
         cloud.until_it_trains(running, job_number=1)

@@ -3,9 +3,10 @@
 import json
 import shutil
 import signal
-import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from transformers import AutoModelForSequenceClassification
 
 from paretune.spec.container import FailureKind, JobFolder, JobReport
 from paretune.spec.job import JobSpec
+from tests.conftest import sentences, write_csv
 from tests.end_to_end.instances import (
+    SOURCE,
     copy_checkpoints_to_all,
     curves,
     instances_of,
@@ -42,12 +45,13 @@ def model_without_dropout(model: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def one_process(tiny_model: Path, reviews: Path, tmp_path: Path) -> JobSpec:
+@pytest.fixture(scope="module")
+def one_process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> JobSpec:
     """Fourteen steps in one process."""
+    folder = tmp_path_factory.mktemp("inputs")
     return JobSpec(
-        model=str(model_without_dropout(tiny_model, tmp_path / "sober")),
-        dataset=str(reviews),
+        model=str(model_without_dropout(tiny_model, folder / "sober")),
+        dataset=str(write_csv(folder / "reviews.csv", sentences(120))),
         max_seq_length=32,
         num_train_epochs=2.0,
         learning_rate=1e-3,
@@ -87,19 +91,44 @@ def check_it_is_the_same_training(found: JobFolder, expected: JobFolder) -> None
         assert item == pytest.approx(known[name], abs=1e-4), name
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_processes_and_two_instances_train_the_model_of_one_process(
-    one_process: JobSpec, tmp_path: Path, strategy: str
-) -> None:
-    alone = make_job(tmp_path / "alone", one_process)
-    run([alone])
-    report = JobReport.read(alone.report)
+@pytest.fixture(scope="module")
+def alone(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
+    """The finished job of one process."""
+    job = make_job(tmp_path_factory.mktemp("alone") / "job", one_process)
+    run([job])
+    report = JobReport.read(job.report)
     assert report.metrics["f1"] > 0
     assert report.facts["used_vocabulary_only"]  # the table is put back whole
+    return job
 
-    together = make_job(tmp_path / "together", on_two_processes(one_process, strategy=strategy))
-    run([together], environment={"GLOO_SOCKET_IFNAME": "lo"})
-    check_it_is_the_same_training(together, alone)
+
+@pytest.fixture(scope="module")
+def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], JobFolder]:
+    """The finished job of two processes, by strategy; with fsdp, `held-RANK.json` beside it says what each held."""
+
+    @cache
+    def finished(strategy: str) -> JobFolder:
+        folder = tmp_path_factory.mktemp(strategy)
+        job = make_job(folder / "job", on_two_processes(one_process, strategy=strategy))
+        environment = {"GLOO_SOCKET_IFNAME": "lo"}
+        if strategy == "fsdp":
+            (folder / "sitecustomize.py").write_text(WEIGH)
+            environment["PYTHONPATH"] = f"{folder}:{SOURCE}"
+        run([job], environment=environment)
+        return job
+
+    return finished
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_and_two_instances_train_the_model_of_one_process(
+    one_process: JobSpec,
+    alone: JobFolder,
+    in_two_processes: Callable[[str], JobFolder],
+    tmp_path: Path,
+    strategy: str,
+) -> None:
+    check_it_is_the_same_training(in_two_processes(strategy), alone)
     first, second = instances_of(make_job(tmp_path / "far", on_two_instances(one_process, strategy=strategy)), 2)
     run([first, second])
     check_it_is_the_same_training(first, alone)
@@ -124,16 +153,16 @@ def test_sharding_goes_with_adapters_frozen_encoders_and_language_models(
     run([sharded], environment={"GLOO_SOCKET_IFNAME": "lo"})
 
     check_it_is_the_same_training(sharded, alone)
+    parameters = JobReport.read(alone.report).metrics
+    assert 0 < parameters["trainable_parameters"] < parameters["total_parameters"] / 3
 
 
-def test_each_process_holds_its_share_of_weights_and_optimiser_state(one_process: JobSpec, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "job", on_two_processes(one_process, strategy="fsdp"))
-    weigh = tmp_path / "sitecustomize.py"
-    weigh.write_text(WEIGH)
+def test_each_process_holds_its_share_of_weights_and_optimiser_state(
+    in_two_processes: Callable[[str], JobFolder],
+) -> None:
+    folder = in_two_processes("fsdp").root.parent
 
-    run([job], environment={"PYTHONPATH": f"{tmp_path}:{sys.path[0]}", "GLOO_SOCKET_IFNAME": "lo"})
-
-    held = [json.loads((tmp_path / f"held-{rank}.json").read_text()) for rank in range(2)]
+    held = [json.loads((folder / f"held-{rank}.json").read_text()) for rank in range(2)]
     whole = held[0]["whole"]
     assert held[0]["kinds"] == held[1]["kinds"] == ["DTensor"]
     for name, size in (("weights", whole), ("moments", 2 * whole)):  # Adam has two
@@ -171,10 +200,10 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 
 @pytest.fixture
 def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
-    """A training of 210 steps on two instances, with dropout, so that its random numbers must go on too."""
+    """A training of 84 steps on two instances, with dropout, so that its random numbers must go on too."""
     arguments = {"logging_steps": 1, "eval_strategy": "no"}
     return on_two_instances(
-        replace(one_process, model=str(tiny_model), num_train_epochs=30.0), training_arguments=arguments
+        replace(one_process, model=str(tiny_model), num_train_epochs=12.0), training_arguments=arguments
     )
 
 

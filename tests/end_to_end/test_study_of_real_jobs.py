@@ -70,24 +70,9 @@ def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) ->
     return study
 
 
-def test_a_study_on_sagemaker_ends_with_a_front_and_a_bill_that_is_sagemaker_s(
+def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_front_and_sagemaker_s_bill(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
-    write_study(cloud.folder, tiny_job, n_parallel=2)
-
-    done = cloud.run(*STUDY)
-
-    assert done.code == 0, done.text
-    study = check_record(cloud.client, cloud.folder)
-    jobs = cloud.emulator.jobs()
-    assert len(jobs) == len(books(cloud.folder)) > 4  # the front again, with another seed
-    seconds = sum(cloud.described(name)["BillableTimeInSeconds"] for name in jobs)
-    assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
-    assert "the cheapest within noise of the best" in done.text
-    assert "mlflow run" in done.text
-
-
-def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs(cloud: Cloud, tiny_job: dict[str, object]) -> None:
     write_study(cloud.folder, tiny_job | {"num_train_epochs": 5}, n_parallel=2)
     with cloud.start(*STUDY) as running:
         cloud.until_it_trains(running)
@@ -99,9 +84,14 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs(cloud: Cloud, tiny_
 
     assert done.code == 0, done.text
     assert "taken over" in done.text
-    check_record(cloud.client, cloud.folder)
-    assert before <= set(cloud.emulator.jobs())
-    assert len(cloud.created()) == len(books(cloud.folder))
+    study = check_record(cloud.client, cloud.folder)
+    jobs = cloud.emulator.jobs()
+    assert before <= set(jobs)
+    assert len(cloud.created()) == len(jobs) == len(books(cloud.folder)) > 4  # the front again, with another seed
+    seconds = sum(cloud.described(name)["BillableTimeInSeconds"] for name in jobs)
+    assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
+    assert "the cheapest within noise of the best" in done.text
+    assert "mlflow run" in done.text
 
 
 @pytest.fixture
@@ -125,27 +115,28 @@ def started(folder: Path) -> AbstractContextManager[Command]:
 
 def until_it_trains(running: Command, folder: Path) -> None:
     """Wait until a job of the study makes steps."""
+    jobs = folder / ".paretune" / "jobs"
+    before = set(jobs.glob("*"))
 
     def trains() -> bool:
-        events = list((folder / ".paretune" / "jobs").glob("*/output/data/events.jsonl"))
-        return running.process.poll() is not None or any('"train/loss"' in one.read_text() for one in events)
+        events = [path / "output" / "data" / "events.jsonl" for path in set(jobs.glob("*")) - before]
+        told = any(path.exists() and '"train/loss"' in path.read_text() for path in events)
+        return running.process.poll() is not None or told
 
     wait_until(trains, within_s=90.0, what="a job of the study makes steps")
     assert running.process.poll() is None, running.text
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
-def test_a_local_study_that_is_ended_leaves_no_process_and_goes_on(
-    local_study: Path, sent: signal.Signals, code: int
-) -> None:
-    with started(local_study) as running:
-        until_it_trains(running, local_study)
-        running.process.send_signal(sent)
-        assert running.wait(90.0) == code, running.text
-        wait_until(lambda: not working_in(local_study / ".paretune"), within_s=30.0, what="all processes are gone")
-        if sent is not signal.SIGKILL:
-            assert "the same command goes on with the study" in running.text
-            assert "Traceback" not in running.text
+def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_study: Path) -> None:
+    for sent, code in ((signal.SIGTERM, 130), (signal.SIGKILL, -9)):
+        with started(local_study) as running:
+            until_it_trains(running, local_study)
+            running.process.send_signal(sent)
+            assert running.wait(90.0) == code, running.text
+            wait_until(lambda: not working_in(local_study / ".paretune"), within_s=30.0, what="no process is left")
+            if sent is not signal.SIGKILL:
+                assert "the same command goes on with the study" in running.text
+                assert "Traceback" not in running.text
 
     with started(local_study) as running:
         assert running.wait(2 * WITHIN_S) == 0, running.text

@@ -1,0 +1,44 @@
+"""What a user reads of a job that did not end well."""
+
+from unittest.mock import create_autospec
+
+import pytest
+
+from paretune.jobs.recording import failure_message
+from paretune.launchers.base import Job
+from paretune.spec.container import FailureKind
+from paretune.spec.job import JobSpec
+
+ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (FailureKind.OUT_OF_MEMORY, ["max_seq_length", "fine_tuning", "larger instance"]),
+        (FailureKind.CAPACITY, ["ml.g5.xlarge or ml.g5.2xlarge", "capacity_wait_minutes", "fallback_instance_types"]),
+        (FailureKind.DISK_FULL, ["volume_gib"]),
+        (FailureKind.ERROR, []),
+    ],
+)
+def test_the_reason_of_a_failure_comes_with_what_to_do_about_it(kind: FailureKind, said: list[str]) -> None:
+    job = create_autospec(Job, instance=True)
+    job.failure.return_value = (kind, "the reason")
+
+    message = failure_message(job, ON_SAGEMAKER)
+
+    assert not [part for part in ["the reason", *said] if part not in message]
+
+
+def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
+    job = create_autospec(Job, instance=True)
+    job.failure.return_value = (FailureKind.DISK_FULL, "the disk is full")
+
+    assert failure_message(job, JobSpec()) == "the disk is full"
+
+
+def test_a_job_without_a_failure_has_no_message() -> None:
+    job = create_autospec(Job, instance=True)
+    job.failure.return_value = None
+
+    assert failure_message(job, ON_SAGEMAKER) == ""
