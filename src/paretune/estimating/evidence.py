@@ -17,7 +17,7 @@ from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import RecordedRun, Tracking, schema
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
 """Runs that are read: more would cost every launch more time (1.5 ms each) than they make its estimate better.
@@ -142,6 +142,8 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
 
 def _read(run: RecordedRun) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """The job of a run as it really ran: on the type and with the per-device batch that it ended with."""
+    if schema.LOGGING in run.tags:
+        raise BadInput(["the command of somebody's project may do anything"])
     texts = {item.name: run.params[item.name] for item in fields(JobSpec) if item.name in run.params}
     texts["launcher"] = "auto"  # a simulated cluster is described like a real one
     texts.pop("recorded_runs", None)

@@ -439,7 +439,8 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     (made,) = aws.of("CreateBucket")
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
     assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
-    assert launcher.place() == {"region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
+    place = {"account": ACCOUNT, "region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
+    assert launcher.location_tags() == place
 
 
 def test_a_default_bucket_that_cannot_be_made_is_a_refused_launch(
