@@ -31,7 +31,7 @@ def test_the_command_writes_to_the_run_and_nothing_is_copied(cloud: Cloud, tmp_p
     done = cloud.mlflow("run", str(project), "--backend", "sagemaker", "--backend-config", configuration)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "status InProgress" in done.stdout
+    assert "status Running" in done.stdout
     (run,) = MlflowClient(cloud.environment["SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT"]).search_runs(["0"])
     assert run.info.status == "FINISHED"
     assert run.data.metrics["loss"] == 0.5
