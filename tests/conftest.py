@@ -74,6 +74,16 @@ def reviews(tmp_path: Path) -> Path:
     return write_csv(tmp_path / "reviews.csv", sentences(120))
 
 
+@pytest.fixture(scope="session")
+def new_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow store without runs: making one takes seconds, copying it does not."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("new") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder with its own MLflow store and paretune home; nothing of the user's is touched."""

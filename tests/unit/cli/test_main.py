@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.spec.job import JobSpec, parameter_help
@@ -25,14 +24,6 @@ def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         return code, *capsys.readouterr()
 
     return command
-
-
-@pytest.fixture(scope="module")
-def new_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow store without runs: making one takes seconds, copying it does not."""
-    path = tmp_path_factory.mktemp("new") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
 
 
 @pytest.fixture
