@@ -40,8 +40,8 @@ def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[
 
 
 def is_override(node: Definition) -> bool:
-    """Whether a method says that it inherits its docstring."""
-    return any(ast.unparse(decorator) == "override" for decorator in node.decorator_list)
+    """Whether a method says that it inherits its docstring, or the definition after it has the docstring."""
+    return any(ast.unparse(decorator) in {"override", "overload"} for decorator in node.decorator_list)
 
 
 def test_a_function_is_short_enough_to_read_at_once() -> None:

@@ -1,1 +1,7 @@
-"""The command line: what is typed (requests), done (commands) and read (output)."""
+"""The command line, a layer over the functions of `import paretune`.
+
+main          `main(arguments)` runs one command and gives its exit code; `run` is the `paretune` command
+requests/     what was typed, checked
+commands/     what each command does
+output/       what a person or a program reads
+"""

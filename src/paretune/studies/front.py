@@ -14,7 +14,7 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.core.text_table import text_table
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
-from paretune.studies.results.study_result import StudyResult
+from paretune.studies.results.answer import StudyResult
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, Tracking
 
@@ -94,17 +94,19 @@ def front(
         TrackingUnavailable: the MLflow store does not answer.
 
     >>> import paretune
-    >>> runs = [{"f1": 0.9, "cost_usd": 2.0}, {"f1": 0.8, "cost_usd": 3.0}, {"f1": 0.7, "cost_usd": 1.0}]
+    >>> runs = [{"f1": 0.9, "cost_usd": 2.5}, {"f1": 0.8, "cost_usd": 3.5}, {"f1": 0.7, "cost_usd": 1.5}]
     >>> print(paretune.front(runs))
     front: 2 of 3 runs (minimize cost_usd, maximize f1)
      f1  cost_usd
-    0.7       1.0
-    0.9       2.0
+    0.7       1.5
+    0.9       2.5
     """
     if isinstance(runs, str):
         name, rows, usual = _recorded_study(runs)
     elif isinstance(runs, StudyResult):
-        name, rows, usual = runs.answer.name, _with_origin(runs), dict(runs.answer.front.objectives)
+        study = runs.answer.front
+        rows = _with_origins(runs.rows(), {trial.run_id: trial.origin for trial in study.trials})
+        name, usual = runs.answer.name, dict(study.objectives)
     else:
         name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
     goals = dict(objectives or usual)
@@ -184,9 +186,9 @@ def _plain(name: str) -> str:
     return next((name.removeprefix(word) for word in _ADDRESSES if name.startswith(word)), name)
 
 
-def _with_origin(result: StudyResult) -> list[Row]:
-    origins = {trial.run_id: trial.origin for trial in result.answer.front.trials}
-    return [{**row, "origin": origins.get(str(row["run_id"]))} for row in result.rows()]
+def _with_origins(rows: Sequence[Row], origins: Mapping[str, str | None]) -> list[Row]:
+    """The rows, each with the origin of its run where it does not say it itself."""
+    return [row if "origin" in row else {**row, "origin": origins.get(str(row["run_id"]))} for row in rows]
 
 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
@@ -198,7 +200,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
     origins = {job.run_id: job.tags.get("paretune.origin") for job in jobs}
-    rows = [{**row, "origin": origins.get(str(row["run_id"]))} for row in read_rows(text)]
+    rows = _with_origins(read_rows(text), origins)
     return run.tags.get("paretune.study", name), rows, json.loads(run.params["objectives"])
 
 

@@ -1,11 +1,14 @@
 """What a job gives: as text, as a frame, as JSON, in a notebook."""
 
+import json
 from typing import Any
 
 import pytest
 
+from paretune.jobs.recording import params_of
 from paretune.jobs.result import JobResult
 from paretune.pricing.prices import local_price
+from paretune.spec.job import JobSpec
 
 MEASURED = {
     "f1": 0.87654,
@@ -90,3 +93,36 @@ def test_an_unknown_price_is_said_and_never_zero_dollars() -> None:
 def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
     assert "gaps" in str(outcome(has_gap=True))
     assert "gaps" not in str(outcome())
+
+
+def test_a_frame_has_a_row_with_parameters_and_metrics() -> None:
+    spec = JobSpec(global_batch_size=32, seed=7)
+    frame = outcome(spec=spec, params=params_of(spec)).to_frame()
+
+    (row,) = frame.to_dict("records")
+    assert (row["run_id"], row["global_batch_size"], row["gradient_accumulation_steps"], row["seed"]) == (
+        "abc",
+        32,
+        2,
+        7,
+    )
+    assert (row["f1"], row["cost_usd"], row["learning_rate"]) == (0.87654, 0.115, 5e-5)
+
+
+def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:
+    document = outcome(metrics={"f1": 0.5, "eval_loss": float("nan")}).to_dict()
+
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["metrics"] == {"f1": 0.5, "eval_loss": None}
+    price = document["price"]
+    assert isinstance(price, dict)
+    assert price["usd_per_hour"] == 0.115
+    assert outcome(price=None).to_dict()["price"] is None
+
+
+def test_a_notebook_shows_the_numbers_of_the_summary() -> None:
+    shown = outcome(model="<model>")._repr_html_()
+
+    assert "<td>0.8765</td>" in shown
+    assert "&lt;model&gt;" in shown
+    assert "mlflow ui" in shown

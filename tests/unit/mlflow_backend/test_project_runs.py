@@ -203,9 +203,10 @@ def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: Us
     without_run = 0
     for call in range(calls):
         known = {run.info.run_id for run in user.client.search_runs(["0"])}
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        with pytest.MonkeyPatch.context() as patch:
             Killer(patch).kill_at(user.aws, call)
-            user.start()
+            with pytest.raises(Killed):
+                user.start()
         opened = {run.info.run_id for run in user.client.search_runs(["0"])} - known
         without_run += not opened
         for run_id in opened:

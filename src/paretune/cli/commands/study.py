@@ -1,7 +1,7 @@
 """The command `study`: find the front for the fewest dollars, within the budget."""
 
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.study_result import StudyResult
+from paretune.studies.results.answer import StudyResult
 from paretune.studies.run import run_study_file
 
 

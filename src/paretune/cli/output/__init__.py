@@ -1,1 +1,7 @@
-"""Tables and texts that commands print."""
+"""Texts, tables and documents that commands print.
+
+answer            `Answer`: text and JSON document of a command; `error_document`: of one that fails
+report_tables     the tables of `report`
+repricing         what recorded runs would cost on other terms
+estimate_errors   how far estimates lay from what was measured
+"""

@@ -9,8 +9,7 @@ from contextlib import suppress
 from paretune.core.errors import ParetuneError
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.answer import StudyAnswer, answer
-from paretune.studies.results.study_result import StudyResult
+from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver

@@ -1,0 +1,154 @@
+"""`--json`: one document on standard output, whatever happens; its fields are those of docs/json.md."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.cli.main import _COMMANDS, main
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "json.md").read_text()
+Run = Callable[..., tuple[int, Any, str]]
+SIMULATED = ("--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000")
+
+
+@pytest.fixture
+def run(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in an empty place; (exit code, document, standard error)."""
+    (workplace / "studies").symlink_to(ROOT / "studies")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+
+    def command(*words: str) -> tuple[int, Any, str]:
+        capsys.readouterr()
+        code = main(words)
+        out, err = capsys.readouterr()
+        return code, json.loads(out), err
+
+    return command
+
+
+def fields_of(command: str) -> set[str]:
+    """The fields that the page says a command's document has."""
+    (cell,) = re.findall(rf"^\| {re.escape(command)} \| (.*) \|$", PAGE, re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", cell.partition(";")[0].partition(":")[0]))
+
+
+def test_the_page_lists_every_command() -> None:
+    for name in _COMMANDS:
+        assert fields_of(f"`{name}`")
+
+
+def test_the_example_of_the_page_is_what_the_command_prints(run: Run) -> None:
+    (shown,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (line,) = re.findall(r"```bash\n(paretune .*)\n```", PAGE)
+
+    code, document, err = run(*shlex.split(line)[1:])
+
+    assert (code, document, err) == (0, json.loads(shown), "")
+
+
+@pytest.mark.parametrize("flag", [["--json"], ["--json", "true"], ["--json=1"], ["--json=true"]])
+def test_the_flag_may_stand_anywhere_and_have_a_value(flag: list[str], run: Run) -> None:
+    for words in ([*flag, "prices"], ["prices", *flag], ["prices", "--region", "us-east-1", *flag]):
+        assert run(*words)[1]["region"] == "us-east-1"
+
+
+@pytest.mark.parametrize("flag", [["--json", "false"], ["--json="], ["--json", ""]])
+def test_json_false_and_empty_are_the_text(
+    flag: list[str], workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prices", "--region", "us-east-1", *flag]) == 0
+    assert capsys.readouterr().out.startswith("SageMaker Training, on demand, us-east-1\n")
+
+
+def test_a_word_after_the_flag_that_is_no_truth_is_a_fault_of_its_own(run: Run) -> None:
+    code, document, _ = run("main", "--json", "maybe", "--seed", "x")
+
+    assert code == 2
+    assert document["error"]["faults"] == [
+        "unexpected 'maybe': parameters are given as --name value",
+        "seed must be a whole number, got 'x'",
+    ]
+
+
+def test_a_job_and_its_dry_run(run: Run) -> None:
+    code, document, err = run("main", *SIMULATED, "--json")
+
+    assert code == 0
+    assert set(document) == fields_of("`main`")
+    assert document["metrics"]["cost_usd"] > 0
+    assert document["params"]["max_train_samples"] == 4000
+    assert document["price"]["usd_per_hour"] == 1.408
+    assert "simulated job" in err  # progress
+    code, document, _ = run("main", *SIMULATED, "--dry_run", "true", "--json")
+    assert code == 0
+    assert set(document) <= fields_of("`main` with `dry_run`")
+    assert document["command"].startswith("mlflow run . -P instance_type=ml.g5.xlarge")
+
+
+def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:
+    code, document, err = run("estimate", *SIMULATED, "--instance_count", "1,2", "--json")
+    assert (code, err) == (0, "")
+    assert set(document) == fields_of("`estimate`")
+    assert [row["instance_count"] for row in document["rows"]] == [1, 2]
+    assert isinstance(document["rows"][0]["on_front"], bool)
+
+    table = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,colour\n"
+    (workplace / "runs.csv").write_text(f"{table}ml.g5.xlarge,1,32,5e-5,1000,0.9,red\n")
+    code, document, _ = run("import", "--recorded_runs", "runs.csv", "--json")
+    assert code == 0
+    assert set(document) == fields_of("`import`")
+    assert (len(document["run_ids"]), document["ignored_columns"]) == (1, ["colour"])
+
+    code, document, _ = run("report", "--json")
+    assert code == 0
+    assert set(document) == fields_of("`report`")
+    (row,) = document["rows"]
+    assert (row["origin"], row["f1"], row["new_cost_usd"]) == ("published", 0.9, None)
+
+    code, document, _ = run("sync", "--json")
+    assert (code, document) == (0, {"runs": []})
+
+
+def test_a_study(run: Run) -> None:
+    words = ["--study", "studies/pareto.yaml", "--n_trials", "6", "--method", "joint", "--sampler", "random"]
+    code, document, err = run("study", *words, "--json")
+
+    assert code == 0
+    assert set(document) == fields_of("`study`")
+    assert document["origin"] == "simulated"
+    assert len(document["trials"]) >= 6
+    assert document["recommended"][0]["means"]["cost_usd"] > 0
+    assert "trial 0 " in err
+
+
+def test_a_refused_budget_is_an_error_document_with_its_exit_code(run: Run) -> None:
+    code, document, err = run("main", *SIMULATED, "--max_cost_usd", "0.01", "--json")
+
+    assert code == 4
+    assert set(document["error"]) == {"class", "message", "faults", "exit_code"}
+    assert (document["error"]["class"], document["error"]["exit_code"]) == ("BudgetRefused", 4)
+    assert err == f"paretune: {document['error']['message']}\n"
+
+
+def test_a_failed_job_says_where_its_log_is(run: Run) -> None:
+    code, document, _ = run("main", *SIMULATED, "--simulation", '{"failure_rate": 1}', "--json")
+
+    assert code == 3
+    assert set(document["error"]) == {
+        *("class", "message", "faults", "exit_code", "job_name", "reason", "log_tail", "where")
+    }
+    assert document["error"]["job_name"].startswith("paretune-")
+
+
+def test_an_unknown_command_is_an_error_document_too(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["mian", "--json"])
+
+    assert end.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["class"] == "BadInput"

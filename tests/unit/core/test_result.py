@@ -1,0 +1,48 @@
+"""Rows, frames and JSON values of results."""
+
+from enum import Enum
+from pathlib import Path
+
+from paretune.core.result import Result, Row, as_json, read_rows
+
+
+class Word(Enum):
+    YES = "yes"
+
+
+def test_json_values_are_json_s_own() -> None:
+    value = {"a": (1, float("inf")), "b": Word.YES, "c": Path("x"), "d": [None, True, 0.5]}
+
+    assert as_json(value) == {"a": [1, None], "b": "yes", "c": "x", "d": [None, True, 0.5]}
+
+
+def test_cells_of_a_table_are_numbers_truths_and_texts() -> None:
+    (row,) = read_rows("run_id,a,b,c,d,e,f\n12345,1,2.5e-5,true,,nan,ml.g5.xlarge\n")
+
+    assert row == {"run_id": "12345", "a": 1, "b": 2.5e-5, "c": True, "d": None, "e": "nan", "f": "ml.g5.xlarge"}
+
+
+class Table(Result):
+    @property
+    def title(self) -> str:
+        return "a & b"
+
+    def rows(self) -> list[Row]:
+        return [{"x": 1, "y": None, "z": None}, {"x": 2, "y": "<i>", "z": None}]
+
+    def to_dict(self) -> dict[str, object]:
+        return {"rows": self.rows()}
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def test_a_frame_keeps_columns_that_are_not_known_and_a_notebook_leaves_them_out() -> None:
+    assert list(Table().to_frame().columns) == ["x", "y", "z"]
+    shown = Table()._repr_html_()
+
+    assert "<th>z</th>" not in shown
+    assert "a &amp; b" in shown
+    assert "&lt;i&gt;" in shown
+    assert "None" not in shown
+    assert "NaN" not in shown

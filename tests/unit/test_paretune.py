@@ -1,0 +1,224 @@
+"""`import paretune`: eight names, whose examples are right."""
+
+import doctest
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pandas
+import pytest
+
+import paretune
+from paretune.core.errors import BadInput, Interrupted
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.run import run_study_file
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def beside_the_studies(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place with the project's study files, and nothing of the user's AWS settings."""
+    (workplace / "studies").symlink_to(ROOT / "studies")
+    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_P"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+    return workplace
+
+
+def test_at_most_eight_names_are_offered_and_each_is_there_with_its_docstring() -> None:
+    assert len(paretune.__all__) <= 8
+    assert {"JobSpec", "launch", "estimate", "run_study", "front", "prices"} <= set(paretune.__all__)
+    assert set(paretune.__all__) <= set(dir(paretune))
+    for name in paretune.__all__:
+        assert name in (paretune.__doc__ or "")
+        assert getattr(paretune, name).__doc__
+
+
+def test_a_name_that_is_not_offered_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lanch'"):
+        _ = paretune.lanch  # type: ignore[attr-defined]
+
+
+def test_the_names_for_type_checkers_are_those_that_are_offered(tmp_path: Path) -> None:
+    asked = "\n".join(f"from paretune import {name}" for name in paretune.__all__)
+    program = tmp_path / "user.py"
+    program.write_text(f"{asked}\njob = launch(JobSpec())\nreveal_type(job)\nreveal_type(job.metrics['f1'])\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert 'Revealed type is "paretune.jobs.result.JobResult"' in done.stdout
+    assert 'Revealed type is "float"' in done.stdout.replace("builtins.float", "float")
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, paretune; paretune.JobSpec(seed=1)\n"
+        "print([name for name in ('mlflow', 'optuna', 'torch', 'pandas', 'numpy', 'boto3') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["", ".jobs.estimate", ".jobs.launch", ".pricing.price_table", ".studies.front", ".studies.run"],
+)
+def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
+    found = doctest.testmod(importlib.import_module(f"paretune{module}"))
+
+    assert found.attempted
+    assert not found.failed
+
+
+def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "paretune", "main", "--seed", "x"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (2, "paretune: seed must be a whole number, got 'x'\n")
+
+
+SIMULATED = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=4000)
+
+
+def test_a_job_is_launched_from_another_thread_too(beside_the_studies: Path) -> None:
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(paretune.launch(SIMULATED, quiet=True)))
+    thread.start()
+    thread.join()
+
+    (job,) = found
+    assert isinstance(job, paretune.Result)
+
+
+def test_quiet_says_nothing_and_otherwise_progress_goes_to_standard_error(
+    beside_the_studies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paretune.launch(SIMULATED)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "simulated job paretune-" in err
+
+    paretune.launch(SIMULATED, quiet=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_dry_run_in_the_specification_is_refused_rather_than_paid(beside_the_studies: Path) -> None:
+    with pytest.raises(BadInput, match=r"launch\(spec, dry_run=True\)"):
+        paretune.launch(SIMULATED.replace(dry_run=True))
+
+    assert not (beside_the_studies / ".paretune" / "jobs").exists()
+
+
+def test_the_profile_completes_a_specification_for_instances(beside_the_studies: Path) -> None:
+    (beside_the_studies / "paretune.toml").write_text('region = "eu-west-1"\nmax_cost_usd = 0.5\n')
+
+    table = paretune.estimate([SIMULATED, SIMULATED.replace(max_cost_usd=2.0)])
+    assert table.region == "eu-west-1"
+    assert [item.spec.max_cost_usd for item in table.estimates] == [0.5, 2.0]
+    with pytest.raises(paretune.ParetuneError, match="max_cost_usd"):
+        paretune.launch(SIMULATED)
+
+
+def test_a_study_recorded_by_name_run_id_or_result_has_one_front(beside_the_studies: Path) -> None:
+    study = paretune.run_study("studies/pareto.yaml", n_trials=8, method="joint", sampler="random", quiet=True)
+    by_name, by_id = paretune.front("cost, time and F1"), paretune.front(study.run_id[:12])
+
+    assert len(study.to_frame()) >= 8  # and repeats of the front
+    assert by_name.objectives == {"cost_usd": "minimize", "job_seconds": "minimize", "f1": "maximize"}
+    ids = [row["run_id"] for row in paretune.front(study).rows()]
+    assert ids == [row["run_id"] for row in by_name.rows()] == [row["run_id"] for row in by_id.rows()]
+    assert 0 < len(ids) < len(study.to_frame())
+    assert by_name.remarks == ["all of them are simulated"]
+    cheapest = paretune.front(study, {"cost_usd": "minimize"}).to_frame()
+    assert cheapest["cost_usd"].tolist() == [study.to_frame()["cost_usd"].min()]
+    with pytest.raises(BadInput, match="none is called 'cost'; recorded are cost, time and F1"):
+        paretune.front("cost")
+
+
+def test_ctrl_c_stops_a_study_and_the_same_call_goes_on_with_it(beside_the_studies: Path) -> None:
+    typed = {"n_trials": "6", "method": "joint", "sampler": "random"}
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(_: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted, match="interrupted by SIGINT"):
+        run_study_file(StudyFile.read("studies/pareto.yaml", typed), say=interrupt)
+    assert signal.getsignal(signal.SIGINT) == before
+    begun = paretune.front("cost, time and F1", {"cost_usd": "minimize"}).runs
+    assert 0 < len(begun) < 6
+
+    found = paretune.run_study("studies/pareto.yaml", quiet=True, **typed)
+    assert {row["run_id"] for row in begun} <= set(found.to_frame()["run_id"])
+
+
+def test_the_front_of_a_frame_of_mlflow_reads_its_columns() -> None:
+    frame = pandas.DataFrame(
+        {
+            "metrics.f1": [0.9, 0.8, float("nan")],
+            "metrics.cost_usd": [2.0, 3.0, 1.0],
+            "tags.paretune.origin": ["measured", "simulated", "measured"],
+        }
+    )
+    found = paretune.front(frame)
+
+    assert found.rows() == [{"f1": 0.9, "cost_usd": 2.0, "origin": "measured"}]
+    assert found.remarks == [
+        "the table mixes measured and simulated runs: compare within one origin only",
+        "1 of 3 runs have no cost_usd or no f1, and are left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objectives", "said"),
+    [
+        ({"f1": "max"}, "f1 must be minimize or maximize, got 'max'"),
+        ({"f2": "maximize"}, "no run has a number for f2; there are f1, cost_usd"),
+        ({}, None),
+    ],
+)
+def test_objectives_that_cannot_be_are_refused(objectives: dict[str, str], said: str | None) -> None:
+    rows = [{"f1": 0.9, "cost_usd": 1.0}]
+    if said is None:  # none named: the usual ones
+        assert paretune.front(rows, objectives).objectives == {"cost_usd": "minimize", "f1": "maximize"}
+        return
+    with pytest.raises(BadInput, match=said):
+        paretune.front(rows, objectives)
+
+
+def test_what_a_notebook_shows_is_escaped() -> None:
+    found = paretune.front([{"f1": 0.9, "cost_usd": 1.0, "model": "<script>alert(1)</script>", "origin": "<b>"}])
+    shown = found._repr_html_()
+
+    assert "<script>" not in shown
+    assert "<b>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "all of them are &lt;b&gt;" in shown
+
+
+def test_choices_make_a_row_per_combination_and_all_their_faults_are_said_at_once() -> None:
+    with pytest.raises(BadInput) as refused:
+        paretune.estimate(SIMULATED, instance_count=[1, 0], sed=[1], model=[])
+
+    assert refused.value.faults == (
+        "unknown parameter sed: choices are parameters of a job",
+        "model must have at least one value",
+        "instance_count must be at least 1 and at most 1024, got 0",
+    )
