@@ -13,6 +13,7 @@ GPU = "ml.g5.12xlarge"
 PROJECT = {
     "paretune.launcher": "sagemaker",
     "paretune.instance_type": GPU,
+    "paretune.logging": "collect",
     "paretune.instance_count": "2",
     "paretune.state": "InProgress",
 }

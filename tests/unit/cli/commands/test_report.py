@@ -191,6 +191,7 @@ def test_a_job_of_another_project_is_shown_with_its_instances_seconds_cost_and_s
         "paretune.job_name": "paretune-mnist-1",
         "paretune.state": "InProgress",
         "paretune.instance_type": "ml.g5.12xlarge",
+        "paretune.logging": "collect",
         "paretune.instance_count": "2",
         "paretune.price_usd_per_hour": "7.09",
         "paretune.price_region": "us-east-1",
@@ -218,7 +219,13 @@ def test_a_job_of_another_project_is_shown_with_its_instances_seconds_cost_and_s
 def test_a_job_of_another_project_is_priced_again(
     run: Run, store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tags = {"launcher": "sagemaker", "state": "Completed", "instance_type": "ml.g5.xlarge", "instance_count": "2"}
+    tags = {
+        "launcher": "sagemaker",
+        "state": "Completed",
+        "instance_type": "ml.g5.xlarge",
+        "instance_count": "2",
+        "logging": "collect",
+    }
     named = {f"paretune.{name}": text for name, text in tags.items()}
     run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], tags=named).info.run_id
     store.log_metric(run_id, "billable_seconds", 1800.0)
