@@ -59,14 +59,14 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
 
 def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
     driver, most = desk.driver(n_parallel=3), 0
-    look = driver.look
+    poll = driver.poll
 
     def counted() -> None:
         nonlocal most
         most = max(most, len(driver.running))
-        look()
+        poll()
 
-    driver.look = counted  # type: ignore[method-assign]
+    driver.poll = counted  # type: ignore[method-assign]
     search(driver)
     assert most == 3
 
