@@ -33,7 +33,7 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator["Interruption"]:
-        """Record SIGINT and SIGTERM as `reason` inside the block; the previous handlers are restored after it."""
+        """Turn SIGINT and SIGTERM into `reason` while the block runs; the previous handlers come back after it."""
 
         def remember(signum: int, _frame: FrameType | None) -> None:
             self.reason = f"interrupted by {signal.Signals(signum).name}"

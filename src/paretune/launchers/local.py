@@ -234,7 +234,7 @@ class LocalLauncher(Launcher):
         return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
 
     def place(self) -> Mapping[str, str]:
-        """The machine's name, as tag `machine`."""
+        """Which machine this is."""
         return {"machine": machine_name()}
 
     def price(self, spec: JobSpec) -> Price:
