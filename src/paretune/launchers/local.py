@@ -35,6 +35,7 @@ from paretune.spec.container import (
     JobReport,
     PreparedDataset,
     write_json,
+    write_json_once,
 )
 from paretune.spec.job import JobSpec
 
@@ -79,7 +80,8 @@ class LocalJob(Job):
     def state(self) -> JobState:
         """The state; also stops a job after its maximum runtime and kills it STOP_GRACE_S after `stop`."""
         if self._end.exists():
-            self._reap()
+            if self._child is not None:
+                self._child.poll()  # else it stays a zombie
             return JobState(json.loads(self._end.read_text())["state"])
         ended, code = self._has_ended()
         if ended:
@@ -158,19 +160,8 @@ class LocalJob(Job):
             state = JobState.FAILED
             kind, reason = self.folder.read_failure() or self._unexplained(code)
         end = {"state": state.value, "time": self._clock.now(), "kind": kind.value, "reason": reason}
-        draft = self._end.with_name(f".end.{os.getpid()}")
-        draft.write_text(json.dumps(end))
-        try:
-            os.link(draft, self._end)  # fails if it exists: the first one is kept
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        write_json_once(self._end, end)
         return JobState(json.loads(self._end.read_text())["state"])
-
-    def _reap(self) -> None:
-        if self._child is not None:
-            self._child.poll()
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         before, now = self._oom_kills, out_of_memory_kills()

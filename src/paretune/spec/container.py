@@ -342,3 +342,17 @@ def write_json(path: Path, value: Any) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(value, indent=2) + "\n")
     draft.replace(path)
+
+
+def write_json_once(path: Path, value: Any) -> bool:
+    """Write `value` as JSON unless `path` exists; whether it was written. Readers never see an incomplete file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(value))
+    try:
+        os.link(draft, path)  # fails if it exists: the first one is kept
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True

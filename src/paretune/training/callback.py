@@ -139,14 +139,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         psutil.cpu_percent()  # the first call starts the interval and returns 0
         self.stopwatch.start()
 
-    def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: Any = None,
-        **_: Any,
-    ) -> None:
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Set the epoch of the sampler, also when the training resumes inside an epoch."""
         self._progress.begin_epoch(int(state.epoch or 0))
 

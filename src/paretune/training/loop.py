@@ -152,11 +152,12 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
     trainer = parts.trainer
     is_probe = document.spec.probe_steps is not None
     quality: dict[str, float] = {}
+    confusion = None
     if not is_probe:
         quality = _final_quality(trainer, parts.classification)
+        confusion = parts.classification.confusion  # of the validation rows: the next evaluation replaces it
         quality |= _test_quality(trainer, open_split(folder, "test", parts.tokenizer.pad_token_id))
         parts.strategy.save(trainer, parts.build, str(folder.model))
-    confusion = parts.classification.confusion
     speed = _speed(parts, document)
     if not trainer.is_world_process_zero():
         return

@@ -99,7 +99,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
         try:
             training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:
-            faults.append(f"training_arguments {dict(spec.training_arguments)} are rejected by transformers: {error}")
+            faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
     return faults
 
 

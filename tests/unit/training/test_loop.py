@@ -24,7 +24,7 @@ SPEC = JobSpec(
 
 @pytest.fixture
 def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
-    """A job folder with a tiny model and 24 prepared rows: six steps an epoch."""
+    """A job folder with a tiny model, 24 rows to train (six steps an epoch), 8 to validate and 5 to test."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     words = ["great", "warm", "dull", "cold", "the", "film"]
@@ -37,14 +37,14 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         )
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    splits = {"train": rows(24), "validation": rows(8)}
+    splits = {"train": rows(24), "validation": rows(8), "test": rows(5)}
     made = data.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
     folder = JobFolder(tmp_path / "job")
     folder.make()
-    for place, source in ((folder.dataset, made.folder), (folder.model_source, tiny_model)):
-        if place.is_dir():
-            place.rmdir()
-        place.symlink_to(source)
+    for link, source in ((folder.dataset, made.folder), (folder.model_source, tiny_model)):
+        if link.is_dir():
+            link.rmdir()
+        link.symlink_to(source)
     return folder
 
 
@@ -76,3 +76,14 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: J
     assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
     assert report.metrics["vocabulary"] > 50
     assert "resumed" not in report.metrics
+
+
+def test_the_confusion_matrix_is_that_of_the_validation_rows_also_where_test_rows_are_evaluated(
+    folder: JobFolder,
+) -> None:
+    report = report_of(SPEC, folder)
+
+    assert 0 <= report.metrics["test_f1"] <= 1
+    assert sum(map(sum, report.confusion_matrix)) == 8
+    correct = sum(row[index] for index, row in enumerate(report.confusion_matrix))
+    assert report.metrics["accuracy"] == correct / 8

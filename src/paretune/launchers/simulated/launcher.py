@@ -10,7 +10,6 @@ So nothing is lost when a process is killed, and a later change of the table of 
 import bisect
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport, write_json_once
 from paretune.spec.job import JobSpec
 
 STOP_SECONDS = 5.0
@@ -82,7 +81,7 @@ class SimulatedJob(Job):
     def stop(self) -> None:
         """Request a stop at the virtual time."""
         if not self.state().is_terminal:
-            _write_once(self._stop_file, {"time": self._clock.now()})
+            write_json_once(self._stop_file, {"time": self._clock.now()})
 
     def report(self) -> JobReport | None:
         """The report of the timeline; None unless the job has completed."""
@@ -203,7 +202,7 @@ class SimulatedLauncher(Launcher):
         timeline = self._timeline_of(document)  # may raise: then nothing was created
         created = self._clock.now()
         raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
-        if not _write_once(self._path(document.job_name), raw):
+        if not write_json_once(self._path(document.job_name), raw):
             return self._read(document.job_name)  # created by another process meanwhile
         return self._job(document, created, timeline)
 
@@ -260,17 +259,3 @@ class SimulatedLauncher(Launcher):
 def clock_path(home: Path) -> Path:
     """File of the virtual time of `home`."""
     return home.resolve() / "simulated" / "clock"
-
-
-def _write_once(path: Path, value: Mapping[str, Any]) -> bool:
-    """Write `value` as JSON unless the file exists; whether it was written. Readers never see an incomplete file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(value))
-    try:
-        os.link(draft, path)  # fails if it exists: the first one is kept
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
