@@ -7,7 +7,7 @@ from datetime import date
 from paretune.core.pareto import front
 from paretune.pricing.prices import Price, PriceList, price_remarks
 from paretune.spec import metrics
-from paretune.tracking import RecordedRun
+from paretune.tracking import RecordedRun, schema
 
 _SPOT_UNKNOWN = "a spot run whose training seconds are not recorded"
 
@@ -128,12 +128,13 @@ def remarks(costs: Sequence[RunCost], terms: Terms, today: date) -> list[str]:
 
 def instance_count(run: RecordedRun) -> int:
     """Instances that the run says it was on; 1 where it says nothing."""
-    text = run.params.get("instance_count", "1")
+    text = run.tags.get(schema.INSTANCE_COUNT) or run.params.get("instance_count", "1")  # of a project, or ours
     return int(text) if text.isdigit() else 1
 
 
 def _cost(run: RecordedRun, prices: PriceList, terms: Terms) -> RunCost:
-    name = run.tags.get("paretune.used_instance_type") or run.params.get("instance_type", "")
+    names = (run.tags.get(schema.USED_INSTANCE_TYPE), run.tags.get(schema.INSTANCE_TYPE))
+    name = next(filter(None, names), run.params.get("instance_type", ""))
     cost = RunCost(run=run, instance_type=name)
     if not terms.are_new:
         return cost
