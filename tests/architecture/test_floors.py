@@ -7,6 +7,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from paretune.launchers.sagemaker.archive import package_files
+
 SOURCE = Path(__file__).parents[2] / "src"
 
 FLOORS = {
@@ -158,6 +160,20 @@ def test_the_launching_wing_and_the_training_wing_meet_only_in_plain_values() ->
             assert not {other.partition(".")[0] for other in others} & CLOSED_TO_TRAINING, folder
         else:
             assert not {other for other in others if other.partition(".")[0] == "training"}, folder
+
+
+def test_what_travels_into_a_job_holds_all_that_it_imports() -> None:
+    there = {path for path in package_files(SOURCE / "paretune").values() if path.suffix == ".py"}
+    starts = ["paretune.training.__main__", "paretune.tracking.in_job"]
+    needed: set[str] = set()
+    while starts:
+        name = starts.pop()
+        needed.add(name)
+        parents = {name.rpartition(".")[0], name.rpartition(".")[0].rpartition(".")[0]} & set(modules())
+        starts += sorted(((imports_of(name) & set(modules())) | parents) - needed)
+
+    assert not {name for name in needed if modules()[name] not in there}
+    assert len(needed) > 20
 
 
 def test_the_lower_floors_need_the_standard_library_only() -> None:

@@ -13,7 +13,7 @@ from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostCo
 from paretune.jobs.launch import admit_everywhere, run_job
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
-from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
@@ -208,6 +208,43 @@ def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_ever
     assert desk.metrics["cost_usd"] == pytest.approx(0.03)
     assert desk.tags["out_of_memory_retries"] == "2"
     assert desk.tags["used_per_device_train_batch_size"] == "4"
+
+
+def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked(desk: Desk, names: Names) -> None:
+    class Interrupting(ScriptedLauncher):
+        def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+            super().submit(document, inputs)
+            raise KeyboardInterrupt
+
+    launcher = Interrupting(["endless"])
+    spec = JobSpec(instance_type=SMALL, region="us-east-1", entry_script="train.py")
+    workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
+    writer = JobRunWriter(spec, workplace)
+    desk.run_id = writer.run.run_id
+    job = RetryingJob(spec, workplace, writer, lambda events: None, inputs=JobInputs)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        job.begin()
+    job.abandon(caught.value, 0.5)
+
+    assert launcher.created == names(1)
+    assert desk.client.get_run(desk.run_id).info.status == "KILLED"
+    assert desk.tags["state"] == "Stopped"
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01)
+
+
+def test_a_run_closed_by_somebody_during_a_long_upload_is_open_again_when_its_job_is_created(desk: Desk) -> None:
+    class Slow(ScriptedLauncher):
+        def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+            desk.clock.sleep(CREATED_WITHIN_S + 1)
+            desk.client.set_tag(desk.run_id or "", "paretune.state", "Stopped")
+            desk.client.set_terminated(desk.run_id or "", "KILLED")
+            return super().submit(document, inputs)
+
+    desk.attempts(Slow([DONE]))
+
+    assert desk.client.get_run(desk.run_id or "").info.status == "RUNNING"
+    assert desk.tags["state"] == "Running"
 
 
 def test_out_of_memory_at_batch_1_is_the_end(desk: Desk, names: Names) -> None:

@@ -14,7 +14,7 @@ from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import JobRunWriter, job_name
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
@@ -177,13 +177,43 @@ def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk
     assert [point.step for point in desk.client.get_metric_history(run_id, "train/loss")] == [1, 2]
 
 
-def test_a_job_that_was_never_created_is_left_with_the_command_that_starts_it(desk: Desk) -> None:
+def test_a_run_whose_job_is_being_created_is_left_open(desk: Desk) -> None:
     run_id = desk.leave()
+
+    assert "its job is not created yet" in desk.sync()[run_id].remark
+    assert desk.status(run_id) == "RUNNING"
+
+
+def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_starts_it(desk: Desk) -> None:
+    run_id = desk.leave()
+    desk.client.set_tag(run_id, "paretune.claimed_at", f"{SystemClock().now() - CREATED_WITHIN_S:.0f}")
 
     remark = desk.sync()[run_id].remark
 
     assert "its job was never created" in remark
     assert f"instance_type={GPU}" in remark
+    assert desk.status(run_id) == "KILLED"
+    assert desk.tags(run_id)["state"] == "Stopped"
+    assert desk.tags(run_id)["failure_reason"] == "its job was never created"
+    assert desk.sync() == {}
+
+
+def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: Desk) -> None:
+    run_id = desk.leave()
+    desk.client.set_tag(run_id, "paretune.claimed_at", "0")
+    desk.client.set_tag(run_id, "paretune.secondary_status", "Training")
+
+    assert "no longer known" in desk.sync()[run_id].remark
+    assert desk.status(run_id) == "KILLED"
+
+
+def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:
+    run_id = desk.leave()
+    desk.client.set_tag(run_id, "paretune.claimed_at", "0")
+    desk.client.set_tag(run_id, "paretune.watched_by", "another-machine 1 2")
+    desk.account.outlives = False
+
+    assert "another machine" in desk.sync()[run_id].remark
     assert desk.status(run_id) == "RUNNING"
 
 

@@ -37,10 +37,16 @@ def test_a_local_job_has_no_region() -> None:
     assert job(tags).spec() == JobSpec(seed=7)
 
 
-@pytest.mark.parametrize("tags", [{}, PROJECT])
-def test_a_run_without_a_command_of_ours_has_no_specification(tags: dict[str, str]) -> None:
+def test_a_run_without_a_command_of_ours_has_no_specification() -> None:
     with pytest.raises(BadInput, match="no command of paretune is recorded"):
-        job(tags).spec()
+        job({}).spec()
+
+
+def test_the_job_of_another_project_is_read_back_as_its_cluster() -> None:
+    spec = job(PROJECT).spec()
+
+    assert spec.runs_project
+    assert (spec.instance_type, spec.instance_count) == (GPU, 2)
 
 
 def test_a_job_of_another_project_has_instances_a_state_and_a_cost_but_no_figures_of_ours() -> None:

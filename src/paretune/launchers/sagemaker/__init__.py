@@ -1,14 +1,15 @@
 """Jobs on SageMaker training clusters: the only door to AWS.
 
-account      who we are in AWS: session, region, role, bucket
-preflight    everything that can be asked before the first cent
-images       which training image, and whether it can do the job
-archive      the code that travels
-staging      uploads, content-addressed
-request      one CreateTrainingJob request, made by the SageMaker Python SDK
-polling      one poller for all jobs of a process, within a fixed number of calls a minute
-logs         what a job says in CloudWatch, each line once
-jobs         one training job as a `Job`
-launcher     the `Launcher`
-trouble      what AWS answers when it will not, in plain words
+launcher.SageMakerLauncher      submits, finds and prices jobs, of our training or of projects' commands
+jobs.SageMakerJob, ProjectJob   one training job as a `Job`, of the one or the other kind
+account.Account                 the AWS identity: session, region, role, bucket, clients
+preflight.account_faults        what credentials, role, bucket and quotas have against a job
+images.choose, faults           the training image, and why it cannot run a job
+archive.package_files, project_files, pack   the code that travels
+staging.Staging                 uploads to S3, content-addressed; claims on names
+request.TrainingJobRequest, build   one CreateTrainingJob request, made by the SageMaker Python SDK
+polling.Poller                  asks about all jobs of a process, within a fixed number of calls a minute
+logs.LogReader                  what a job prints in CloudWatch, each line once
+price_list                      AWS's price list, read anew
+aws_errors.explain, classify    AWS's errors and failure reasons as sentences with a next step
 """

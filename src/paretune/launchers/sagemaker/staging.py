@@ -41,7 +41,7 @@ class Staging:
         bucket: name of the bucket.
         kms_key: encrypts what is uploaded; None leaves it to the bucket.
         dry: only say where things would lie.
-        check: called again and again while files are sent; what it raises ends the upload.
+        check: called before and while files are sent; what it raises ends the upload.
         uploaded: S3 keys that were sent by this object, with their bytes.
     """
 
@@ -78,6 +78,7 @@ class Staging:
     def text(self, key: str, text: str) -> str:
         """S3 URI of a small text, written anew each time."""
         if not self.dry:
+            self.check()
             try:
                 self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
             except AWS_ERRORS as error:

@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.spec.cluster import Cluster
@@ -120,6 +120,20 @@ def test_a_name_that_is_in_use_by_a_job_being_deleted_is_refused(
 
     with pytest.raises(LaunchRefused, match="just being deleted"):
         launcher.submit(order(), JobInputs())
+
+
+def test_somebody_who_wants_to_stop_is_heard_between_two_uploads_and_nothing_is_created(
+    order: Make, aws: Aws, clock: FakeClock, package: Path
+) -> None:
+    def check() -> None:
+        if aws.count("PutObject") >= 1:
+            raise Interrupted("interrupted by SIGINT")
+
+    with pytest.raises(Interrupted):
+        another(clock, package, check=check).submit(order(), JobInputs())
+
+    assert not [key for key in aws.s3.objects if key.endswith("code.tar.gz")]
+    assert aws.sagemaker.jobs == {}
 
 
 def test_attach_finds_a_job_or_says_that_there_is_none_or_that_aws_does_not_answer(
