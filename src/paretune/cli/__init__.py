@@ -2,6 +2,6 @@
 
 main          `main(arguments)` runs one command and gives its exit code; `run` is the `paretune` command
 requests/     what was typed, checked
-commands/     what each command does
+commands/     what commands do for which Python has no function
 output/       what a person or a program reads
 """

@@ -69,7 +69,8 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> Printable:
     texts, more = _read(words[1:])
     value = command.read(texts, [*faults, *more])
     # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
-    answer: Printable = importlib.import_module(f"paretune.cli.commands.{command.module}").run(value)
+    module, _, function = command.home.partition(":")
+    answer: Printable = getattr(importlib.import_module(module), function)(value)
     return answer
 
 
@@ -154,13 +155,13 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class _Command:
-    """What a command does, which of `paretune.cli.commands` does it, and how what was typed is read.
+    """What a command does, which function (`module:name`) does it, and how what was typed is read.
 
     `own` gives the help of its own parameters; those of a job follow in groups where it takes them.
     """
 
     about: str
-    module: str
+    home: str
     read: Callable[[Mapping[str, str], list[str]], Any]
     own: Callable[[], dict[str, str]] = dict
     takes_jobs: bool = False
@@ -176,35 +177,42 @@ class _Command:
 
 
 _COMMANDS = {
-    "main": _Command("one job: train, measure, price, record", "job", readers.job, takes_jobs=True),
+    "main": _Command(
+        "one job: train, measure, price, record", "paretune.jobs.launch:launch_here", readers.job, takes_jobs=True
+    ),
     "estimate": _Command(
         "seconds, dollars and memory before paying; comma-separated values make a table",
-        "estimate",
+        "paretune.jobs.estimate:run_estimate",
         readers.estimate,
         lambda: {"probe": PROBE_HELP},
         takes_jobs=True,
     ),
     "prices": _Command(
         "the prices of a region; with refresh, read today's from AWS",
-        "prices",
+        "paretune.cli.commands.prices:run",
         readers.own(PricesRequest, "prices"),
         lambda: help_lines(PricesRequest),
     ),
     "report": _Command(
         "tables of recorded runs: priced again on other terms, estimates against measurements",
-        "report",
+        "paretune.cli.commands.report:run",
         readers.own(ReportRequest, "report"),
         lambda: help_lines(ReportRequest),
     ),
     "import": _Command(
-        "bring a table of recorded runs into MLflow, marked published", "imports", readers.import_, import_help
+        "bring a table of recorded runs into MLflow, marked published",
+        "paretune.cli.commands.imports:run",
+        readers.import_,
+        import_help,
     ),
     "study": _Command(
         "find the front of the objectives for the fewest dollars, within a budget",
-        "study",
+        "paretune.studies.run:run_study_file",
         readers.study,
         lambda: {"study": "the study's file, such as studies/smoke.yaml", **study_help()},
         takes_jobs=True,
     ),
-    "sync": _Command("adopt running jobs, collect finished ones, fill MLflow", "sync", readers.nothing),
+    "sync": _Command(
+        "adopt running jobs, collect finished ones, fill MLflow", "paretune.cli.commands.sync:run", readers.nothing
+    ),
 }

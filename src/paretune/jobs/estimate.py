@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from paretune.jobs.estimate_table import EstimateTable, as_csv, figure
 from paretune.jobs.launch import run_job
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.probing import probes, require_limit, run_probes
-from paretune.jobs.progress import watched
+from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import PriceList, price_remarks, usual_price
 from paretune.spec.cluster import Cluster
@@ -69,12 +68,12 @@ def estimate(
     environment = dict(os.environ)
     return run_estimate(
         replace(request, specs=tuple(completed(spec, environment) for spec in request.specs)),
-        say=_on_stderr,
+        say=(lambda _: None) if quiet else say_on_stderr,
         quiet=quiet,
     )
 
 
-def run_estimate(request: EstimateRequest, *, say: Callable[[str], None], quiet: bool = False) -> EstimateTable:
+def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print, quiet: bool = False) -> EstimateTable:
     """The table of the request, recorded; what was never measured is probed first, if asked for.
 
     Args:
@@ -199,7 +198,3 @@ def _record(estimates: list[Estimate], tracking: Tracking) -> str:
         run.log_figure(picture, "estimate.png")
     run.end(RunStatus.FINISHED)
     return run.run_id
-
-
-def _on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -60,6 +60,11 @@ def _evaluation(step: int, values: dict[str, float]) -> str:
     return f"step {step}: {shown}"
 
 
+def say_on_stderr(text: str) -> None:
+    """Print one line on standard error, at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def watched(interruption: Interruption, *, quiet: bool = False) -> Iterator[Callable[[list[Event]], None]]:
     """What to call with the events of jobs that run in the block; SIGINT and SIGTERM stop them meanwhile.

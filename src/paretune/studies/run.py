@@ -6,6 +6,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.jobs.preparation import inputs_of
+from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
@@ -17,7 +18,7 @@ from paretune.studies.search.joint import repeat_front
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
-from paretune.studies.search.study_run import StudyRunWriter, say_on_stderr
+from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
 
 MOST_REPEATS = 5

@@ -1,12 +1,12 @@
 """What a study writes to MLflow and to the terminal: its run with page and table, ranks of its trials, its progress."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from paretune.core.errors import ParetuneError
+from paretune.jobs.progress import say_on_stderr
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
@@ -19,11 +19,6 @@ from paretune.tracking import RunStatus, Tracking, schema
 
 _BETWEEN_PAGES = 8.0
 """Times as long as a page takes to make, until the next one is made: pages of long studies take seconds."""
-
-
-def say_on_stderr(text: str) -> None:
-    """One line for the terminal."""
-    print(text, file=sys.stderr, flush=True)
 
 
 class StudyRunWriter:
