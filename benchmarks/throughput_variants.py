@@ -27,7 +27,7 @@ from transformers import (
     set_seed,
 )
 
-from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset, write_json
 from paretune.spec.job import JobSpec
 from paretune.spec.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
 from paretune.training import device
@@ -57,7 +57,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
     with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
         folder = JobFolder(Path(root))
         folder.make()
-        JobDocument(job_name="throughput", spec=spec, plan=spec.plan()).write(folder.document)
+        write_json(folder.document, JobDocument(job_name="throughput", spec=spec, plan=spec.plan()).as_json())
         folder.dataset.symlink_to(prepared.folder.resolve())
         folder.model_source.symlink_to(Path(options.model).resolve())
         result = subprocess.run(

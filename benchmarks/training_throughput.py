@@ -113,7 +113,9 @@ def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = F
     words = [sys.executable, __file__, "--variant", name, "--seed", str(seed)]
     for option in ("steps", "batch", "learning_rate", "max_seq_length", "prepared", "model"):
         words += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
-    result = subprocess.run([*words, *(["--whole"] if whole else [])], check=True, capture_output=True, text=True)
+    result = subprocess.run([*words, *(["--whole"] if whole else [])], check=False, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"{name}: {result.stderr[-2000:]}")
     found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
     print(f"# {name:<11} seed {seed}{' whole epoch' if whole else ''}: {found}", file=sys.stderr, flush=True)
     return found
