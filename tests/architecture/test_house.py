@@ -18,14 +18,6 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))
 CODE = [*SOURCES, *sorted((ROOT / "entrypoints").glob("*.py"))]
 LONGEST_FUNCTION = 60  # lines
-SPELL_TAGS_STILL = {
-    "jobs/launch.py",
-    "jobs/recording.py",
-    "mlflow_backend/collection.py",
-    "mlflow_backend/recording.py",
-}
-"""Files that spell tags of runs beside tracking/schema.py."""
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
@@ -114,8 +106,7 @@ def tags_spelled_in(path: Path) -> set[str]:
 def test_a_tag_of_runs_is_spelled_in_the_schema_only() -> None:
     spelled = {str(path.relative_to(ROOT / "src" / "paretune")) for path in SOURCES if tags_spelled_in(path)}
 
-    assert "tracking/schema.py" in spelled
-    assert spelled - SPELL_TAGS_STILL == {"tracking/schema.py"}
+    assert spelled == {"tracking/schema.py"}
 
 
 def entry_points() -> dict[str, str]:

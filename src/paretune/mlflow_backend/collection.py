@@ -23,10 +23,8 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LostContact
 from paretune.launchers.base import Job
 from paretune.mlflow_backend.container_entrypoint import RUN_NAME, STORE
-from paretune.tracking import without_password
+from paretune.tracking import schema, without_password
 
-COPIED_FROM = "paretune.copied_from"
-"""Tag of a run that the command has opened beside its own: the id it had in the job."""
 _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, sqlite3.Error)
@@ -166,10 +164,10 @@ def _models(database: sqlite3.Connection, run_id: str, place: Path) -> Iterator[
 
 def _counterpart(run: StoredRun, experiment: str, names: dict[str, str], client: MlflowClient) -> str:
     """The run outside for one that the command has opened beside its own: found again, or new."""
-    found = client.search_runs([experiment], f"tags.`{COPIED_FROM}` = '{run.run_id}'", max_results=1)
+    found = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.run_id}'", max_results=1)
     if found:
         return str(found[0].info.run_id)
-    tags = {COPIED_FROM: run.run_id}
+    tags = {schema.COPIED_FROM: run.run_id}
     parent = run.tags.get(MLFLOW_PARENT_RUN_ID)
     if parent in names:
         tags[MLFLOW_PARENT_RUN_ID] = names[parent]

@@ -16,7 +16,7 @@ from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.search.trial_job import PARENT
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import RecordedRun, Tracking, schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DIRECTIONS = ("minimize", "maximize")
 USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}
 """Of runs for which nobody names objectives."""
-_ADDRESSES = ("metrics.", "params.", "tags.paretune.")  # how MLflow's own frames begin the names of columns
+_ADDRESSES = ("metrics.", "params.", f"tags.{schema.PREFIX}")  # how MLflow's own frames begin the names of columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +199,9 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
-    origins = {job.run_id: job.tags.get("paretune.origin") for job in jobs}
+    origins = {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs}
     rows = _with_origins(read_rows(text), origins)
-    return run.tags.get("paretune.study", name), rows, json.loads(run.params["objectives"])
+    return run.tags.get(schema.STUDY, name), rows, json.loads(run.params["objectives"])
 
 
 def _study_run(name: str, tracking: Tracking) -> RecordedRun:
@@ -210,12 +210,12 @@ def _study_run(name: str, tracking: Tracking) -> RecordedRun:
     Raises:
         BadInput: there is none, or there are several ids.
     """
-    studies = tracking.runs("tags.`paretune.kind` = 'study'")
-    named = [run for run in studies if run.tags.get("paretune.study") == name][:1]
+    studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
+    named = [run for run in studies if run.tags.get(schema.STUDY) == name][:1]
     found = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
         raise BadInput([f"study: several runs begin with {name!r}: give more of its id"])
-    known = ", ".join(dict.fromkeys(run.tags.get("paretune.study", "") for run in studies))
+    known = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
     raise BadInput([f"study: none is called {name!r}; recorded are {known or 'no studies'}"])

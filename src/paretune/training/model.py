@@ -56,7 +56,7 @@ _POSITIONS_AFTER_PADDING = {
 
 
 def find_model(name: str) -> Path:
-    """Folder with the model's files: embedded, local, or fetched from the hub into its cache.
+    """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
 
     Raises:
         BadInput: there is no such model, it has no weights, or the hub does not answer.
