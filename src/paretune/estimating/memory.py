@@ -86,11 +86,7 @@ class MemoryModel:
             return columns.log_gib(theta) - measured
 
         self._posterior = Posterior(
-            _PRIORS,
-            names,
-            noise=_NOISE,
-            residuals=lambda theta, noise: misfits(theta) / noise,
-            misfits=misfits,
+            _PRIORS, names, noise=_NOISE, residuals=lambda theta, noise: misfits(theta) / noise, misfits=misfits
         )
 
     def predict(self, settings: Sequence[MemorySetting]) -> list[MemoryPrediction]:

@@ -93,10 +93,7 @@ class Posterior:
 
 
 def fit(
-    residuals: Callable[[Array], Array],
-    start: Array,
-    scale: Array,
-    slopes: Callable[[Array], Array] | None = None,
+    residuals: Callable[[Array], Array], start: Array, scale: Array, slopes: Callable[[Array], Array] | None = None
 ) -> Array:
     """The K logarithms with the least sum of squared residuals: the maximum of the posterior, priors being residuals.
 

@@ -125,10 +125,7 @@ def describe(
         exchanges=_EXCHANGES[spec.strategy],
     )
     return JobFeatures(
-        work=work,
-        time=time,
-        memory=_memory(spec, plan, built, work, share),
-        usable_gib=share.usable_gib,
+        work=work, time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib
     )
 
 

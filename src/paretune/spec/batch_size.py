@@ -114,10 +114,7 @@ def _split(total: int, devices: int, batch: int | None, accumulation: int | None
 def _impossible(total: int, devices: int, batch: int | None, accumulation: int | None, divisors: list[int]) -> str:
     asked = [
         f"{name} {value}"
-        for name, value in (
-            ("per_device_train_batch_size", batch),
-            ("gradient_accumulation_steps", accumulation),
-        )
+        for name, value in (("per_device_train_batch_size", batch), ("gradient_accumulation_steps", accumulation))
         if value is not None
     ]
     share = divisors[-1]
