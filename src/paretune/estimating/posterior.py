@@ -36,9 +36,9 @@ class Posterior:
     Args:
         priors: name of a constant up to a colon, to median and deviation; what follows the colon tells kin apart.
         names: the constants, each once.
+        noise: the noise before any measurement.
         residuals: from K logarithms and the noise to residuals; None when nothing was measured.
         misfits: from K logarithms to what the noise is estimated from.
-        noise: the noise before any measurement.
     """
 
     def __init__(

@@ -24,14 +24,7 @@ _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 
 @dataclass(frozen=True, kw_only=True)
 class JobFeatures:
-    """One job as the models see it.
-
-    Attributes:
-        work: what is to be done.
-        time: for the time model.
-        memory: for the memory model.
-        usable_gib: memory of one device.
-    """
+    """One job as the models see it; `usable_gib` is the memory of one device."""
 
     work: Workload
     time: TimingFeatures
@@ -51,8 +44,7 @@ class DeviceShare:
         instances: of the cluster; 1 locally, where they are processes of one machine.
         devices: of one instance.
         usable_gib: memory that a training may take.
-        weight_sharers: devices that share the weights; 1 where each holds all of them.
-        state_sharers: devices that share gradients and moments likewise.
+        weight_sharers: devices that share the weights, 1 where none do; `state_sharers` share gradients and moments.
     """
 
     device: Accelerator
@@ -72,7 +64,8 @@ def share_of(spec: JobSpec) -> DeviceShare:
     devices = spec.processes if spec.has_instances else spec.instance_count
     instances = spec.instance_count if spec.has_instances else 1
     if on_processor:
-        device = _shared(device, devices)
+        shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
+        device = replace(device, **{name: getattr(device, name) / devices for name in shared})
     sharing = spec.hybrid_shard_degree or devices * instances
     return DeviceShare(
         device=device,
@@ -92,19 +85,15 @@ def describe(
 ) -> JobFeatures | None:
     """The job in numbers; None when its arguments do not say how many rows it trains on.
 
-    Args:
-        spec: the job.
-        plan: its batch sizes.
-        built: the model.
-        facts: what is known of the prepared data, when it is.
+    `facts` are what is known of the prepared data.
     """
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
     share = share_of(spec)
-    device, chip = share.device, f"{_chip(spec)} {share.precision}"
+    device = share.device
     time = TimingFeatures(
-        chip=chip,
+        chip=f"{_chip(spec)} {share.precision}",
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
         is_local=not spec.has_instances,
@@ -112,7 +101,8 @@ def describe(
         devices=share.devices,
         peak_flops=device.half_flops if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
-        network_bytes_per_s=_network(spec),
+        # Of a local cluster, which is one machine, it is not used.
+        network_bytes_per_s=catalog.instance(spec.instance_type).network_gbps * _GBPS if spec.has_instances else 1e9,
         link_bytes_per_s=device.link_bytes_per_s,
         rows=plan.per_device_train_batch_size,
         accumulation=plan.gradient_accumulation_steps,
@@ -152,26 +142,18 @@ def _model(spec: JobSpec) -> str:
 
 def _device(spec: JobSpec) -> tuple[Accelerator, str, bool]:
     """One device of the cluster, its number format, and whether it is a whole machine's processors."""
-    if not spec.has_instances:
-        gpu = _this_gpu()
-        if gpu is not None:
-            return gpu, hardware.resolved_precision(spec.precision, gpu), False
-        return _this_machine(), spec.precision, True
-    instance = catalog.instance(spec.instance_type)
-    found = hardware.accelerator_of(instance)
+    instance = catalog.instance(spec.instance_type) if spec.has_instances else None
+    found = _this_gpu() if instance is None else hardware.accelerator_of(instance)
     if found is not None:
         return found, hardware.resolved_precision(spec.precision, found), False
+    if instance is None:
+        return hardware.this_processor(), spec.precision, True
     return hardware.processor(instance.vcpus, instance.memory_gib), spec.precision, True
 
 
 @cache
 def _this_gpu() -> Accelerator | None:
     return hardware.local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-@cache
-def _this_machine() -> Accelerator:
-    return hardware.this_processor()
 
 
 @cache
@@ -190,19 +172,3 @@ def _chip(spec: JobSpec) -> str:
         return "local"
     instance = catalog.instance(spec.instance_type)
     return instance.accelerator if instance.accelerator_count else instance.family
-
-
-def _shared(device: Accelerator, processes: int) -> Accelerator:
-    return replace(
-        device,
-        fp32_flops=device.fp32_flops / processes,
-        half_flops=device.half_flops / processes,
-        memory_bytes_per_s=device.memory_bytes_per_s / processes,
-        usable_gib=device.usable_gib / processes,
-    )
-
-
-def _network(spec: JobSpec) -> float:
-    if not spec.has_instances:
-        return 1e9  # not used: a local cluster is one machine
-    return catalog.instance(spec.instance_type).network_gbps * _GBPS

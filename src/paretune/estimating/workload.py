@@ -22,16 +22,12 @@ class Workload:
     """One training, without the cluster it runs on.
 
     Attributes:
-        rows: training rows of one epoch.
+        rows: training rows of one epoch; one evaluation has `evaluated_rows`.
         tokens: mean tokens of a row.
-        epochs: passes over the rows.
-        evaluated_rows: rows of one evaluation.
         evaluations: evaluations of a whole training.
         flops_per_row: floating-point operations forward and backward, attention included.
-        forward_flops_per_row: those of the forward pass alone.
         attention_share: share of these operations that goes into attention matrices.
-        parameters: weights.
-        trained_parameters: weights that the optimiser changes.
+        parameters: weights; the optimiser changes `trained_parameters` of them.
         steps_limit: optimiser steps that are made whatever the epochs are, as the Trainer does with max_steps.
     """
 
@@ -59,11 +55,7 @@ def workload(
 ) -> Workload | None:
     """The work of a job; None when its arguments do not say how many rows it trains on.
 
-    Args:
-        spec: the job.
-        plan: its batch sizes.
-        built: the model.
-        facts: what is known of the prepared data (train_rows, train_tokens, validation_rows), when it is.
+    `facts` are what is known of the prepared data: train_rows, train_tokens, validation_rows.
 
     Raises:
         BadInput: training_arguments set max_steps, eval_steps or eval_strategy to what the Trainer does not take.
@@ -140,17 +132,15 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 
 def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
-    return (
-        metrics.training_flops(
-            parameters=built.matrices,
-            trained_share=trained_share,
-            tokens=1,
-            layers=built.layers,
-            hidden_size=built.hidden_size,
-            mean_length=tokens,
-        )
-        * tokens
+    of_a_token = metrics.training_flops(
+        parameters=built.matrices,
+        trained_share=trained_share,
+        tokens=1,
+        layers=built.layers,
+        hidden_size=built.hidden_size,
+        mean_length=tokens,
     )
+    return of_a_token * tokens
 
 
 def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:

@@ -59,14 +59,7 @@ def training_flops(
     2 x parameters a token forward, 4 backward (2 where weights get no gradient), plus 12 x layers x hidden size x
     sequence length for the attention matrices (Chowdhery et al., arXiv 2204.02311, appendix B).
 
-    Args:
-        parameters: weights that multiply every token; embedding tables are looked up, not multiplied.
-        trained_share: share of `parameters` that gets gradients, 0 to 1.
-        tokens: tokens of text, padding excluded.
-        layers: transformer blocks.
-        hidden_size: width of a block.
-        mean_length: mean tokens per sequence.
+    `parameters` are the weights that multiply every token (embedding tables are looked up, not multiplied), of which
+    the share `trained_share`, 0 to 1, gets gradients. Tokens are those of text, padding excluded.
     """
-    matrices = (4 + 2 * trained_share) * parameters
-    attention = 12 * layers * hidden_size * mean_length
-    return (matrices + attention) * tokens
+    return ((4 + 2 * trained_share) * parameters + 12 * layers * hidden_size * mean_length) * tokens

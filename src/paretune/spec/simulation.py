@@ -14,11 +14,7 @@ from paretune.spec.parameters import check, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """Settings of the simulated launcher, the entries of the parameter `simulation`. All trouble is off by default.
-
-    Raises:
-        BadInput: values out of range, all at once.
-    """
+    """Settings of the simulated launcher, the entries of the parameter `simulation`. All trouble is off by default."""
 
     seed: int = parameter(0, "another seed draws other trouble and noise", minimum=0, maximum=2**32 - 1)
     startup_seconds: float = parameter(120.0, "billed seconds before the first step", minimum=0)
