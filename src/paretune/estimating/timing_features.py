@@ -13,6 +13,7 @@ from paretune.estimating.timing import TimingFeatures
 from paretune.estimating.workload import Workload, workload
 from paretune.spec import catalog
 from paretune.spec.batch_size import BatchPlan
+from paretune.spec.catalog import Instance
 from paretune.spec.job import JobSpec
 
 _GBPS = 1e9 / 8  # bytes/s
@@ -60,21 +61,21 @@ class DeviceShare:
 
 def share_of(spec: JobSpec) -> DeviceShare:
     """One device of the job's cluster, which is like all the others."""
-    device, precision, on_processor = _device(spec)
-    devices = spec.processes if spec.has_instances else spec.instance_count
-    instances = spec.instance_count if spec.has_instances else 1
-    if on_processor:
-        shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
-        device = replace(device, **{name: getattr(device, name) / devices for name in shared})
+    instance = catalog.instance(spec.instance_type) if spec.has_instances else None
+    instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
+    found = _this_gpu() if instance is None else hardware.accelerator_of(instance)
+    precision = hardware.resolved_precision(spec.precision, found)
+    half = instance is None and _this_machine_has_bf16() if precision == "auto" else precision in {"bf16", "fp16"}
+    device = found or _processor_share(instance, devices)
     sharing = spec.hybrid_shard_degree or devices * instances
     return DeviceShare(
         device=device,
         precision=precision,
-        half=_is_half(precision, spec),
-        on_processor=on_processor,
+        half=half,
+        on_processor=found is None,
         instances=instances,
         devices=devices,
-        usable_gib=device.usable_gib * _OTHERS_SHARE if on_processor else device.usable_gib - CUDA_CONTEXT_GIB,
+        usable_gib=device.usable_gib * _OTHERS_SHARE if found is None else device.usable_gib - CUDA_CONTEXT_GIB,
         weight_sharers=sharing if spec.strategy in {"fsdp", "smp"} else 1,
         state_sharers=sharing if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1,
     )
@@ -140,15 +141,11 @@ def _model(spec: JobSpec) -> str:
     return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 
-def _device(spec: JobSpec) -> tuple[Accelerator, str, bool]:
-    """One device of the cluster, its number format, and whether it is a whole machine's processors."""
-    instance = catalog.instance(spec.instance_type) if spec.has_instances else None
-    found = _this_gpu() if instance is None else hardware.accelerator_of(instance)
-    if found is not None:
-        return found, hardware.resolved_precision(spec.precision, found), False
-    if instance is None:
-        return hardware.this_processor(), spec.precision, True
-    return hardware.processor(instance.vcpus, instance.memory_gib), spec.precision, True
+def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
+    """What one process has of the processors of an instance, or of this machine."""
+    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
+    shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
+    return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
 
 
 @cache
@@ -159,12 +156,6 @@ def _this_gpu() -> Accelerator | None:
 @cache
 def _this_machine_has_bf16() -> bool:
     return hardware.multiplies_bf16(hardware.processor_flags())
-
-
-def _is_half(precision: str, spec: JobSpec) -> bool:
-    if precision == "auto":  # on a processor
-        return not spec.has_instances and _this_machine_has_bf16()
-    return precision in {"bf16", "fp16"}
 
 
 def _chip(spec: JobSpec) -> str:

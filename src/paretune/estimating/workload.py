@@ -76,6 +76,7 @@ def workload(
     share, trained = _trained(spec.fine_tuning, built)
     limit = spec.probe_steps or _whole_argument(spec, "max_steps")
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
+    attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
     work = Workload(
         rows=found,
         tokens=length,
@@ -84,7 +85,7 @@ def workload(
         evaluations=0,
         flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
         forward_flops_per_row=forward,
-        attention_share=_attention_share(built, length),
+        attention_share=attention / (attention + 2 * built.matrices),
         parameters=built.parameters,
         trained_parameters=trained,
         steps_limit=limit,
@@ -153,9 +154,3 @@ def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
     if fine_tuning == "head":
         return 0.0, float(built.hidden_size * built.hidden_size)
     return _LORA_SHARE, _LORA_SHARE * built.matrices
-
-
-def _attention_share(built: Architecture, tokens: float) -> float:
-    """Of a forward pass: 4 x layers x hidden size x tokens against 2 x weights, both per token."""
-    attention = 4 * built.layers * built.hidden_size * tokens
-    return attention / (attention + 2 * built.matrices)

@@ -163,8 +163,8 @@ class RecordedJob:
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
-        location = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
-        location = {name: text for name, text in location.items() if text}
+        tags = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
+        location = {name: text for name, text in tags.items() if text}
         if self.is_foreign:
             cluster = {"instance_type": self.instance_type, "instance_count": self.instance_count}
             return JobSpec(launcher="sagemaker", entry_script=PROJECT, **cluster, **location)  # type: ignore[arg-type]

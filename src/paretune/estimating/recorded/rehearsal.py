@@ -1,5 +1,6 @@
 """What simulated jobs take their figures from without a table: seconds from the estimate, F1 from recorded runs."""
 
+import contextlib
 import statistics
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -74,15 +75,8 @@ class Rehearsal:
         condition += f" and params.max_seq_length = '{spec.max_seq_length}'"
         for job in map(RecordedJob, self._tracking.runs(condition)):
             rate, size = job.param("scaled_learning_rate"), job.param("global_batch_size")
-            if job.f1 is not None and rate and size and _quality_of(job) == alike:
-                points.setdefault(logarithms((float(rate), int(size))), []).append(job.f1)
+            with contextlib.suppress(BadInput):  # the job cannot be read back
+                if job.f1 is not None and rate and size and job.spec_from_params().key_of("quality") == alike:
+                    points.setdefault(logarithms((float(rate), int(size))), []).append(job.f1)
         self._recalled[alike] = points
         return points
-
-
-def _quality_of(job: RecordedJob) -> tuple[str, ...] | None:
-    """What F1 of a job depends on, beside its batch plan; None where the job cannot be read back."""
-    try:
-        return job.spec_from_params().key_of("quality")
-    except BadInput:
-        return None

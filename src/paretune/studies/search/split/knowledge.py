@@ -125,7 +125,9 @@ class Knowledge:
         self.impossible = (self.chance == 0) | (self.seconds > self._limits)
         self.fits = self.chance == 1
         self._waits = np.array([self._memory_limits.is_pending(footprint) for footprint in self._footprints])
-        self.costs = self._expected_costs()
+        # Dollars of a job at each candidate: one that runs out of memory does so soon.
+        full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
+        self.costs = self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full)
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
     def information_gain(self) -> np.ndarray:
@@ -169,11 +171,6 @@ class Knowledge:
             gains = np.maximum(gains, added / max(whole, 1e-12))
         gains[self.impossible | self._waits] = 0.0
         return np.asarray(gains * self.chance)
-
-    def _expected_costs(self) -> np.ndarray:
-        """Dollars of a job at each candidate: one that runs out of memory does so soon."""
-        full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
-        return np.asarray(self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full))
 
     def _reference(self, predicted: np.ndarray, optimistic: np.ndarray, column: int) -> np.ndarray:
         """A tenth of its range beyond the predicted front; and where a dearer point may be a better one, beyond that.
