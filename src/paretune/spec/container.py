@@ -28,16 +28,11 @@ from paretune.spec.job import JobSpec
 class FailureKind(Enum):
     """What a failed job asks of its launcher."""
 
-    OUT_OF_MEMORY = "out_of_memory"
-    """Try again with a smaller per-device batch."""
-    BAD_INPUT = "bad_input"
-    """Nothing helps but another request."""
-    DISK_FULL = "disk_full"
-    """Make room, or ask for a larger volume."""
-    CAPACITY = "capacity"
-    """There was no instance to run on: try again later, or with another instance type."""
-    ERROR = "error"
-    """Anything else; the log tells."""
+    OUT_OF_MEMORY = "out_of_memory"  # try again with a smaller per-device batch
+    BAD_INPUT = "bad_input"  # nothing helps but another request
+    DISK_FULL = "disk_full"  # make room, or ask for a larger volume
+    CAPACITY = "capacity"  # there was no instance to run on: try again later, or with another instance type
+    ERROR = "error"  # anything else; the log tells
 
 
 class _Below:
@@ -56,28 +51,19 @@ class JobFolder:
 
     root: Path
 
-    document = _Below("input/data/job/job.json")
-    """The job document."""
+    document = _Below("input/data/job/job.json")  # the job document
     resource_config = _Below("input/config/resourceconfig.json")
     """The instances of the cluster, as SageMaker tells each of them; not there on a laptop."""
-    dataset = _Below("input/data/dataset")
-    """The prepared data set."""
-    model_source = _Below("input/data/model")
-    """The model to start from: a Hugging Face folder."""
-    checkpoints = _Below("checkpoints")
-    """Checkpoints of this specification."""
-    model = _Below("model")
-    """The trained model."""
-    events = _Below("output/data/events.jsonl")
-    """Events, one JSON object a line."""
-    report = _Below("output/data/report.json")
-    """The report; there only when the job has finished."""
-    failure = _Below("output/failure")
-    """Why the job failed."""
+    dataset = _Below("input/data/dataset")  # the prepared data set
+    model_source = _Below("input/data/model")  # the model to start from: a Hugging Face folder
+    checkpoints = _Below("checkpoints")  # checkpoints of this specification
+    model = _Below("model")  # the trained model
+    events = _Below("output/data/events.jsonl")  # events, one JSON object a line
+    report = _Below("output/data/report.json")  # the report; there only when the job has finished
+    failure = _Below("output/failure")  # why the job failed
     stopped = _Below("output/stopped")
     """There when the training stopped before its end because it was asked to, with a checkpoint."""
-    log = _Below("output/job.log")
-    """Everything the job printed."""
+    log = _Below("output/job.log")  # everything the job printed
 
     def make(self) -> None:
         """Create the folders a job reads from and writes to."""

@@ -17,34 +17,20 @@ from paretune.core.errors import BadInput
 _Asked = TypeVar("_Asked")
 
 Effect = Literal[
-    "data",
-    "evaluation",
-    "quality",
-    "seconds",
-    "memory",
-    "batch",
-    "cluster",
-    "noise",
-    "limit",
-    "bill",
-    "account",
-    "launcher",
+    "data",  # which rows there are, and how they are read and tokenised
+    "evaluation",  # the rows that F1 is measured on
+    "quality",  # what the trained model is worth (F1), beside its batch plan
+    "seconds",  # how long one training step takes
+    "memory",  # what one device holds
+    "batch",  # the batch plan; two jobs are compared by the numbers of their plans, not by these texts
+    "cluster",  # which devices there are, and how many; compared by number and size likewise
+    "noise",  # only what chance decides
+    "limit",  # when a job is given up, or not begun
+    "bill",  # dollars, and no result
+    "account",  # whose account, network and purse it is; never travels into a job
+    "launcher",  # where a job runs, or that it only pretends to
 ]
-"""What a parameter of a job may affect. Every list that says so of parameters is derived from their `affects`.
-
-    data         which rows there are, and how they are read and tokenised
-    evaluation   the rows that F1 is measured on
-    quality      what the trained model is worth (F1), beside its batch plan
-    seconds      how long one training step takes
-    memory       what one device holds
-    batch        the batch plan; two jobs are compared by the numbers of their plans, not by these texts
-    cluster      which devices there are, and how many; compared by number and size likewise
-    noise        only what chance decides
-    limit        when a job is given up, or not begun
-    bill         dollars, and no result
-    account      whose account, network and purse it is; never travels into a job
-    launcher     where a job runs, or that it only pretends to
-"""
+"""What a parameter of a job may affect. Every list that says so of parameters is derived from their `affects`."""
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
 """What makes two jobs compute something else; the rest is about limits, money and account."""
 

@@ -45,22 +45,14 @@ class RecordedJob:
 
     run: RecordedRun
 
-    name = _Tag(MLFLOW_RUN_NAME)
-    """MLflow's name of the run."""
-    launcher = _Tag(schema.LAUNCHER)
-    """Name of the launcher; empty for published jobs."""
-    machine = _Tag(schema.MACHINE)
-    """Name of the machine that a local job ran on."""
-    command = _Tag(schema.COMMAND)
-    """The `mlflow run` line that repeats it."""
-    row_key = _Tag(schema.ROW_KEY)
-    """Of the row that it was imported from."""
-    price_region = _Tag(schema.PRICE_REGION)
-    """Whose price `cost_usd` was computed with."""
-    price_as_of = _Tag(schema.PRICE_AS_OF)
-    """Year, month or day of that price."""
-    price_source = _Tag(schema.PRICE_SOURCE)
-    """Where that price was read."""
+    name = _Tag(MLFLOW_RUN_NAME)  # MLflow's name of the run
+    launcher = _Tag(schema.LAUNCHER)  # name of the launcher; empty for published jobs
+    machine = _Tag(schema.MACHINE)  # name of the machine that a local job ran on
+    command = _Tag(schema.COMMAND)  # the `mlflow run` line that repeats it
+    row_key = _Tag(schema.ROW_KEY)  # of the row that it was imported from
+    price_region = _Tag(schema.PRICE_REGION)  # whose price `cost_usd` was computed with
+    price_as_of = _Tag(schema.PRICE_AS_OF)  # year, month or day of that price
+    price_source = _Tag(schema.PRICE_SOURCE)  # where that price was read
 
     @property
     def run_id(self) -> str:
