@@ -39,12 +39,8 @@ _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falc
 class Architecture:
     """What a model consists of.
 
-    Attributes:
-        parameters: all weights.
-        matrices: weights that multiply every token; embedding tables are looked up, not multiplied.
-        layers: transformer blocks.
-        hidden_size: width of a block.
-        vocabulary: tokens that have an embedding.
+    `matrices` are the weights that multiply every token; embedding tables are looked up, not multiplied. `vocabulary`
+    are the tokens that have an embedding.
     """
 
     parameters: int
@@ -103,11 +99,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """The configuration of a hub model.
-
-    Args:
-        model: hub id.
-        environment: HF_ENDPOINT and HF_TOKEN are read from it, as by every Hugging Face tool.
+    """The configuration of a hub model; HF_ENDPOINT and HF_TOKEN are read as by every Hugging Face tool.
 
     Raises:
         BadInput: there is no such model, it may not be read, or the hub does not answer.
@@ -132,9 +124,8 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         }.get(error.code, f"is not there ({error.code})")
         raise BadInput([f"model {model}: its config.json {why} on {endpoint}; else {remedy}"]) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise BadInput(
-            [f"model {model} is not well known and {endpoint} does not answer ({error}): {remedy}"]
-        ) from error
+        fault = f"model {model} is not well known and {endpoint} does not answer ({error}): {remedy}"
+        raise BadInput([fault]) from error
     if not isinstance(found, dict):
         raise BadInput([f"model {model}: what {endpoint} sends is no configuration; {remedy}"])
     return found

@@ -25,11 +25,7 @@ class Estimate:
     """What one job is predicted to take.
 
     Attributes:
-        spec: the job.
-        plan: its batch sizes.
-        measured_here: jobs of this model that have run on this cluster.
-        time: billable seconds.
-        memory: peak of one device.
+        measured_here: number of jobs of this model that have run on this cluster.
         usable_gib: memory that one device has for it.
         price: of one instance; None when it is not known, then so are the dollars.
         basis: where the prediction comes from, in words.
@@ -80,11 +76,7 @@ class Estimate:
 
 
 class Estimator:
-    """Predicts jobs from what earlier ones have shown.
-
-    Args:
-        evidence: what they have shown.
-    """
+    """Predicts jobs from what earlier ones have shown."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
@@ -103,12 +95,7 @@ class Estimator:
     ) -> Estimate | None:
         """The estimate of one job; None when its arguments do not say how many rows it trains on.
 
-        Args:
-            spec: the job.
-            built: its model.
-            price: of one instance.
-            plan: batch sizes, where they are not those of the specification.
-            facts: what is known of its prepared data.
+        `plan` where it is not that of the specification; `facts` are what is known of its prepared data.
         """
         plan = plan or spec.plan()
         described = describe(spec, plan, built, facts)
@@ -138,10 +125,8 @@ class Estimator:
         if here:
             return f"{_count(here)} of this model on this cluster"
         if of_model and of_chip:
-            return (
-                f"{_count(of_model)} of this model on other clusters, {len(of_chip)} on this {device}: not "
-                "measured here"
-            )
+            where = f"on other clusters, {len(of_chip)} on this {device}"
+            return f"{_count(of_model)} of this model {where}: not measured here"
         if of_model:
             return f"{_count(of_model)} of this model on other accelerators; this {device} by its data sheet"
         if of_chip:
@@ -186,9 +171,10 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
 
 def on_front(estimates: Sequence[Estimate]) -> list[bool]:
     """Which estimates no other one beats in seconds and dollars; those that do not fit, or have no price, never."""
-    candidates = [item.fits != "no" and item.cost_usd is not None for item in estimates]
-    points = [
-        (item.time.seconds, item.cost_usd or 0.0) for item, able in zip(estimates, candidates, strict=True) if able
-    ]
-    marks = iter(front(points, maximise=(False, False)))
-    return [able and next(marks) for able in candidates]
+    points = {
+        index: (item.time.seconds, item.cost_usd)
+        for index, item in enumerate(estimates)
+        if item.fits != "no" and item.cost_usd is not None
+    }
+    marks = dict(zip(points, front(list(points.values()), maximise=(False, False)), strict=True))
+    return [marks.get(index, False) for index in range(len(estimates))]

@@ -5,8 +5,7 @@ Nothing is measured for its own sake: every ordinary job, probe and imported run
 
 import gc
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paretune.core.errors import BadInput
@@ -44,11 +43,8 @@ class Evidence:
         """Jobs of this model on this cluster, of this model anywhere, and of this accelerator."""
         time = described.time
         of_model = [item for item in self.times if item.setting.model == time.model]
-        return (
-            [item for item in of_model if item.setting.cluster == time.cluster and item.setting.chip == time.chip],
-            of_model,
-            [item for item in self.times if item.setting.chip == time.chip],
-        )
+        here = [item for item in of_model if (item.setting.cluster, item.setting.chip) == (time.cluster, time.chip)]
+        return here, of_model, [item for item in self.times if item.setting.chip == time.chip]
 
 
 def collect(tracking: Tracking, *, simulated: bool = False, machine: str = "") -> Evidence:
@@ -64,21 +60,15 @@ def collect(tracking: Tracking, *, simulated: bool = False, machine: str = "") -
     """
     ended = f"tags.`{schema.ORIGIN}` {'=' if simulated else '!='} 'simulated' and tags.`{schema.STATE}` != 'Running'"
     runs: dict[str, RecordedRun] = {}
-    with _without_collecting_garbage():  # MLflow makes a hundred objects a run: three quarters of the time went there
+    was_on = gc.isenabled()
+    gc.disable()  # MLflow makes a hundred objects a run: three quarters of the time went into collecting garbage
+    try:
         for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
             runs |= {run.run_id: run for run in tracking.runs(f"{ended} and {condition}", newest=newest)}
-    return read(run for run in runs.values() if not machine or not _is_elsewhere(run, machine))
-
-
-@contextmanager
-def _without_collecting_garbage() -> Iterator[None]:
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
     finally:
         if was_on:
             gc.enable()
+    return read(run for run in runs.values() if not machine or not _is_elsewhere(run, machine))
 
 
 def _is_elsewhere(run: RecordedRun, machine: str) -> bool:

@@ -25,9 +25,7 @@ from paretune.tracking import Tracking
 class Forecast:
     """Estimates of the jobs of one process, from the runs that were there when it began.
 
-    Args:
-        tracking: where the runs are.
-        simulated: the jobs are simulated; only simulated runs say something about them.
+    `simulated`: the jobs are simulated; only simulated runs say something about them.
     """
 
     def __init__(self, tracking: Tracking, *, simulated: bool = False) -> None:
@@ -64,15 +62,12 @@ class Forecast:
         built = _built(spec, inputs)
         if built is None or spec.entry_script is not None:
             return plan, None
-        while True:
-            described = describe(spec, plan, built, _facts(inputs))
-            smaller = plan.with_less_memory()
-            if described is None or smaller is None:
-                return plan, shown
+        while (described := describe(spec, plan, built, _facts(inputs))) and (smaller := plan.with_less_memory()):
             against = self._estimator.that_did_not_fit(spec, plan, described)
             if against is None:
-                return plan, shown
+                break
             plan, shown = smaller, against
+        return plan, shown
 
 
 def _built(spec: JobSpec, inputs: JobInputs) -> Architecture | None:

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from paretune.spec.catalog import Instance
@@ -19,10 +20,8 @@ class Accelerator:
     Attributes:
         fp32_flops: FLOP/s in fp32, without TF32.
         half_flops: dense FLOP/s in bf16 or fp16 with fp32 accumulation.
-        memory_bytes_per_s: bandwidth of its memory.
         link_bytes_per_s: bandwidth to its neighbours in the same instance, one direction.
         usable_gib: memory that CUDA reports; less than the nominal figure.
-        has_bf16: whether it multiplies bf16.
     """
 
     fp32_flops: float
@@ -109,6 +108,7 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
     )
 
 
+@cache
 def this_processor() -> Accelerator:
     """The processors and the memory of this machine that this process may use."""
     return processor(usable_cores(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
@@ -128,12 +128,8 @@ def processor_flags() -> set[str]:
     """What this machine's processor says it can do, in Linux's words; empty where it does not say."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    return {
-        flag
-        for line in lines
-        if line.lower().startswith(("flags", "features"))
-        for flag in line.partition(":")[2].split()
-    }
+    of_flags = [line for line in lines if line.lower().startswith(("flags", "features"))]
+    return {flag for line in of_flags for flag in line.partition(":")[2].split()}
 
 
 def multiplies_bf16(flags: set[str]) -> bool:

@@ -37,11 +37,9 @@ class MemorySetting:
     Attributes:
         model: model and kind of fine-tuning; a constant is learnt for each.
         on_processor: whether the peak is the resident memory of a process.
-        parameters: weights.
-        trained_parameters: weights that the optimiser changes.
+        parameters: weights; the optimiser changes `trained_parameters` of them.
         half: whether fp32 weights are multiplied in bf16 or fp16.
-        weight_sharers: devices that share the weights.
-        state_sharers: devices that share gradients and moments.
+        weight_sharers: devices that share the weights; `state_sharers` share gradients and moments.
         units: rows of a micro-batch x tokens x layers that keep activations x hidden size.
         logits: rows x tokens x vocabulary; 0 for classification.
     """
@@ -67,18 +65,14 @@ class MemoryPrediction:
 
 
 class MemoryModel:
-    """The constants as measured peaks have them.
-
-    Args:
-        peaks: settings and their highest memory of one device, GiB; none included.
-    """
+    """The constants as measured peaks have them: settings and their highest memory of one device, GiB."""
 
     def __init__(self, peaks: Sequence[tuple[MemorySetting, float]] = ()) -> None:
-        settings = [setting for setting, _ in peaks]
-        names = list(dict.fromkeys(name for setting in settings for name in _constants(setting)))
         if not peaks:
             self._posterior = Posterior(_PRIORS, [], noise=_NOISE)
             return
+        settings = [setting for setting, _ in peaks]
+        names = list(dict.fromkeys(name for setting in settings for name in _constants(setting)))
         columns = _Columns(settings, {name: index for index, name in enumerate(names)})
         measured = np.log([gib for _, gib in peaks])
 
@@ -86,11 +80,7 @@ class MemoryModel:
             return columns.log_gib(theta) - measured
 
         self._posterior = Posterior(
-            _PRIORS,
-            names,
-            noise=_NOISE,
-            residuals=lambda theta, noise: misfits(theta) / noise,
-            misfits=misfits,
+            _PRIORS, names, noise=_NOISE, residuals=lambda theta, noise: misfits(theta) / noise, misfits=misfits
         )
 
     def predict(self, settings: Sequence[MemorySetting]) -> list[MemoryPrediction]:

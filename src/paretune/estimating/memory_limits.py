@@ -26,8 +26,6 @@ class Footprint:
     Attributes:
         alike: all else that decides, to be equal.
         rows: per-device batch.
-        dataset: decides with `max_seq_length` how long rows are.
-        max_seq_length: tokens of the longest row.
         units_per_row: what the activations of a row grow with; NaN, which compares with nothing, where it is not known.
         half: whether the device multiplies in bf16 or fp16.
         sharers: devices that share the weights, and that share gradients and moments; 1 where each holds all of them.
@@ -87,11 +85,7 @@ class Footprint:
 
 
 class MemoryLimits:
-    """What is known of batches.
-
-    Args:
-        full: jobs that ran out of memory.
-    """
+    """What is known of batches; `full` are jobs that ran out of memory."""
 
     def __init__(self, full: Iterable[Footprint] = ()) -> None:
         self._fitted: set[Footprint] = set()

@@ -36,9 +36,9 @@ class Posterior:
     Args:
         priors: name of a constant up to a colon, to median and deviation; what follows the colon tells kin apart.
         names: the constants, each once.
+        noise: the noise before any measurement.
         residuals: from K logarithms and the noise to residuals; None when nothing was measured.
         misfits: from K logarithms to what the noise is estimated from.
-        noise: the noise before any measurement.
     """
 
     def __init__(
@@ -93,10 +93,7 @@ class Posterior:
 
 
 def fit(
-    residuals: Callable[[Array], Array],
-    start: Array,
-    scale: Array,
-    slopes: Callable[[Array], Array] | None = None,
+    residuals: Callable[[Array], Array], start: Array, scale: Array, slopes: Callable[[Array], Array] | None = None
 ) -> Array:
     """The K logarithms with the least sum of squared residuals: the maximum of the posterior, priors being residuals.
 

@@ -13,11 +13,9 @@ class Predicted:
     Attributes:
         seconds: billed seconds per instance, start-up included.
         startup_seconds: those before the first step.
-        step_seconds: one optimiser step.
         steps: optimiser steps in all.
         memory_gib: highest memory of one device; None where it is not known.
         basis: where the figures come from, in words.
-        fits: whether that is there.
     """
 
     seconds: float

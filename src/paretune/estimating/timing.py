@@ -56,17 +56,14 @@ class TimingFeatures:
         model: model, sequence length, kind of fine-tuning and compiler; likewise.
         cluster: instance type, count and strategy; likewise.
         is_local: its start-up is that of a process, not of an instance.
-        instances: instances of the cluster.
         devices: devices of one instance that train.
-        peak_flops: FLOP/s of one device.
-        memory_bytes_per_s: memory bandwidth of one device.
+        peak_flops: FLOP/s of one device; `memory_bytes_per_s` is of one device too.
         network_bytes_per_s: between instances; of one instance.
         link_bytes_per_s: between devices of one instance.
         rows: rows of one device and micro-batch.
         accumulation: micro-batches of one optimiser step.
         steps: optimiser steps.
-        flops_per_row: forward and backward.
-        attention_share: share of these FLOP that goes into attention matrices.
+        flops_per_row: forward and backward; `attention_share` of it goes into attention matrices.
         evaluated_flops: of all evaluations together.
         trained_parameters: weights whose gradients travel.
         parameters: weights that are saved at the end.
@@ -124,21 +121,17 @@ class Prediction:
 
 
 class TimeModel:
-    """The constants as `measurements` have them.
-
-    Args:
-        measurements: any number, none included: then the priors speak.
-    """
+    """The constants as `measurements` have them; their priors where there are none."""
 
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
         names = list(dict.fromkeys(name for item in used for name in _constants(item.setting)))
         if not used:
-            self._posterior = Posterior(_PRIORS, [], noise=_NOISE)
+            self.posterior = Posterior(_PRIORS, [], noise=_NOISE)
             return
         target = _Target(used)
         columns = _Columns([item.setting for item in used], {name: index for index, name in enumerate(names)})
-        self._posterior = Posterior(
+        self.posterior = Posterior(
             _PRIORS,
             names,
             noise=_NOISE,
@@ -151,27 +144,22 @@ class TimeModel:
         if not settings:
             return []
         wanted = [name for setting in settings for name in _constants(setting)]
-        indices, mean, covariance = self._posterior.with_names(wanted)
+        indices, mean, covariance = self.posterior.with_names(wanted)
         columns = _Columns(settings, indices)
         parts = columns.parts(mean)
-        widths = np.exp(
-            interval(lambda theta: np.log(columns.parts(theta).total), mean, covariance, self._posterior.noise)
-        )
+        deviations = interval(lambda at: np.log(columns.parts(at).total), mean, covariance, self.posterior.noise)
+        numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step], axis=1).tolist()
         return [
             Prediction(
-                seconds=float(parts.total[index]),
-                seconds_low=float(parts.total[index] / widths[index]),
-                seconds_high=float(parts.total[index] * widths[index]),
-                startup_seconds=float(parts.around[index]),
-                step_seconds=float(parts.step[index]),
+                seconds=seconds,
+                seconds_low=seconds / width,
+                seconds_high=seconds * width,
+                startup_seconds=around,
+                step_seconds=step,
                 steps=round(setting.steps),
             )
-            for index, setting in enumerate(settings)
+            for setting, (seconds, width, around, step) in zip(settings, numbers, strict=True)
         ]
-
-    def constant(self, name: str) -> float:
-        """The fitted value of a constant, such as "evaluation" or "chip:NVIDIA A10G bf16"; else its prior's median."""
-        return self._posterior.constant(name)
 
 
 def _constants(setting: TimingFeatures) -> list[str]:
@@ -259,9 +247,5 @@ class _Target:
 
     def misfits(self, parts: _Parts) -> np.ndarray:
         """Logarithms of predicted over measured, of steps and totals."""
-        return np.concatenate(
-            [
-                np.log(parts.step[self._has_step]) - self._log_step,
-                np.log(parts.total[self._has_total]) - self._log_total,
-            ]
-        )
+        step = np.log(parts.step[self._has_step]) - self._log_step
+        return np.concatenate([step, np.log(parts.total[self._has_total]) - self._log_total])

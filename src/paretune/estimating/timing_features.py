@@ -13,6 +13,7 @@ from paretune.estimating.timing import TimingFeatures
 from paretune.estimating.workload import Workload, workload
 from paretune.spec import catalog
 from paretune.spec.batch_size import BatchPlan
+from paretune.spec.catalog import Instance
 from paretune.spec.job import JobSpec
 
 _GBPS = 1e9 / 8  # bytes/s
@@ -24,14 +25,7 @@ _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 
 @dataclass(frozen=True, kw_only=True)
 class JobFeatures:
-    """One job as the models see it.
-
-    Attributes:
-        work: what is to be done.
-        time: for the time model.
-        memory: for the memory model.
-        usable_gib: memory of one device.
-    """
+    """One job as the models see it; `usable_gib` is the memory of one device."""
 
     work: Workload
     time: TimingFeatures
@@ -51,8 +45,7 @@ class DeviceShare:
         instances: of the cluster; 1 locally, where they are processes of one machine.
         devices: of one instance.
         usable_gib: memory that a training may take.
-        weight_sharers: devices that share the weights; 1 where each holds all of them.
-        state_sharers: devices that share gradients and moments likewise.
+        weight_sharers: devices that share the weights, 1 where none do; `state_sharers` share gradients and moments.
     """
 
     device: Accelerator
@@ -68,20 +61,21 @@ class DeviceShare:
 
 def share_of(spec: JobSpec) -> DeviceShare:
     """One device of the job's cluster, which is like all the others."""
-    device, precision, on_processor = _device(spec)
-    devices = spec.processes if spec.has_instances else spec.instance_count
-    instances = spec.instance_count if spec.has_instances else 1
-    if on_processor:
-        device = _shared(device, devices)
+    instance = catalog.instance(spec.instance_type) if spec.has_instances else None
+    instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
+    found = _this_gpu() if instance is None else hardware.accelerator_of(instance)
+    precision = hardware.resolved_precision(spec.precision, found)
+    half = instance is None and _this_machine_has_bf16() if precision == "auto" else precision in {"bf16", "fp16"}
+    device = found or _processor_share(instance, devices)
     sharing = spec.hybrid_shard_degree or devices * instances
     return DeviceShare(
         device=device,
         precision=precision,
-        half=_is_half(precision, spec),
-        on_processor=on_processor,
+        half=half,
+        on_processor=found is None,
         instances=instances,
         devices=devices,
-        usable_gib=device.usable_gib * _OTHERS_SHARE if on_processor else device.usable_gib - CUDA_CONTEXT_GIB,
+        usable_gib=device.usable_gib * _OTHERS_SHARE if found is None else device.usable_gib - CUDA_CONTEXT_GIB,
         weight_sharers=sharing if spec.strategy in {"fsdp", "smp"} else 1,
         state_sharers=sharing if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1,
     )
@@ -92,19 +86,15 @@ def describe(
 ) -> JobFeatures | None:
     """The job in numbers; None when its arguments do not say how many rows it trains on.
 
-    Args:
-        spec: the job.
-        plan: its batch sizes.
-        built: the model.
-        facts: what is known of the prepared data, when it is.
+    `facts` are what is known of the prepared data.
     """
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
     share = share_of(spec)
-    device, chip = share.device, f"{_chip(spec)} {share.precision}"
+    device = share.device
     time = TimingFeatures(
-        chip=chip,
+        chip=f"{_chip(spec)} {share.precision}",
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
         is_local=not spec.has_instances,
@@ -112,7 +102,8 @@ def describe(
         devices=share.devices,
         peak_flops=device.half_flops if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
-        network_bytes_per_s=_network(spec),
+        # Of a local cluster, which is one machine, it is not used.
+        network_bytes_per_s=catalog.instance(spec.instance_type).network_gbps * _GBPS if spec.has_instances else 1e9,
         link_bytes_per_s=device.link_bytes_per_s,
         rows=plan.per_device_train_batch_size,
         accumulation=plan.gradient_accumulation_steps,
@@ -125,10 +116,7 @@ def describe(
         exchanges=_EXCHANGES[spec.strategy],
     )
     return JobFeatures(
-        work=work,
-        time=time,
-        memory=_memory(spec, plan, built, work, share),
-        usable_gib=share.usable_gib,
+        work=work, time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib
     )
 
 
@@ -153,18 +141,11 @@ def _model(spec: JobSpec) -> str:
     return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 
-def _device(spec: JobSpec) -> tuple[Accelerator, str, bool]:
-    """One device of the cluster, its number format, and whether it is a whole machine's processors."""
-    if not spec.has_instances:
-        gpu = _this_gpu()
-        if gpu is not None:
-            return gpu, hardware.resolved_precision(spec.precision, gpu), False
-        return _this_machine(), spec.precision, True
-    instance = catalog.instance(spec.instance_type)
-    found = hardware.accelerator_of(instance)
-    if found is not None:
-        return found, hardware.resolved_precision(spec.precision, found), False
-    return hardware.processor(instance.vcpus, instance.memory_gib), spec.precision, True
+def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
+    """What one process has of the processors of an instance, or of this machine."""
+    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
+    shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
+    return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
 
 
 @cache
@@ -173,19 +154,8 @@ def _this_gpu() -> Accelerator | None:
 
 
 @cache
-def _this_machine() -> Accelerator:
-    return hardware.this_processor()
-
-
-@cache
 def _this_machine_has_bf16() -> bool:
     return hardware.multiplies_bf16(hardware.processor_flags())
-
-
-def _is_half(precision: str, spec: JobSpec) -> bool:
-    if precision == "auto":  # on a processor
-        return not spec.has_instances and _this_machine_has_bf16()
-    return precision in {"bf16", "fp16"}
 
 
 def _chip(spec: JobSpec) -> str:
@@ -193,19 +163,3 @@ def _chip(spec: JobSpec) -> str:
         return "local"
     instance = catalog.instance(spec.instance_type)
     return instance.accelerator if instance.accelerator_count else instance.family
-
-
-def _shared(device: Accelerator, processes: int) -> Accelerator:
-    return replace(
-        device,
-        fp32_flops=device.fp32_flops / processes,
-        half_flops=device.half_flops / processes,
-        memory_bytes_per_s=device.memory_bytes_per_s / processes,
-        usable_gib=device.usable_gib / processes,
-    )
-
-
-def _network(spec: JobSpec) -> float:
-    if not spec.has_instances:
-        return 1e9  # not used: a local cluster is one machine
-    return catalog.instance(spec.instance_type).network_gbps * _GBPS

@@ -22,16 +22,12 @@ class Workload:
     """One training, without the cluster it runs on.
 
     Attributes:
-        rows: training rows of one epoch.
+        rows: training rows of one epoch; one evaluation has `evaluated_rows`.
         tokens: mean tokens of a row.
-        epochs: passes over the rows.
-        evaluated_rows: rows of one evaluation.
         evaluations: evaluations of a whole training.
         flops_per_row: floating-point operations forward and backward, attention included.
-        forward_flops_per_row: those of the forward pass alone.
         attention_share: share of these operations that goes into attention matrices.
-        parameters: weights.
-        trained_parameters: weights that the optimiser changes.
+        parameters: weights; the optimiser changes `trained_parameters` of them.
         steps_limit: optimiser steps that are made whatever the epochs are, as the Trainer does with max_steps.
     """
 
@@ -59,11 +55,7 @@ def workload(
 ) -> Workload | None:
     """The work of a job; None when its arguments do not say how many rows it trains on.
 
-    Args:
-        spec: the job.
-        plan: its batch sizes.
-        built: the model.
-        facts: what is known of the prepared data (train_rows, train_tokens, validation_rows), when it is.
+    `facts` are what is known of the prepared data: train_rows, train_tokens, validation_rows.
 
     Raises:
         BadInput: training_arguments set max_steps, eval_steps or eval_strategy to what the Trainer does not take.
@@ -84,6 +76,7 @@ def workload(
     share, trained = _trained(spec.fine_tuning, built)
     limit = spec.probe_steps or _whole_argument(spec, "max_steps")
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
+    attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
     work = Workload(
         rows=found,
         tokens=length,
@@ -92,7 +85,7 @@ def workload(
         evaluations=0,
         flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
         forward_flops_per_row=forward,
-        attention_share=_attention_share(built, length),
+        attention_share=attention / (attention + 2 * built.matrices),
         parameters=built.parameters,
         trained_parameters=trained,
         steps_limit=limit,
@@ -140,17 +133,15 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 
 def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
-    return (
-        metrics.training_flops(
-            parameters=built.matrices,
-            trained_share=trained_share,
-            tokens=1,
-            layers=built.layers,
-            hidden_size=built.hidden_size,
-            mean_length=tokens,
-        )
-        * tokens
+    of_a_token = metrics.training_flops(
+        parameters=built.matrices,
+        trained_share=trained_share,
+        tokens=1,
+        layers=built.layers,
+        hidden_size=built.hidden_size,
+        mean_length=tokens,
     )
+    return of_a_token * tokens
 
 
 def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
@@ -163,9 +154,3 @@ def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
     if fine_tuning == "head":
         return 0.0, float(built.hidden_size * built.hidden_size)
     return _LORA_SHARE, _LORA_SHARE * built.matrices
-
-
-def _attention_share(built: Architecture, tokens: float) -> float:
-    """Of a forward pass: 4 x layers x hidden size x tokens against 2 x weights, both per token."""
-    attention = 4 * built.layers * built.hidden_size * tokens
-    return attention / (attention + 2 * built.matrices)

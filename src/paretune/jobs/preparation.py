@@ -14,7 +14,7 @@ from pathlib import Path
 from paretune.core.errors import BadInput, JobFailed
 from paretune.jobs.workplace import Workplace
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
-from paretune.spec.job import BUNDLED, JobSpec, missing_files
+from paretune.spec.job import BUNDLED, INPUT_FILES, JobSpec, missing_files
 from paretune.spec.parameters import affecting
 
 _POLL_S = 0.1
@@ -147,7 +147,7 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         os.cpu_count(),
         [_version(name) for name in (*_PACKAGES, *_BUNDLED_PACKAGES)],
     ]
-    for name in ("model", "dataset", "validation_file", "test_file"):
+    for name in INPUT_FILES:
         text = getattr(spec, name)
         if text is None or text.startswith(BUNDLED):
             continue

@@ -10,12 +10,7 @@ from paretune.spec.job import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """Dollars of several jobs together.
-
-    Attributes:
-        spent_usd: paid for those that have ended.
-        committed_usd: worst cases of those that run.
-    """
+    """Dollars of several jobs together: spent for those that have ended, committed as worst cases of those that run."""
 
     spent_usd: float
     committed_usd: float
@@ -26,13 +21,7 @@ class Balance:
 
 
 def cost_usd(price: Price | None, cluster: Cluster, seconds: float) -> float | None:
-    """Dollars of so many billable seconds on every instance of a cluster; None where the price is not known.
-
-    Args:
-        price: of one instance an hour.
-        cluster: gives the number of instances.
-        seconds: billed per instance.
-    """
+    """Dollars of so many billable seconds on every instance of a cluster; None where the price is not known."""
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
 

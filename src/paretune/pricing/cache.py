@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from paretune.core.errors import BadInput
@@ -44,12 +45,8 @@ def store(environment: Mapping[str, str], region: str, read: Sequence[Price]) ->
     """Add prices to the cache of a region; the path of its file.
 
     The file is replaced atomically: a process that is killed meanwhile leaves the old one. Of each price the rows of
-    the first and the last day it was seen are kept, so that the price of a day in between is known.
-
-    Args:
-        environment: the cache is below XDG_CACHE_HOME or HOME.
-        region: the region of all rows.
-        read: today's rows, at most one per type.
+    the first and the last day it was seen are kept, so that the price of a day in between is known. `read` are today's
+    rows, all of `region`, at most one per type.
 
     Raises:
         BadInput: neither variable is set, or the folder or the former file cannot be read or written.
@@ -84,13 +81,10 @@ def with_new(former: Sequence[Price], read: Sequence[Price]) -> list[Price]:
 
 def _replace(path: Path, rows: Sequence[Price]) -> None:
     handle, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
+    cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*COLUMNS, "confidence"])
-            for row in rows:
-                price = repr(row.usd_per_hour)
-                writer.writerow([row.instance_type, row.region, price, row.as_of, row.source, row.confidence])
+            csv.writer(file, lineterminator="\n").writerows([(*COLUMNS, "confidence"), *map(cells, rows)])
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

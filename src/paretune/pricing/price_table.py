@@ -1,6 +1,5 @@
 """The prices that are known of a region, as a table."""
 
-import difflib
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row
 from paretune.core.text_table import text_table
 from paretune.pricing.prices import VARIABLE, Price, PriceList, price_remarks
-from paretune.spec.catalog import instances
+from paretune.spec.catalog import instances, unknown_type
 from paretune.spec.profile import read_profile
 from paretune.spec.regions import known_region, usual_region
 
@@ -20,13 +19,7 @@ _LONGEST_SOURCE = 60  # characters of it in the text
 
 @dataclass(frozen=True, kw_only=True)
 class PriceTable(Result):
-    """Prices of SageMaker Training in one region, on demand.
-
-    Attributes:
-        region: whose.
-        prices: instance type to its newest price, in the order of the table; None where none is known.
-        today: for the age of the rows.
-    """
+    """Prices of SageMaker Training in one region, on demand; None where none is known. Ages are counted to `today`."""
 
     region: str
     prices: dict[str, Price | None]
@@ -34,19 +27,16 @@ class PriceTable(Result):
 
     @classmethod
     def of(cls, prices: PriceList, region: str, wanted: Sequence[str], today: date) -> "PriceTable":
-        """The table of a region.
-
-        Args:
-            prices: all that are known.
-            region: whose.
-            wanted: types, in their order; all that have a price there, if empty.
-            today: for the age of the rows.
+        """The table of the `wanted` types, in their order; of all that have a price in the region, if empty.
 
         Raises:
             BadInput: a type is in neither catalogue nor list.
         """
         known = prices.of_region(region)
-        _check(wanted, {*instances(), *known})
+        possible = {*instances(), *known}
+        faults = [unknown_type(name, possible) for name in wanted if name not in possible]
+        if faults:
+            raise BadInput(faults)
         names = wanted or sorted(known, key=_by_family)
         return cls(region=region, prices={name: known.get(name) for name in names}, today=today)
 
@@ -83,9 +73,8 @@ class PriceTable(Result):
 
     def _row(self, name: str, price: Price | None) -> Row:
         found = instances().get(name)
-        remark = [] if price is None else price.doubts(self.today)
-        if price is not None and found is None:
-            remark = ["not in the catalogue", *remark]
+        strange = ["not in the catalogue"] if price is not None and found is None else []
+        remark = [] if price is None else [*strange, *price.doubts(self.today)]
         return {
             "instance_type": name,
             "accelerator": found.accelerator if found and found.accelerator_count else None,
@@ -121,17 +110,6 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
     wanted = [instance_type] if isinstance(instance_type, str) else list(instance_type)
     today = date.fromtimestamp(SystemClock().now())
     return PriceTable.of(PriceList.read(environment), name, wanted, today)
-
-
-def _check(wanted: Sequence[str], known: set[str]) -> None:
-    faults = []
-    for name in wanted:
-        if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.7)
-            hint = f": did you mean {' or '.join(near)}?" if near else ""
-            faults.append(f"instance_type must be one of the {len(known)} known types, got {name!r}{hint}")
-    if faults:
-        raise BadInput(faults)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -7,16 +7,15 @@ Three lists, a later one overriding the earlier: instances.csv of this package; 
 
 import calendar
 import csv
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, cached_property
-from importlib.resources import files
 from pathlib import Path
 
 from paretune.core.errors import BadInput
+from paretune.spec import catalog
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import REGIONS, region_fault, usual_region
 
@@ -34,11 +33,9 @@ class Price:
     """The hourly price of one instance, with region, date and source.
 
     Attributes:
-        usd_per_hour: of one instance.
-        region: AWS region; empty for a local instance with `local_price_usd_per_hour`.
+        region: as `instance_type`, empty for a local instance with `local_price_usd_per_hour`.
         as_of: year, month or day on which the price was read; empty where it is not known.
         source: where it was read, after "uncertain: " or "one source: " for these confidences.
-        instance_type: such as ml.g5.xlarge; empty for a local instance with `local_price_usd_per_hour`.
         confidence: confirmed, single_source, uncertain, user (from the user's CSV) or notional (not billed).
     """
 
@@ -80,15 +77,11 @@ class Price:
         if not doubts:
             return []
         where = f"is of {self.as_of}" if self.as_of else f"is {doubts.pop()}"
-        what = f"price of {self.instance_type} in {self.region} {where}"
-        about = ", ".join([what, *doubts])
-        return [f"{about} ({self.plain_source}): {self._remedy}"]
-
-    @property
-    def _remedy(self) -> str:
+        about = ", ".join([f"price of {self.instance_type} in {self.region} {where}", *doubts])
+        remedy = f"`paretune prices --refresh true --region {self.region}` reads today's"
         if self.confidence == "user":
-            return f"bring the file of {VARIABLE} up to date"
-        return f"`paretune prices --refresh true --region {self.region}` reads today's"
+            remedy = f"bring the file of {VARIABLE} up to date"
+        return [f"{about} ({self.plain_source}): {remedy}"]
 
 
 # SageMaker Training price of ml.m5.large (2 vCPUs, 8 GiB), us-east-1: usage type USE1-Train:ml.m5.large of the AWS
@@ -123,12 +116,7 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 @dataclass(frozen=True, kw_only=True)
 class PriceList:
-    """All price rows known on this machine.
-
-    Attributes:
-        listed: rows of the package, then those of the cache.
-        own: rows of the user's CSV, which override the others whatever their date.
-    """
+    """All price rows known on this machine: of the package, then of the cache; `own` ones of the user's CSV win."""
 
     listed: tuple[Price, ...]
     own: tuple[Price, ...] = ()
@@ -157,10 +145,7 @@ class PriceList:
     def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
         """The newest row of this type and region; None where there is none. Another region's price is never used.
 
-        Args:
-            instance_type: such as ml.g5.xlarge.
-            region: such as us-east-1.
-            on: ignore rows after this date.
+        Rows after the date `on` are ignored.
         """
         own, listed = self._rows.get((instance_type, region), ([], []))
         return _newest(own, on) or _newest(own, None) or _newest(listed, on)
@@ -232,10 +217,8 @@ def read_file(path: Path, faults: list[str], *, own: bool) -> list[Price]:
 def _row_faults(row: Mapping[str, str], *, own: bool) -> list[str]:
     faults = []
     name, text = row["instance_type"], row["price_usd_per_hour"]
-    if own and name not in _known_types():
-        near = difflib.get_close_matches(name, _known_types(), n=3, cutoff=0.7)
-        hint = f": did you mean {' or '.join(near)}?" if near else ""
-        faults.append(f"instance_type must be one of the {len(_known_types())} known types, got {name!r}{hint}")
+    if own and name not in catalog.instances():
+        faults.append(catalog.unknown_type(name, catalog.instances()))
     if row["region"] not in REGIONS:
         faults.append(region_fault("region", row["region"]))
     try:
@@ -265,22 +248,11 @@ def _price(row: Mapping[str, str], confidence: str) -> Price:
 
 
 @cache
-def _instances() -> tuple[dict[str, str], ...]:
-    lines = files("paretune.spec").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
-    return tuple(csv.DictReader(lines))
-
-
-@cache
-def _known_types() -> frozenset[str]:
-    return frozenset(row["instance_type"] for row in _instances())
-
-
-@cache
 def _packaged() -> tuple[Price, ...]:
     """Rows of instances.csv with a price and a region."""
     return tuple(
         _price({**row, "source": _DOUBT.get(row["confidence"], "") + row["source"]}, row["confidence"])
-        for row in _instances()
+        for row in catalog.rows()
         if row["price_usd_per_hour"] and row["region"] in REGIONS
     )
 

@@ -63,20 +63,13 @@ def plan_batch(
     Raises:
         BadInput: the parts do not multiply to `global_batch_size`; the message lists what would.
     """
-    if global_batch_size is None:
-        batch = per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
-        accumulation = gradient_accumulation_steps or 1
-    else:
-        batch, accumulation = _split(
-            global_batch_size, devices, per_device_train_batch_size, gradient_accumulation_steps
-        )
+    batch = per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
+    steps = gradient_accumulation_steps or 1
+    if global_batch_size is not None:
+        batch, steps = _split(global_batch_size, devices, per_device_train_batch_size, gradient_accumulation_steps)
+    rate = scale_learning_rate(learning_rate, learning_rate_scaling, batch * steps * devices, reference_batch_size)
     return BatchPlan(
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=accumulation,
-        devices=devices,
-        learning_rate=scale_learning_rate(
-            learning_rate, learning_rate_scaling, batch * accumulation * devices, reference_batch_size
-        ),
+        per_device_train_batch_size=batch, gradient_accumulation_steps=steps, devices=devices, learning_rate=rate
     )
 
 
@@ -95,10 +88,8 @@ def scale_learning_rate(
 def _split(total: int, devices: int, batch: int | None, accumulation: int | None) -> tuple[int, int]:
     if total % devices:
         below = total - total % devices
-        possible = [str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE]
-        raise BadInput(
-            [f"global_batch_size must be a multiple of the {devices} devices, got {total}: use {' or '.join(possible)}"]
-        )
+        possible = " or ".join(str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE)
+        raise BadInput([f"global_batch_size must be a multiple of the {devices} devices, got {total}: use {possible}"])
     share = total // devices
     small = [size for size in range(1, math.isqrt(share) + 1) if share % size == 0]
     divisors = sorted({*small, *(share // size for size in small)})
@@ -112,14 +103,8 @@ def _split(total: int, devices: int, batch: int | None, accumulation: int | None
 
 
 def _impossible(total: int, devices: int, batch: int | None, accumulation: int | None, divisors: list[int]) -> str:
-    asked = [
-        f"{name} {value}"
-        for name, value in (
-            ("per_device_train_batch_size", batch),
-            ("gradient_accumulation_steps", accumulation),
-        )
-        if value is not None
-    ]
+    given = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
+    asked = [f"{name} {value}" for name, value in given.items() if value is not None]
     share = divisors[-1]
     listed = divisors if len(divisors) <= 16 else [*divisors[:8], *divisors[-8:]]
     pairs = ", ".join(f"{size} x {share // size}" for size in listed)

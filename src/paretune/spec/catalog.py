@@ -2,6 +2,7 @@
 
 import csv
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,14 +14,8 @@ from paretune.core.errors import BadInput
 class Instance:
     """One instance type of SageMaker Training.
 
-    Attributes:
-        instance_type: such as ml.g5.12xlarge.
-        accelerator: model of the GPU or chip; none for a CPU instance.
-        accelerator_count: accelerators in one instance.
-        accelerator_memory_gib: nominal memory of one accelerator.
-        network_gbps: highest network bandwidth, Gbit/s.
-        vcpus: virtual processors.
-        memory_gib: main memory.
+    `accelerator` is the model of the GPU or chip, none for a CPU instance; `accelerator_memory_gib` the nominal memory
+    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s; `memory_gib` main memory.
     """
 
     instance_type: str
@@ -48,33 +43,42 @@ def instance(instance_type: str) -> Instance:
     Raises:
         BadInput: it is not in the catalogue; the message names the nearest ones.
     """
-    known = instances()
-    if instance_type not in known:
-        near = nearest(instance_type)
-        hint = f": did you mean {' or '.join(near)}?" if near else ""
-        raise BadInput([f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"])
-    return known[instance_type]
+    if instance_type not in instances():
+        raise BadInput([unknown_type(instance_type, instances())])
+    return instances()[instance_type]
 
 
-def nearest(instance_type: str) -> list[str]:
-    """Up to three types whose names are like the given one."""
-    return difflib.get_close_matches(instance_type, instances(), n=3, cutoff=0.7)
+def unknown_type(instance_type: str, known: Collection[str]) -> str:
+    """The sentence that refuses a type that is not in `known`."""
+    near = nearest(instance_type, known)
+    hint = f": did you mean {' or '.join(near)}?" if near else ""
+    return f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"
+
+
+def nearest(instance_type: str, known: Collection[str] | None = None) -> list[str]:
+    """Up to three of `known` (by default all types) whose names are like the given one."""
+    return difflib.get_close_matches(instance_type, known or instances(), n=3, cutoff=0.7)
+
+
+@cache
+def rows() -> tuple[dict[str, str], ...]:
+    """The lines of instances.csv: a type each, with its price."""
+    lines = files("paretune.spec").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    return tuple(csv.DictReader(lines))
 
 
 @cache
 def instances() -> dict[str, Instance]:
-    """All known types by name, from instances.csv."""
-    lines = files("paretune.spec").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
-    return {row["instance_type"]: _read(row) for row in csv.DictReader(lines)}
-
-
-def _read(row: dict[str, str]) -> Instance:
-    return Instance(
-        instance_type=row["instance_type"],
-        accelerator=row["accelerator"],
-        accelerator_count=int(row["accelerator_count"]),
-        accelerator_memory_gib=float(row["accelerator_memory_gb"]),
-        network_gbps=float(row["network_gbps"]),
-        vcpus=int(row["vcpus"]),
-        memory_gib=float(row["memory_gb"]),
-    )
+    """All known types by name."""
+    return {
+        row["instance_type"]: Instance(
+            instance_type=row["instance_type"],
+            accelerator=row["accelerator"],
+            accelerator_count=int(row["accelerator_count"]),
+            accelerator_memory_gib=float(row["accelerator_memory_gb"]),
+            network_gbps=float(row["network_gbps"]),
+            vcpus=int(row["vcpus"]),
+            memory_gib=float(row["memory_gb"]),
+        )
+        for row in rows()
+    }

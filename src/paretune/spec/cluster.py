@@ -25,11 +25,8 @@ _SECRET_VALUE = re.compile(
     r"hf_\w{20}|(AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{30}|sk-[\w-]{20}|-----BEGIN|//[^/\s:]*:[^/\s@]+@"
 )
 _SMP_ONLY = (
-    "tensor_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-    "hybrid_shard_degree",
-    "activation_offloading",
+    *("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"),
+    *("hybrid_shard_degree", "activation_offloading"),
 )
 
 SIMULATED = "simulated"
@@ -40,6 +37,7 @@ ONLY_SIMULATED = ("recorded_runs", "simulation")
 
 STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
 """What a training step takes and holds: nearly all that changes the one changes the other."""
+_DEVICES: frozenset[Effect] = STEP | {"cluster"}
 
 CLUSTER_GROUPS = {
     "strategy": "strategy: how one job is spread over devices",
@@ -69,16 +67,10 @@ class Cluster:
         False, "smp: keep checkpointed activations in the machine's memory", affects=STEP
     )
     instance_type: str = parameter(
-        "local",
-        "local: processes on this machine; ml.*: SageMaker training instances",
-        affects={"cluster", "seconds", "memory"},
+        "local", "local: processes on this machine; ml.*: SageMaker training instances", affects=_DEVICES
     )
     instance_count: int = parameter(
-        1,
-        "instances; locally, data-parallel processes",
-        minimum=1,
-        maximum=1024,
-        affects={"cluster", "seconds", "memory"},
+        1, "instances; locally, data-parallel processes", minimum=1, maximum=1024, affects=_DEVICES
     )
     processes_per_instance: int | None = parameter(
         None,
@@ -206,10 +198,8 @@ class Cluster:
         if not self.has_instances:
             return faults + _local_faults(self)
         if not self.instance_type.startswith("ml."):
-            return [
-                *faults,
-                f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {self.instance_type!r}",
-            ]
+            needed = "launcher sagemaker needs an instance_type such as ml.g5.xlarge"
+            return [*faults, f"{needed}, got {self.instance_type!r}"]
         for instance_type in self.instance_types():
             try:
                 found = catalog.instance(instance_type)
@@ -237,10 +227,8 @@ def _local_faults(cluster: Cluster) -> list[str]:
         faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
     elif cluster.instance_type != "local":
         near = catalog.nearest(cluster.instance_type)
-        faults.append(
-            f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}"
-            + (f": did you mean {near[0]}?" if near else "")
-        )
+        hint = f": did you mean {near[0]}?" if near else ""
+        faults.append(f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}{hint}")
     if cluster.strategy in {"smddp", "smp", "deepspeed"}:
         faults.append(f"strategy {cluster.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
     if cluster.processes_per_instance is not None:
@@ -255,10 +243,8 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
     if cluster.max_wait_minutes is not None and not cluster.spot:
         faults.append("max_wait_minutes is for spot jobs: set spot=true, or leave it out")
     if cluster.max_wait_minutes is not None and cluster.max_wait_minutes < cluster.max_runtime_minutes:
-        faults.append(
-            f"max_wait_minutes must be at least max_runtime_minutes ({cluster.max_runtime_minutes:g}), "
-            f"got {cluster.max_wait_minutes:g}"
-        )
+        least = f"max_runtime_minutes ({cluster.max_runtime_minutes:g})"
+        faults.append(f"max_wait_minutes must be at least {least}, got {cluster.max_wait_minutes:g}")
     if cluster.region is not None and cluster.region not in REGIONS:
         faults.append(region_fault("region", cluster.region))
     if bool(listed(cluster.subnets)) != bool(listed(cluster.security_group_ids)):
@@ -272,8 +258,7 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
     ]
     if len(cluster.tags) > MOST_TAGS:
         faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
-    wrong = {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}
-    if wrong:
+    if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
         faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
     return faults
 
@@ -294,23 +279,20 @@ def _degree_faults(cluster: Cluster) -> list[str]:
     """What the devices of the cluster cannot be split into."""
     devices = cluster.processes * cluster.instance_count
     tensor, context = cluster.tensor_parallel_degree or 1, cluster.context_parallel_degree or 1
+    expert, rule = cluster.expert_parallel_degree or 1, f"must divide the {devices} devices, got"
     faults = []
     if devices % (tensor * context):
-        faults.append(
-            f"tensor_parallel_degree x context_parallel_degree must divide the {devices} devices, got "
-            f"{tensor} x {context}"
-        )
-    expert = cluster.expert_parallel_degree or 1
+        faults.append(f"tensor_parallel_degree x context_parallel_degree {rule} {tensor} x {context}")
     if devices % expert:
-        faults.append(f"expert_parallel_degree must divide the {devices} devices, got {expert}")
+        faults.append(f"expert_parallel_degree {rule} {expert}")
     return faults
 
 
 def _strategy_faults(cluster: Cluster) -> list[str]:
-    if cluster.strategy != "smp":
-        given = [name for name in _SMP_ONLY if getattr(cluster, name)]
-        return [f"{', '.join(given)} go with strategy=smp, got strategy={cluster.strategy}"] if given else []
-    return []
+    given = [name for name in _SMP_ONLY if getattr(cluster, name)]
+    if cluster.strategy == "smp" or not given:
+        return []
+    return [f"{', '.join(given)} go with strategy=smp, got strategy={cluster.strategy}"]
 
 
 SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
@@ -325,15 +307,11 @@ def unsupported(cluster: Cluster) -> list[str]:
     for instance_type in cluster.instance_types():
         instance = catalog.instance(instance_type)
         if cluster.strategy == "smddp" and instance_type not in SMDDP_INSTANCE_TYPES:
-            found.append(
-                f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}, got {instance_type}: use ddp, which uses "
-                "NCCL, on all others"
-            )
+            needed = f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}"
+            found.append(f"{needed}, got {instance_type}: use ddp, which uses NCCL, on all others")
         elif cluster.strategy == "smp" and instance.family not in SMP_FAMILIES:
-            found.append(
-                f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}, got {instance_type}: use fsdp, or "
-                "another instance_type"
-            )
+            needed = f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}"
+            found.append(f"{needed}, got {instance_type}: use fsdp, or another instance_type")
         elif cluster.strategy == "deepspeed" and not instance.has_gpu:
             found.append(f"strategy deepspeed needs GPUs, and {instance_type} has none: use fsdp or ddp")
         if cluster.processes_per_instance and 0 < instance.accelerator_count < cluster.processes_per_instance:

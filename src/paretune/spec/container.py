@@ -12,6 +12,7 @@
 The layout is that of a SageMaker training container, so the training wing runs unchanged there and on a laptop.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -27,16 +28,21 @@ from paretune.spec.job import JobSpec
 class FailureKind(Enum):
     """What a failed job asks of its launcher."""
 
-    OUT_OF_MEMORY = "out_of_memory"
-    """Try again with a smaller per-device batch."""
-    BAD_INPUT = "bad_input"
-    """Nothing helps but another request."""
-    DISK_FULL = "disk_full"
-    """Make room, or ask for a larger volume."""
-    CAPACITY = "capacity"
-    """There was no instance to run on: try again later, or with another instance type."""
-    ERROR = "error"
-    """Anything else; the log tells."""
+    OUT_OF_MEMORY = "out_of_memory"  # try again with a smaller per-device batch
+    BAD_INPUT = "bad_input"  # nothing helps but another request
+    DISK_FULL = "disk_full"  # make room, or ask for a larger volume
+    CAPACITY = "capacity"  # there was no instance to run on: try again later, or with another instance type
+    ERROR = "error"  # anything else; the log tells
+
+
+class _Below:
+    """A path below the root of a job's folder as an attribute of the folder."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, folder: "JobFolder", _: type) -> Path:
+        return folder.root / self._path
 
 
 @dataclass(frozen=True)
@@ -45,60 +51,19 @@ class JobFolder:
 
     root: Path
 
-    @property
-    def document(self) -> Path:
-        """The job document."""
-        return self.root / "input" / "data" / "job" / "job.json"
-
-    @property
-    def resource_config(self) -> Path:
-        """The instances of the cluster, as SageMaker tells each of them; not there on a laptop."""
-        return self.root / "input" / "config" / "resourceconfig.json"
-
-    @property
-    def dataset(self) -> Path:
-        """The prepared data set."""
-        return self.root / "input" / "data" / "dataset"
-
-    @property
-    def model_source(self) -> Path:
-        """The model to start from: a Hugging Face folder."""
-        return self.root / "input" / "data" / "model"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Checkpoints of this specification."""
-        return self.root / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        """The trained model."""
-        return self.root / "model"
-
-    @property
-    def events(self) -> Path:
-        """Events, one JSON object a line."""
-        return self.root / "output" / "data" / "events.jsonl"
-
-    @property
-    def report(self) -> Path:
-        """The report; there only when the job has finished."""
-        return self.root / "output" / "data" / "report.json"
-
-    @property
-    def failure(self) -> Path:
-        """Why the job failed."""
-        return self.root / "output" / "failure"
-
-    @property
-    def stopped(self) -> Path:
-        """There when the training stopped before its end because it was asked to, with a checkpoint."""
-        return self.root / "output" / "stopped"
-
-    @property
-    def log(self) -> Path:
-        """Everything the job printed."""
-        return self.root / "output" / "job.log"
+    document = _Below("input/data/job/job.json")  # the job document
+    resource_config = _Below("input/config/resourceconfig.json")
+    """The instances of the cluster, as SageMaker tells each of them; not there on a laptop."""
+    dataset = _Below("input/data/dataset")  # the prepared data set
+    model_source = _Below("input/data/model")  # the model to start from: a Hugging Face folder
+    checkpoints = _Below("checkpoints")  # checkpoints of this specification
+    model = _Below("model")  # the trained model
+    events = _Below("output/data/events.jsonl")  # events, one JSON object a line
+    report = _Below("output/data/report.json")  # the report; there only when the job has finished
+    failure = _Below("output/failure")  # why the job failed
+    stopped = _Below("output/stopped")
+    """There when the training stopped before its end because it was asked to, with a checkpoint."""
+    log = _Below("output/job.log")  # everything the job printed
 
     def make(self) -> None:
         """Create the folders a job reads from and writes to."""
@@ -108,11 +73,8 @@ class JobFolder:
     def write_failure(self, kind: FailureKind, sentence: str) -> None:
         """Say why the job failed; the first reason is kept, for it is the cause of the later ones."""
         self.failure.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self.failure.open("x") as file:
-                file.write(f"{kind.value}: {sentence}\n")
-        except FileExistsError:
-            pass
+        with contextlib.suppress(FileExistsError), self.failure.open("x") as file:
+            file.write(f"{kind.value}: {sentence}\n")
 
     def read_failure(self) -> tuple[FailureKind, str] | None:
         """Kind and sentence, or None when the job wrote none. A file of another program's is of kind ERROR."""
@@ -121,7 +83,7 @@ class JobFolder:
         except FileNotFoundError:
             return None
         kind, _, sentence = text.partition(": ")
-        if kind in {member.value for member in FailureKind}:
+        with contextlib.suppress(ValueError):
             return FailureKind(kind), sentence
         return FailureKind.ERROR, text
 
@@ -166,12 +128,11 @@ class PreparedDataset:
     def read(cls, folder: Path) -> "PreparedDataset":
         """The prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
-        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"])
+        return cls(folder=folder, **raw | {"labels": tuple(raw["labels"])})
 
     def write(self) -> None:
         """Write the description beside the rows, last of all: its presence means the folder is complete."""
-        raw = {"key": self.key, "labels": self.labels, "facts": dict(self.facts)}
-        write_json(self.folder / "dataset.json", raw)
+        write_json(self.folder / "dataset.json", {"key": self.key, "labels": self.labels, "facts": dict(self.facts)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +144,6 @@ class ProjectPayload:
         command: shell command that starts it.
         document: what it finds as input/data/job/job.json.
         inputs: channel name to a file or folder on the launching machine.
-        variables: environment variables of the job.
     """
 
     code: Mapping[str, Path]
@@ -195,12 +155,9 @@ class ProjectPayload:
 
 @dataclass(frozen=True, kw_only=True)
 class JobInputs:
-    """What a job reads, as it lies on the launching machine.
+    """What a job reads, as it lies on the launching machine: prepared rows and the model to start from.
 
-    Attributes:
-        dataset: prepared rows; None when an entry script finds its own.
-        model: to start from; None likewise.
-        project: what runs in place of our training; None for our training.
+    Both are None when an entry script finds its own; `project` is what runs in place of our training.
     """
 
     dataset: PreparedDataset | None = None
@@ -210,10 +167,7 @@ class JobInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """Everything the training wing is told.
-
-    `spent_seconds` is what earlier attempts of the same job took.
-    """
+    """Everything the training wing is told; `spent_seconds` is what earlier attempts of the same job took."""
 
     job_name: str
     spec: JobSpec
@@ -228,25 +182,13 @@ class JobDocument:
 
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values."""
-        return {
-            "job_name": self.job_name,
-            "attempt": self.attempt,
-            "spent_seconds": self.spent_seconds,
-            "spec": self.spec.as_text(),
-            "plan": asdict(self.plan),
-        }
+        return {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":
         """The document in `path`, checked again."""
         raw = json.loads(path.read_text())
-        return cls(
-            job_name=raw["job_name"],
-            attempt=raw["attempt"],
-            spent_seconds=raw["spent_seconds"],
-            spec=JobSpec.from_text(raw["spec"]),
-            plan=BatchPlan(**raw["plan"]),
-        )
+        return cls(**raw | {"spec": JobSpec.from_text(raw["spec"]), "plan": BatchPlan(**raw["plan"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,10 +197,9 @@ class Event:
 
     Attributes:
         time: seconds since the epoch.
-        step: optimiser steps done.
+        step: optimiser steps done, of `total_steps` in all, where known.
         metrics: metric name to value, finite values only.
         message: one sentence for people; empty for plain measurements.
-        total_steps: optimiser steps in all, where known.
     """
 
     time: float
@@ -310,9 +251,9 @@ class JobReport:
     def from_json(cls, text: str) -> "JobReport":
         """The report that `to_json` or `write` made."""
         raw = json.loads(text)
-        raw["labels"] = tuple(raw["labels"])
-        raw["confusion_matrix"] = tuple(tuple(row) for row in raw["confusion_matrix"])
-        return cls(**raw)
+        return cls(
+            **raw | {"labels": tuple(raw["labels"]), "confusion_matrix": tuple(map(tuple, raw["confusion_matrix"]))}
+        )
 
 
 class EventReader:

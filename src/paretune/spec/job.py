@@ -33,6 +33,8 @@ BUNDLED_BEFORE = "embedded:"
 """The same until version 0.1: still read, and what hashes and the descriptions of studies are still made of."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
+INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
+"""Parameters of a job that may be files or folders of the launching machine, beside `entry_script`."""
 PROJECT = "MLproject"
 """`entry_script` of a job that runs the command of an MLflow project."""
 
@@ -72,6 +74,8 @@ RESERVED_TRAINING_ARGUMENTS = {
 
 
 _EVALUATED_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
+_TRAINING: frozenset[Effect] = STEP | {"quality"}
+_BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ class JobSpec(Cluster):
     model: str = parameter(
         BUNDLED_MODEL,
         "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
-        affects=STEP | {"data", "quality"},
+        affects=_TRAINING | {"data"},
     )
     dataset: str = parameter(
         BUNDLED_DATASET,
@@ -116,44 +120,25 @@ class JobSpec(Cluster):
         affects=_EVALUATED_ROWS,
     )
     max_seq_length: int = parameter(
-        128, "tokens; longer texts are truncated and counted", minimum=4, affects=STEP | {"data", "quality"}
+        128, "tokens; longer texts are truncated and counted", minimum=4, affects=_TRAINING | {"data"}
     )
     per_device_train_batch_size: int | None = parameter(
-        None,
-        "rows per device and step (16)",
-        minimum=1,
-        maximum=LARGEST_BATCH_SIZE,
-        affects={"batch", "seconds", "memory"},
+        None, "rows per device and step (16)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=STEP | {"batch"}
     )
     gradient_accumulation_steps: int | None = parameter(
-        None,
-        "micro-batches per optimiser step (1)",
-        minimum=1,
-        maximum=LARGEST_BATCH_SIZE,
-        affects={"batch", "quality"},
+        None, "micro-batches per optimiser step (1)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     global_batch_size: int | None = parameter(
-        None,
-        "rows per optimiser step; the open part is derived",
-        minimum=1,
-        maximum=LARGEST_BATCH_SIZE,
-        affects={"batch", "quality"},
+        None, "rows per optimiser step; the open part is derived", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     learning_rate: float = parameter(
-        5e-5, "peak learning rate at the reference batch size", above=0, maximum=10, affects={"batch", "quality"}
+        5e-5, "peak learning rate at the reference batch size", above=0, maximum=10, affects=_BATCH
     )
     learning_rate_scaling: str = parameter(
-        "none",
-        "how the rate follows the global batch size",
-        choices=("none", "sqrt", "linear"),
-        affects={"batch", "quality"},
+        "none", "how the rate follows the global batch size", choices=("none", "sqrt", "linear"), affects=_BATCH
     )
     reference_batch_size: int = parameter(
-        16,
-        "global batch size that learning_rate suits",
-        minimum=1,
-        maximum=LARGEST_BATCH_SIZE,
-        affects={"batch", "quality"},
+        16, "global batch size that learning_rate suits", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     num_train_epochs: float = parameter(
         1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}
@@ -165,24 +150,24 @@ class JobSpec(Cluster):
         "auto",
         "auto takes bf16 where the hardware has it, else fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
-        affects=STEP | {"quality"},
+        affects=_TRAINING,
     )
     fine_tuning: str = parameter(
         "full",
         "full: all weights; head: encoder frozen; lora: low-rank adapters",
         choices=("full", "head", "lora"),
-        affects=STEP | {"quality"},
+        affects=_TRAINING,
     )
     compiler: str = parameter(
         "none", "inductor compiles the model (torch.compile)", choices=("none", "inductor"), affects=STEP
     )
     training_arguments: Mapping[str, Any] = parameter(
-        {}, "JSON object: any further Hugging Face TrainingArguments", affects=STEP | {"quality"}
+        {}, "JSON object: any further Hugging Face TrainingArguments", affects=_TRAINING
     )
     entry_script: str | None = parameter(
         None,
         "a training script of your own, run instead of paretune's training",
-        affects=STEP | {"quality"},
+        affects=_TRAINING,
         not_searched="a study compares settings of one training",
     )
     probe_steps: int | None = parameter(
@@ -337,13 +322,10 @@ def _contradictions(spec: JobSpec) -> list[str]:
 def missing_files(texts: Mapping[str, str]) -> list[str]:
     """One fault per parameter that can only be a path and leads nowhere."""
     faults = []
-    for name in ("dataset", "validation_file", "test_file", "entry_script", "model"):
+    for name in (*INPUT_FILES, "entry_script"):
         text = texts.get(name, "")
-        is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~")) or _has_file_ending(text)
+        is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
+        is_path = is_path or Path(text).suffix.lower() in {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt"}
         if text and is_path and not Path(text).expanduser().exists():
             faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
     return faults
-
-
-def _has_file_ending(text: str) -> bool:
-    return Path(text).suffix.lower() in {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt"}

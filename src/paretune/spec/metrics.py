@@ -5,42 +5,27 @@ A metric that cannot be known is absent: never 0, never NaN.
 
 import math
 
-F1 = "f1"
-"""Macro F1 on the validation split of the returned model."""
+F1 = "f1"  # Macro F1 on the validation split of the returned model
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
 """Training samples per second over all devices in steady state: warm-up steps and evaluation excluded."""
-THROUGHPUT_TOKENS = "throughput_tokens_per_second"
-"""The same in tokens of text; padding is not counted."""
-TRAIN_SECONDS = "train_seconds"
-"""Wall time of the training loop, evaluation and checkpoints excluded."""
-JOB_SECONDS = "job_seconds"
-"""Wall time of the job, from its start to its end."""
-BILLABLE_SECONDS = "billable_seconds"
-"""Seconds billed per instance."""
-COST_USD = "cost_usd"
-"""Billable seconds x instance count x hourly price / 3600."""
-MFU = "mfu"
-"""Model FLOPs utilisation: share of the devices' peak that went into the model's own arithmetic."""
-PEAK_MEMORY_GIB = "peak_memory_gib"
-"""Highest memory of one device; on a CPU, resident memory of the largest process."""
-EVAL_LOSS = "eval_loss"
-"""Mean cross-entropy in nats on the validation split."""
-PERPLEXITY = "perplexity"
-"""exp(eval_loss) of a causal language model."""
+THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text; padding is not counted
+TRAIN_SECONDS = "train_seconds"  # wall time of the training loop, evaluation and checkpoints excluded
+JOB_SECONDS = "job_seconds"  # wall time of the job, from its start to its end
+BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
+COST_USD = "cost_usd"  # billable seconds x instance count x hourly price / 3600
+MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak that went into the model's own arithmetic
+PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
+EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
+PERPLEXITY = "perplexity"  # exp(eval_loss) of a causal language model
 BASELINE_MAJORITY = "baseline_f1_majority"
 """Macro F1 of always answering the most frequent class, same validation split."""
-BASELINE_TFIDF = "baseline_f1_tfidf"
-"""Macro F1 of TF-IDF and logistic regression, same training and validation rows."""
-TRAINABLE_PARAMETERS = "trainable_parameters"
-"""Parameters that the optimiser may change."""
-TRUNCATED_SHARE = "truncated_share"
-"""Share of training rows longer than max_seq_length."""
+BASELINE_TFIDF = "baseline_f1_tfidf"  # Macro F1 of TF-IDF and logistic regression, same training and validation rows
+TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser may change
+TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds that were predicted before the job began; `_low` and `_high` bound an 80 % interval."""
-ESTIMATED_COST_USD = "estimated_cost_usd"
-"""Dollars that were predicted before the job began."""
-ESTIMATED_MEMORY_GIB = "estimated_memory_gib"
-"""Highest memory of one device that was predicted before the job began."""
+ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars that were predicted before the job began
+ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # highest memory of one device that was predicted before the job began
 
 
 def perplexity(eval_loss: float) -> float | None:
@@ -59,14 +44,7 @@ def training_flops(
     2 x parameters a token forward, 4 backward (2 where weights get no gradient), plus 12 x layers x hidden size x
     sequence length for the attention matrices (Chowdhery et al., arXiv 2204.02311, appendix B).
 
-    Args:
-        parameters: weights that multiply every token; embedding tables are looked up, not multiplied.
-        trained_share: share of `parameters` that gets gradients, 0 to 1.
-        tokens: tokens of text, padding excluded.
-        layers: transformer blocks.
-        hidden_size: width of a block.
-        mean_length: mean tokens per sequence.
+    `parameters` are the weights that multiply every token (embedding tables are looked up, not multiplied), of which
+    the share `trained_share`, 0 to 1, gets gradients. Tokens are those of text, padding excluded.
     """
-    matrices = (4 + 2 * trained_share) * parameters
-    attention = 12 * layers * hidden_size * mean_length
-    return (matrices + attention) * tokens
+    return ((4 + 2 * trained_share) * parameters + 12 * layers * hidden_size * mean_length) * tokens

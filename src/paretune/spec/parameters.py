@@ -1,5 +1,6 @@
 """How parameters are described, read from what was typed, written back and kept in their ranges."""
 
+import contextlib
 import dataclasses
 import difflib
 import json
@@ -16,34 +17,20 @@ from paretune.core.errors import BadInput
 _Asked = TypeVar("_Asked")
 
 Effect = Literal[
-    "data",
-    "evaluation",
-    "quality",
-    "seconds",
-    "memory",
-    "batch",
-    "cluster",
-    "noise",
-    "limit",
-    "bill",
-    "account",
-    "launcher",
+    "data",  # which rows there are, and how they are read and tokenised
+    "evaluation",  # the rows that F1 is measured on
+    "quality",  # what the trained model is worth (F1), beside its batch plan
+    "seconds",  # how long one training step takes
+    "memory",  # what one device holds
+    "batch",  # the batch plan; two jobs are compared by the numbers of their plans, not by these texts
+    "cluster",  # which devices there are, and how many; compared by number and size likewise
+    "noise",  # only what chance decides
+    "limit",  # when a job is given up, or not begun
+    "bill",  # dollars, and no result
+    "account",  # whose account, network and purse it is; never travels into a job
+    "launcher",  # where a job runs, or that it only pretends to
 ]
-"""What a parameter of a job may affect. Every list that says so of parameters is derived from their `affects`.
-
-    data         which rows there are, and how they are read and tokenised
-    evaluation   the rows that F1 is measured on
-    quality      what the trained model is worth (F1), beside its batch plan
-    seconds      how long one training step takes
-    memory       what one device holds
-    batch        the batch plan; two jobs are compared by the numbers of their plans, not by these texts
-    cluster      which devices there are, and how many; compared by number and size likewise
-    noise        only what chance decides
-    limit        when a job is given up, or not begun
-    bill         dollars, and no result
-    account      whose account, network and purse it is; never travels into a job
-    launcher     where a job runs, or that it only pretends to
-"""
+"""What a parameter of a job may affect. Every list that says so of parameters is derived from their `affects`."""
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
 """What makes two jobs compute something else; the rest is about limits, money and account."""
 
@@ -104,7 +91,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
         BadInput: all unknown names, wrong types and out-of-range values at once.
     """
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
-    annotations = _annotations(cls)  # type: ignore[arg-type]  # a class is hashable
+    kinds = annotations(cls)  # type: ignore[arg-type]  # a class is hashable
     faults: list[str] = []
     values: dict[str, Any] = {}
     for name, text in texts.items():
@@ -112,7 +99,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
             faults.append(_unknown(name, known, command))
         elif text.strip():
             try:
-                values[name] = parse(name, text, annotations[name])
+                values[name] = parse(name, text, kinds[name])
             except ValueError as error:
                 faults.append(str(error))
     try:
@@ -125,7 +112,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
 
 
 @cache
-def _annotations(cls: type) -> dict[str, Any]:
+def annotations(cls: type) -> dict[str, Any]:
     """Types of the fields; working them out takes longer than all the rest of reading."""
     return typing.get_type_hints(cls)
 
@@ -146,12 +133,9 @@ def help_lines(cls: type) -> dict[str, str]:
 
 
 def grouped(lines: Mapping[str, str], first: Mapping[str, str], title: str) -> dict[str, dict[str, str]]:
-    """Lines of help in groups, by title.
+    """Lines of help in groups, by title; `title` is that of the parameters before the first group.
 
-    Args:
-        lines: name of each parameter to its line, in order.
-        first: name of the first parameter of a group to the group's title; a group goes on to the next one.
-        title: of the parameters before the first group.
+    `first` maps the first parameter of each group to the group's title; a group goes on to the next one.
     """
     groups: dict[str, dict[str, str]] = {}
     for name, line in lines.items():
@@ -167,12 +151,7 @@ def _unknown(name: str, known: Mapping[str, object], command: str) -> str:
 
 
 def parse(name: str, text: str, annotation: Any) -> Any:
-    """The value of the parameter `name` that `text` means.
-
-    Args:
-        name: for the message.
-        text: what was typed, not empty.
-        annotation: the field's type.
+    """The value of the parameter `name` that `text`, which is not empty, means; `annotation` is the field's type.
 
     Raises:
         ValueError: `text` is no such value; the message is a whole sentence.
@@ -195,21 +174,13 @@ def parse(name: str, text: str, annotation: Any) -> Any:
     return _json_object(name, text)
 
 
-def _number(name: str, text: str, kind: type) -> float:
-    try:
-        value: float = kind(text)
-    except ValueError:
-        if kind is int and _is_whole(text):
+def _number(name: str, text: str, kind: type[int | float]) -> int | float:
+    with contextlib.suppress(ValueError):
+        return kind(text)
+    with contextlib.suppress(ValueError):
+        if kind is int and float(text).is_integer():
             return int(float(text))
-        raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}") from None
-    return value
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        return float(text).is_integer()
-    except ValueError:
-        return False
+    raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}")
 
 
 def _json_object(name: str, text: str) -> dict[str, Any]:

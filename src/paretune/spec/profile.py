@@ -9,17 +9,16 @@
 What is typed wins over the file.
 """
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import Cluster, listed
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
 
 FILE = "paretune.toml"
 # Belong to one job: a file that set them would change what a command means.
@@ -45,20 +44,18 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput([f"{path} is no TOML: {error}"]) from error
-    unknown = [
-        f"{path} may not set {name}: it may set {', '.join(sorted(ALLOWED))}" for name in found if name not in ALLOWED
-    ]
-    if unknown:
+    allowed = f"it may set {', '.join(sorted(ALLOWED))}"
+    if unknown := [f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED]:
         raise BadInput(unknown)
-    return {name: _spell(value) for name, value in found.items()}
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list) else spell(value) for name, value in found.items()
+    }
 
 
 def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """The parameters `texts`, completed by the profile where they ask for a job on SageMaker's instances.
 
-    Args:
-        texts: parameter to text; an empty text is not set.
-        environment: PARETUNE_PROFILE names the file.
+    An empty text is not set.
 
     Raises:
         BadInput: as `read_profile`.
@@ -71,11 +68,3 @@ def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> di
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
     """The specification with the profile's values where it has the default; as `with_profile`."""
     return JobSpec.from_text(with_profile(spec.changed(), environment))
-
-
-def _spell(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -4,21 +4,17 @@ import difflib
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.spec.parameters import check, parameter
+from paretune.spec.parameters import annotations, check, parameter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """Settings of the simulated launcher, the entries of the parameter `simulation`. All trouble is off by default.
-
-    Raises:
-        BadInput: values out of range, all at once.
-    """
+    """Settings of the simulated launcher, the entries of the parameter `simulation`. All trouble is off by default."""
 
     seed: int = parameter(0, "another seed draws other trouble and noise", minimum=0, maximum=2**32 - 1)
     startup_seconds: float = parameter(120.0, "billed seconds before the first step", minimum=0)
@@ -43,19 +39,21 @@ class Simulation:
         Raises:
             BadInput: unknown names, wrong types, values out of range, all at once.
         """
-        known = {item.name: item for item in fields(cls)}
+        kinds = annotations(cls)  # type: ignore[arg-type]  # a class is hashable
         faults: list[str] = []
         good: dict[str, Any] = {}
         for name, value in values.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=3)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}"
+            if name not in kinds:
+                near = difflib.get_close_matches(name, kinds, n=3)
+                hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(kinds)}"
                 faults.append(f"simulation knows no {name}: {hint}")
-            elif not _is_number(value) or (name == "seed" and int(value) != value):
-                wanted = "a whole number" if name == "seed" else "a number"
-                faults.append(f"simulation: {name} must be {wanted}, got {value!r}")
+                continue
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if is_number and (kinds[name] is float or int(value) == value):
+                good[name] = kinds[name](value)
             else:
-                good[name] = int(value) if name == "seed" else float(value)
+                wanted = "a whole number" if kinds[name] is int else "a number"
+                faults.append(f"simulation: {name} must be {wanted}, got {value!r}")
         try:
             read = cls(**good)
         except BadInput as error:
@@ -76,7 +74,3 @@ class Simulation:
     def normal(self, deviation: float, *what: object) -> float:
         """A number from a normal distribution around 0."""
         return deviation * NormalDist().inv_cdf(max(self.share(*what), 1e-12)) if deviation else 0.0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -17,16 +17,8 @@ def classification_report(report: JobReport) -> str:
 
     counts = np.asarray(report.confusion_matrix)
     truth, answers = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
-    return str(
-        table(
-            truth,
-            answers,
-            labels=np.arange(len(report.labels)),
-            target_names=list(report.labels),
-            digits=4,
-            zero_division=0,
-        )
-    )
+    names = list(report.labels)
+    return str(table(truth, answers, labels=range(len(names)), target_names=names, digits=4, zero_division=0))
 
 
 def confusion_figure(report: JobReport) -> Any:
@@ -46,9 +38,7 @@ def confusion_figure(report: JobReport) -> Any:
     axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
     if classes <= _MOST_CLASSES_WITH_NAMES:
         names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in report.labels]
-        axes.set_xticks(
-            range(classes), names, rotation=45, ha="right", parse_math=False
-        )  # a "$" in a name is no formula
+        axes.set_xticks(range(classes), names, rotation=45, ha="right", parse_math=False)  # "$" in a name: no formula
         axes.set_yticks(range(classes), names, parse_math=False)
     if classes <= _MOST_CLASSES_WITH_NUMBERS:
         for (row, column), count in np.ndenumerate(counts):

@@ -29,25 +29,35 @@ class RecordedRun:
     started: float = 0.0
 
 
+class _Tag:
+    """A tag of a job's run as an attribute of the job."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, job: "RecordedJob", _: type) -> str:
+        return job.run.tags.get(self._name, "")
+
+
 @dataclass(frozen=True)
 class RecordedJob:
-    """A job as its run tells it. A number that the run does not tell is None, a text is empty.
-
-    Attributes:
-        run: where it is recorded.
-    """
+    """A job as its run tells it. A number that the run does not tell is None, a text is empty."""
 
     run: RecordedRun
+
+    name = _Tag(MLFLOW_RUN_NAME)  # MLflow's name of the run
+    launcher = _Tag(schema.LAUNCHER)  # name of the launcher; empty for published jobs
+    machine = _Tag(schema.MACHINE)  # name of the machine that a local job ran on
+    command = _Tag(schema.COMMAND)  # the `mlflow run` line that repeats it
+    row_key = _Tag(schema.ROW_KEY)  # of the row that it was imported from
+    price_region = _Tag(schema.PRICE_REGION)  # whose price `cost_usd` was computed with
+    price_as_of = _Tag(schema.PRICE_AS_OF)  # year, month or day of that price
+    price_source = _Tag(schema.PRICE_SOURCE)  # where that price was read
 
     @property
     def run_id(self) -> str:
         """MLflow's id of the run."""
         return self.run.run_id
-
-    @property
-    def name(self) -> str:
-        """MLflow's name of the run."""
-        return self._tag(MLFLOW_RUN_NAME)
 
     @property
     def is_foreign(self) -> bool:
@@ -58,11 +68,6 @@ class RecordedJob:
     def origin(self) -> str:
         """`measured`, `simulated` or `published`. Runs of other projects had none until 2026-11: they are measured."""
         return self._tag(schema.ORIGIN) or "measured"
-
-    @property
-    def launcher(self) -> str:
-        """Name of the launcher; empty for published jobs."""
-        return self._tag(schema.LAUNCHER)
 
     @property
     def state(self) -> str:
@@ -88,21 +93,6 @@ class RecordedJob:
     def is_first_attempt(self) -> bool:
         """Whether the job that its name names is the first one of the run."""
         return self._tag(schema.JOB_NAME).endswith("-1") or schema.JOB_NAME not in self.run.tags
-
-    @property
-    def machine(self) -> str:
-        """Name of the machine that a local job ran on."""
-        return self._tag(schema.MACHINE)
-
-    @property
-    def command(self) -> str:
-        """The `mlflow run` line that repeats it."""
-        return self._tag(schema.COMMAND)
-
-    @property
-    def row_key(self) -> str:
-        """Of the row that it was imported from."""
-        return self._tag(schema.ROW_KEY)
 
     @property
     def region(self) -> str:
@@ -151,21 +141,6 @@ class RecordedJob:
         """Of one instance, as `cost_usd` was computed."""
         return self._number(schema.PRICE_USD_PER_HOUR)
 
-    @property
-    def price_region(self) -> str:
-        """Whose price it is."""
-        return self._tag(schema.PRICE_REGION)
-
-    @property
-    def price_as_of(self) -> str:
-        """Year, month or day of the price."""
-        return self._tag(schema.PRICE_AS_OF)
-
-    @property
-    def price_source(self) -> str:
-        """Where the price was read."""
-        return self._tag(schema.PRICE_SOURCE)
-
     def param(self, name: str) -> str:
         """A parameter of ours, as text; empty for a job of another project, which may call its own the same."""
         return "" if self.is_foreign else self.run.params.get(name, "")
@@ -180,8 +155,8 @@ class RecordedJob:
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
-        location = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
-        location = {name: text for name, text in location.items() if text}
+        tags = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
+        location = {name: text for name, text in tags.items() if text}
         if self.is_foreign:
             cluster = {"instance_type": self.instance_type, "instance_count": self.instance_count}
             return JobSpec(launcher="sagemaker", entry_script=PROJECT, **cluster, **location)  # type: ignore[arg-type]

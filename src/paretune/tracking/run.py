@@ -58,11 +58,7 @@ class Run:
     Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
     the end must be written again.
 
-    Args:
-        client: MLflow's.
-        run_id: the run.
-        clock: for time stamps of headline values.
-        is_new: it has just been made, by this process: nothing is in it that would have to be read first.
+    `is_new`: it has just been made, by this process: nothing is in it that would have to be read first.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
@@ -209,9 +205,8 @@ class Run:
             write()
         except TROUBLE as error:
             if not self.has_gap:
-                logging.getLogger(__name__).warning(
-                    "MLflow does not answer; the job goes on: %s", without_password(str(error))
-                )
+                text = without_password(str(error))
+                logging.getLogger(__name__).warning("MLflow does not answer; the job goes on: %s", text)
             self.has_gap = True
             self._is_refused = isinstance(error, MlflowException) and error.error_code == _REFUSED
             return False

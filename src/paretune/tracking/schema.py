@@ -3,8 +3,7 @@
 Values are text. A tag that does not apply is absent.
 """
 
-PREFIX = "paretune."
-"""What every tag of ours begins with."""
+PREFIX = "paretune."  # what every tag of ours begins with
 
 # What the run is.
 KIND = "paretune.kind"
@@ -14,37 +13,28 @@ ORIGIN = "paretune.origin"
 
 Absent from runs of other projects that were recorded before 2026-11-20.
 """
-COMMAND = "paretune.command"
-"""The `mlflow run` line that repeats the job."""
-SPEC_HASH = "paretune.spec_hash"
-"""Of what the job computes; jobs with the same hash compute the same."""
-DATASET_KEY = "paretune.dataset_key"
-"""Of the prepared rows."""
-MACHINE = "paretune.machine"
-"""Name of the machine that a local job ran on."""
-ESTIMATE_BASIS = "paretune.estimate_basis"
-"""What the job's estimate stands on, in words."""
+COMMAND = "paretune.command"  # the `mlflow run` line that repeats the job
+SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
+DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
+MACHINE = "paretune.machine"  # name of the machine that a local job ran on
+ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 
 # The job, and where it runs.
 LAUNCHER = "paretune.launcher"
-JOB_NAME = "paretune.job_name"
-"""Written before the job is created, so that a job is found by its run."""
+JOB_NAME = "paretune.job_name"  # written before the job is created, so that a job is found by its run
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created.
 
 Runs of other projects that were recorded before 2026-11-20 have SageMaker's `InProgress` for `Running`.
 """
-SECONDARY_STATUS = "paretune.secondary_status"
-"""SageMaker's own word for where in its state the job is."""
+SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 FAILURE_REASON = "paretune.failure_reason"
-WATCHED_BY = "paretune.watched_by"
-"""The process that watches the job; empty when nobody does."""
+WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 REGION = "paretune.region"
 BUCKET = "paretune.bucket"
 TRAINING_SECONDS = "paretune.training_seconds"
 """Of the last attempt of a job on managed spot, per instance: what on-demand instances would have billed."""
-ACCOUNT = "paretune.account"
-"""Number of the AWS account."""
+ACCOUNT = "paretune.account"  # number of the AWS account
 CLAIMED_AT = "paretune.claimed_at"
 """When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
 
@@ -53,10 +43,8 @@ LOGGING = "paretune.logging"
 """How the project's command records: `direct` to the tracking server, or `collect` at its end. No other run has it."""
 INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
-REMARKS = "paretune.remarks"
-"""What of the command's own records could not be taken over, in words."""
-COPIED_FROM = "paretune.copied_from"
-"""Id, in the job's own store, of a run that the command has opened beside its own."""
+REMARKS = "paretune.remarks"  # what of the command's own records could not be taken over, in words
+COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
 # What ran in place of what was asked for.
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
@@ -75,20 +63,13 @@ PRICE_AS_OF = "paretune.price_as_of"
 PRICE_SOURCE = "paretune.price_source"
 
 # A study and its trials.
-STUDY = "paretune.study"
-"""Name of a study, on its own run."""
-STUDY_MARK = "paretune.study_mark"
-"""Drawn by the study's ledger, so that drivers that start together find one run."""
-STUDY_RUN = "paretune.study_run"
-"""Id of the study's run, on the run of a command that drives it."""
+STUDY = "paretune.study"  # name of a study, on its own run
+STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
+STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"
-PARETO_RANK = "paretune.pareto_rank"
-"""0 on the front."""
+PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 
 # Imported runs.
-ROW_KEY = "paretune.row_key"
-"""Of a row of an imported table: each row is imported once."""
-SOURCE = "paretune.source"
-"""Name of the table."""
-SOURCE_LINE = "paretune.source_line"
-"""Line of the row in it."""
+ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is imported once
+SOURCE = "paretune.source"  # name of the table
+SOURCE_LINE = "paretune.source_line"  # line of the row in it

@@ -4,13 +4,15 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
+from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Clock
@@ -21,14 +23,13 @@ from paretune.tracking.run import TROUBLE, Run, without_password
 
 _PROBE_TIMEOUT_S = 5.0
 _PAGE = 1000  # runs per request
+_ORDER = ["attributes.start_time DESC"]
 
 
 class Tracking:
     """The MLflow tracking server or store that MLflow's own settings name.
 
-    Args:
-        environment: MLFLOW_RUN_ID, MLFLOW_EXPERIMENT_ID and MLFLOW_EXPERIMENT_NAME are read from it.
-        clock: for time stamps of late metrics.
+    MLFLOW_RUN_ID, MLFLOW_EXPERIMENT_ID and MLFLOW_EXPERIMENT_NAME are read from `environment`.
 
     Raises:
         TrackingUnavailable: it does not answer. Nothing has been launched then.
@@ -45,22 +46,18 @@ class Tracking:
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
         self._environment = environment
         self._clock = clock
-        try:
+        with self._usable():
             self._probe()
             self._client = MlflowClient()
             self._experiment = self._experiment_id()
-        except TROUBLE as error:
-            raise self._unusable(error) from None  # MLflow's own text may hold the password of the address
 
     def begin(self, name: str) -> Run:
         """The run that `mlflow run` has opened for this command, or a new one called `name`."""
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name)
-        try:
+        with self._usable():
             self._client.update_run(run_id, name=name)
-        except TROUBLE as error:
-            raise self._unusable(error) from None
         return Run(self._client, run_id, self._clock)
 
     def opened_run_id(self) -> str | None:
@@ -73,10 +70,8 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
-        try:
+        with self._usable():
             run_id = self._client.create_run(self._experiment, run_name=name, tags=dict(tags or {})).info.run_id
-        except TROUBLE as error:
-            raise self._unusable(error) from None
         return Run(self._client, run_id, self._clock, is_new=True)
 
     def unfinished(self) -> list[RecordedRun]:
@@ -91,43 +86,26 @@ class Tracking:
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.
 
-        Args:
-            condition: such as "metrics.f1 > 0.9 and params.spot = 'true'".
-            newest: at most so many; None for all.
+        `newest`: at most so many; None for all.
 
         Raises:
             BadInput: `condition` is not in that language.
             TrackingUnavailable: MLflow does not answer.
         """
-        try:
+        with self._usable(condition):
             experiments = [item.experiment_id for item in self._client.search_experiments()]
             found: list[Any] = []
-            token = None
-            while newest is None or len(found) < newest:
+            token: str | None = ""
+            while token is not None and (newest is None or len(found) < newest):
+                most = _PAGE if newest is None else min(_PAGE, newest - len(found))
                 page = self._client.search_runs(
-                    experiments,
-                    condition,
-                    max_results=min(_PAGE, newest - len(found)) if newest is not None else _PAGE,
-                    order_by=["attributes.start_time DESC"],
-                    page_token=token,
+                    experiments, condition, ViewType.ACTIVE_ONLY, most, _ORDER, token or None
                 )
                 found += page
-                token = page.token
-                if not token:
-                    break
-        except MlflowException as error:
-            if error.error_code == "INVALID_PARAMETER_VALUE":
-                raise BadInput([f"MLflow cannot search for {condition!r}: {_first_line(error)}"]) from None
-            raise self._unusable(error) from None
-        except TROUBLE as error:
-            raise self._unusable(error) from None
+                token = page.token or None
         return [
             RecordedRun(
-                run.info.run_id,
-                dict(run.data.params),
-                dict(run.data.tags),
-                dict(run.data.metrics),
-                (run.info.start_time or 0) / 1000,
+                run.info.run_id, run.data.params, run.data.tags, run.data.metrics, (run.info.start_time or 0) / 1000
             )
             for run in found
         ]
@@ -138,13 +116,11 @@ class Tracking:
         Raises:
             TrackingUnavailable: MLflow does not answer.
         """
-        try:
+        with self._usable():
             if path not in [item.path for item in self._client.list_artifacts(run_id)]:
                 return None
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 return Path(self._client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
-        except TROUBLE as error:
-            raise self._unusable(error) from None
 
     def open_command(self, run_id: str) -> str:
         """What to type or open to look at a run."""
@@ -176,16 +152,20 @@ class Tracking:
                 "or change MLFLOW_TRACKING_URI; nothing was launched"
             ) from error
 
-    def _unusable(self, error: Exception) -> TrackingUnavailable:
-        reason = without_password(_first_line(error))
-        return TrackingUnavailable(
-            f"the MLflow store at {without_password(self.uri)} cannot be used ({reason}): check "
-            "MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
-        )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    @contextmanager
+    def _usable(self, condition: str | None = None) -> Iterator[None]:
+        """Translate what MLflow raises; its own text may hold the password of the address."""
+        try:
+            yield
+        except TROUBLE as error:
+            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            is_refused = isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
+            if is_refused and condition is not None:
+                raise BadInput([f"MLflow cannot search for {condition!r}: {first_line}"]) from None
+            raise TrackingUnavailable(
+                f"the MLflow store at {without_password(self.uri)} cannot be used ({without_password(first_line)}): "
+                "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
+            ) from None
 
 
 def tracking_uri() -> str:

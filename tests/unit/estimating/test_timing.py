@@ -106,7 +106,7 @@ def test_seconds_less_than_their_steps_teach_the_steps_alone() -> None:
     model = TimeModel([Measurement(setting=ROUND, seconds=1.0, step_seconds=0.5)])
 
     assert model.predict([ROUND])[0].step_seconds == pytest.approx(0.5, rel=0.05)
-    assert model.constant("startup") == pytest.approx(240)
+    assert model.posterior.constant("startup") == pytest.approx(240)
 
 
 def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
@@ -115,8 +115,8 @@ def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
 
     assert found.step_seconds == pytest.approx(0.5, rel=0.05)
     assert found.startup_seconds == pytest.approx(600, rel=0.2)
-    assert model.constant("startup") > 400
-    assert model.constant("latency:local") == pytest.approx(0.012)  # untouched
+    assert model.posterior.constant("startup") > 400
+    assert model.posterior.constant("latency:local") == pytest.approx(0.012)  # untouched
 
 
 def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:

@@ -18,7 +18,7 @@ BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, v
 def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 8 processors and 16 GiB that multiplies no bf16."""
     monkeypatch.setattr(room, "_this_gpu", lambda: None)
-    monkeypatch.setattr(room, "_this_machine", lambda: processor(8, 16.0))
+    monkeypatch.setattr(room.hardware, "this_processor", lambda: processor(8, 16.0))
     monkeypatch.setattr(room, "_this_machine_has_bf16", lambda: False)
 
 

@@ -230,11 +230,8 @@ def test_every_path_of_the_picture_in_the_docstring_is_a_path_of_the_folder() ->
 
     drawn = re.findall(r"^    ROOT/(\S+?)/?\s", container.__doc__ or "", re.MULTILINE)
     folder = JobFolder(Path("ROOT"))
-    named = {
-        str(getattr(folder, name).relative_to("ROOT"))
-        for name, item in vars(JobFolder).items()
-        if isinstance(item, property)
-    }
+    paths = [getattr(folder, name) for name in vars(JobFolder) if not name.startswith("_")]
+    named = {str(path.relative_to("ROOT")) for path in paths if isinstance(path, Path)}
 
     assert len(drawn) == 8
     assert set(drawn) <= named

@@ -16,10 +16,7 @@ _FROM_A_ROW = {*affecting(JobSpec, *COMPUTES, "bill")} - {"probe_steps"}  # a pr
 class ImportRequest:
     """A table, and the job that each of its rows tells of.
 
-    Attributes:
-        table: the runs.
-        specs: the specification of each row, in their order.
-        typed: job parameters that were typed: what the table does not say of all its rows.
+    `typed` are the job parameters that were typed: what the table does not say of all its rows.
     """
 
     table: RunTable

@@ -6,19 +6,18 @@ outside them is an error. What ran out of memory runs out of memory with every l
 """
 
 import hashlib
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.estimating.recorded import log_grid
 from paretune.estimating.recorded.run_lookup import (
     CLUSTER_AXES,
     QUALITY_AXES,
     Choose,
     Found,
+    logarithms,
     point_of_job,
     point_of_row,
     rows_at,
@@ -61,11 +60,7 @@ class Answer:
 
 
 class RecordedRuns:
-    """Answers jobs from a table.
-
-    Args:
-        table: the runs.
-    """
+    """Answers jobs from a table."""
 
     def __init__(self, table: RunTable) -> None:
         self.table = table
@@ -88,7 +83,7 @@ class RecordedRuns:
         """What the job takes and reaches.
 
         Args:
-            spec: the job; its place in the table, and whether it is a probe.
+            spec: the job; it may be a probe.
             plan: its batch, which a retry may have changed.
             draw: chooses, with the job itself, among repeats of a run.
             startup_seconds: what of a row's seconds lies before its first step; half of them where it has fewer.
@@ -96,11 +91,11 @@ class RecordedRuns:
         Raises:
             BadInput: the table does not hold it, with what it does hold.
         """
-        rows = self._rows_like(spec)
+        rows, at = self._rows_like(spec), point_of_job(spec, plan)
         choose = _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):
             full = [row for row in rows if row.status == OUT_OF_MEMORY]
-            nearest = min(full, key=lambda row: math.dist(point_of_job(spec, plan), point_of_row(row)))
+            nearest = min(full, key=lambda row: math.dist(at, point_of_row(row)))
             return Answer(
                 billable_seconds=nearest.billable_seconds or startup_seconds,
                 f1=None,
@@ -108,7 +103,7 @@ class RecordedRuns:
                 basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
             )
         held = [row for row in rows if row.gradient_accumulation_steps == plan.gradient_accumulation_steps]
-        found = rows_at(held, CLUSTER_AXES, point_of_job(spec, plan), choose) if held else None
+        found = rows_at(held, CLUSTER_AXES, at, choose) if held else None
         if found is None and plan.gradient_accumulation_steps == 1:
             raise BadInput(self._missing(held or rows, spec, plan))
         timed = found or self._time(rows, spec, plan, choose)
@@ -157,18 +152,14 @@ class RecordedRuns:
     def _not_held(self, what: str, text: str, values: Sequence[str]) -> str:
         listed = ", ".join(_plain(value) or "(default)" for value in values[:_SHOWN])
         more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-        return (
-            f"{what} must be one that recorded_runs {self.table.name} holds ({listed}{more}), "
-            f"got {_plain(text) or 'the default'}"
-        )
+        held = f"must be one that recorded_runs {self.table.name} holds ({listed}{more})"
+        return f"{what} {held}, got {_plain(text) or 'the default'}"
 
     def _missing(self, rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> list[str]:
         """Why no rows answer: outside of the table, or in a hole of it."""
-        at = point_of_job(spec, plan)
-        faults = []
-        for name, value, (low, high) in zip(
-            CLUSTER_AXES, at, log_grid.ranges([point_of_row(row) for row in rows]), strict=True
-        ):
+        at, faults = point_of_job(spec, plan), []
+        for name, value, *values in zip(CLUSTER_AXES, at, *map(point_of_row, rows), strict=True):
+            low, high = min(values), max(values)
             if not low <= value <= high:
                 held = f"{_shown(low)} to {_shown(high)}" if low < high else _shown(low)
                 faults.append(
@@ -192,22 +183,18 @@ class RecordedRuns:
 
     def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, choose: Choose) -> Found:
         """Seconds of a job with accumulation: those of its cluster and per-device batch, for the work is the same."""
-        steps = plan.gradient_accumulation_steps
-        for _, same in itertools.groupby(
-            sorted(rows, key=lambda row: abs(math.log(row.gradient_accumulation_steps / steps))),
-            key=lambda row: row.gradient_accumulation_steps,
-        ):
-            alike = [row for row in same if row.status == COMPLETED]
-            found = rows_at(alike, CLUSTER_AXES, point_of_job(spec, plan), choose) or rows_at(
-                alike, CLUSTER_AXES[1:], point_of_job(spec, plan)[1:], choose
-            )
+        wanted, at = plan.gradient_accumulation_steps, point_of_job(spec, plan)
+        steps = {row.gradient_accumulation_steps for row in rows}
+        for held in sorted(steps, key=lambda number: (abs(math.log(number / wanted)), number)):
+            alike = [row for row in rows if row.gradient_accumulation_steps == held and row.status == COMPLETED]
+            found = rows_at(alike, CLUSTER_AXES, at, choose) or rows_at(alike, CLUSTER_AXES[1:], at[1:], choose)
             if found is not None:
                 return found
         raise BadInput(self._missing(rows, spec, plan))
 
     def _with_quality(self, timed: Answer, spec: JobSpec, plan: BatchPlan, choose: Choose) -> Answer:
         """The answer with F1 of the same global batch size and learning rate, from whichever instance type has it."""
-        at = log_grid.logarithms((plan.learning_rate, plan.global_batch_size))
+        at = logarithms((plan.learning_rate, plan.global_batch_size))
         for instance_type, rows in self._teachers(spec):
             found = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, choose)
             if found is not None:
@@ -217,16 +204,11 @@ class RecordedRuns:
                     f"{found.words()}{where} (same global batch size {plan.global_batch_size} and learning rate)"
                 )
                 return replace(timed, f1=found.f1(), curve=found.curve(), basis=basis, measured={})
-        sizes = sorted({row.global_batch_size for row in self.table.rows if row.status == COMPLETED})
-        raise BadInput(
-            [
-                f"recorded_runs {self.table.name} holds no F1 for global batch size {plan.global_batch_size} at "
-                f"learning rate {plan.learning_rate:g} (nor around it): its completed runs have global batch sizes "
-                f"{sizes[0]} to {sizes[-1]}"
-                if sizes
-                else f"recorded_runs {self.table.name} holds no completed run"
-            ]
-        )
+        sizes = [row.global_batch_size for row in self.table.rows if row.status == COMPLETED]
+        what = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
+        held = f" (nor around it): its completed runs have global batch sizes {min(sizes, default=0)} to "
+        why = f"{what}{held}{max(sizes)}" if sizes else "completed run"
+        raise BadInput([f"recorded_runs {self.table.name} holds no {why}"])
 
     def _teachers(self, spec: JobSpec) -> list[tuple[str, list[RecordedRow]]]:
         """Rows that may tell F1, a group per instance type: first those that agree in everything, own type first."""

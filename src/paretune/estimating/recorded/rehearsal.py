@@ -1,5 +1,6 @@
 """What simulated jobs take their figures from without a table: seconds from the estimate, F1 from recorded runs."""
 
+import contextlib
 import statistics
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -9,20 +10,14 @@ from paretune.estimating.estimates import Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.prediction import Predicted
-from paretune.estimating.recorded import log_grid
-from paretune.estimating.recorded.log_grid import Point
+from paretune.estimating.recorded.run_lookup import Point, enclosing, logarithms
 from paretune.spec.container import JobDocument
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, schema
 
 
 class Rehearsal:
-    """Answers for jobs from what MLflow holds of measured and published ones.
-
-    Args:
-        tracking: where the runs are; opened when a job first needs it.
-        environment: for the configuration of models on the hub.
-    """
+    """Answers for jobs from what MLflow holds of measured and published ones; `tracking` is opened when needed."""
 
     def __init__(self, tracking: Callable[[], Tracking], environment: Mapping[str, str]) -> None:
         self._open = tracking
@@ -61,8 +56,8 @@ class Rehearsal:
     def recall_f1(self, document: JobDocument) -> tuple[float, str] | None:
         """Mean F1 of the runs with this global batch size and learning rate, or between those around it; and which."""
         points = self._runs_like(document.spec)
-        at = log_grid.logarithms((document.plan.learning_rate, document.plan.global_batch_size))
-        corners = log_grid.enclosing(points, at)
+        at = logarithms((document.plan.learning_rate, document.plan.global_batch_size))
+        corners = enclosing(points, at)
         if corners is None:
             return None
         f1 = sum(weight * statistics.fmean(points[point]) for point, weight in corners)
@@ -71,26 +66,17 @@ class Rehearsal:
         return f1, f"{runs} recorded run{'s' if runs > 1 else ''}{around}"
 
     def _runs_like(self, spec: JobSpec) -> dict[Point, list[float]]:
-        alike = spec.key_of("quality")
-        if alike not in self._recalled:
-            self._recalled[alike] = self._read(alike, spec.max_seq_length)
-        return self._recalled[alike]
-
-    def _read(self, alike: tuple[str, ...], max_seq_length: int) -> dict[Point, list[float]]:
         """F1 by learning rate and global batch size, in logarithms; MLflow itself looks for the length of rows."""
+        alike = spec.key_of("quality")
+        if alike in self._recalled:
+            return self._recalled[alike]
         points: dict[Point, list[float]] = {}
         condition = f"tags.`{schema.ORIGIN}` != 'simulated' and tags.`{schema.STATE}` = 'Completed'"
-        condition += f" and params.max_seq_length = '{max_seq_length}'"
+        condition += f" and params.max_seq_length = '{spec.max_seq_length}'"
         for job in map(RecordedJob, self._tracking.runs(condition)):
             rate, size = job.param("scaled_learning_rate"), job.param("global_batch_size")
-            if job.f1 is not None and rate and size and _quality_of(job) == alike:
-                points.setdefault(log_grid.logarithms((float(rate), int(size))), []).append(job.f1)
+            with contextlib.suppress(BadInput):  # the job cannot be read back
+                if job.f1 is not None and rate and size and job.spec_from_params().key_of("quality") == alike:
+                    points.setdefault(logarithms((float(rate), int(size))), []).append(job.f1)
+        self._recalled[alike] = points
         return points
-
-
-def _quality_of(job: RecordedJob) -> tuple[str, ...] | None:
-    """What F1 of a job depends on, beside its batch plan; None where the job cannot be read back."""
-    try:
-        return job.spec_from_params().key_of("quality")
-    except BadInput:
-        return None

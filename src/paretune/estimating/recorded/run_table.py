@@ -15,10 +15,8 @@ import difflib
 import hashlib
 import math
 import re
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from paretune.core.errors import BadInput
 from paretune.spec import catalog
 from paretune.spec.batch_size import scale_learning_rate
 from paretune.spec.job import JobSpec, current_name
-from paretune.spec.parameters import COMPUTES, affecting, parse, range_faults, spell
+from paretune.spec.parameters import COMPUTES, affecting, annotations, parse, range_faults, spell
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
@@ -47,7 +45,6 @@ class RecordedRow:
         line: its line in the file, from 1.
         learning_rate: the rate that was used, scaled to the global batch size.
         others: further hyperparameters of the table, as they would be typed.
-        seed: None where the table has no such column.
         billable_seconds: seconds billed per instance; None only where a run that did not complete does not tell.
         f1: None unless the status is Completed.
         curve: F1 after each epoch; empty where it is not known.
@@ -78,12 +75,10 @@ class RecordedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """A table of recorded runs.
+    """A table of recorded runs, at least one.
 
     Attributes:
         name: the file's name, without its folder.
-        rows: at least one.
-        columns: all its columns, in their order.
         others: the further hyperparameters it has columns for.
         ignored: columns that mean nothing here.
     """
@@ -113,11 +108,9 @@ class RunTable:
         faults = _header_faults(header)
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
-        rows = []
-        for number, cells in [] if faults else lines:
-            reading = _Reading(number, header, cells)
-            rows.append(reading.row())
-            faults += reading.faults
+        readings = [] if faults else [_Reading(number, header, cells) for number, cells in lines]
+        rows = [reading.row() for reading in readings]
+        faults += [fault for reading in readings for fault in reading.faults]
         if faults:
             shown = [f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS]]
             more = len(faults) - len(shown)
@@ -151,9 +144,8 @@ class _Reading:
         self._header = header
         if len(cells) != len(header):
             self._fault(f"has {len(cells)} cells, the header line {len(header)}")
-        self._texts = {
-            name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()
-        }  # an empty cell says nothing
+        # An empty cell says nothing.
+        self._texts = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()}
 
     def row(self) -> RecordedRow | None:
         """The row; None when something is wrong with it."""
@@ -230,7 +222,7 @@ class _Reading:
         if name == "strategy" and text == "none":  # AWS's word for a job without a library for it
             return "ddp"
         try:
-            value = parse(name, current_name(text), _annotations()[name])
+            value = parse(name, current_name(text), annotations(JobSpec)[name])
         except ValueError as error:
             self._fault(str(error))
             return None
@@ -271,11 +263,6 @@ class _Reading:
 
 
 _FIELDS = {item.name: item for item in fields(JobSpec)}
-
-
-@cache
-def _annotations() -> dict[str, Any]:
-    return typing.get_type_hints(JobSpec)
 
 
 def _processes(instance_type: str, others: Mapping[str, str]) -> int:

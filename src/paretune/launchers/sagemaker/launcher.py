@@ -22,7 +22,7 @@ from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import JobDocument, JobInputs, ProjectPayload
-from paretune.spec.job import JobSpec
+from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
@@ -237,7 +237,7 @@ class SageMakerLauncher(Launcher):
         if requirements is not None:
             files[archive.REQUIREMENTS] = requirements
         moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
-        for name in ("model", "dataset", "validation_file", "test_file"):
+        for name in INPUT_FILES:
             path = Path(getattr(spec, name) or "").expanduser()
             if getattr(spec, name) and path.exists():
                 whole = path.is_dir()

@@ -17,8 +17,8 @@ ml.g5.xlarge,1,16,1e-3,440,0.64
 
 
 @pytest.fixture
-def point_of_job(workplace: Path) -> Path:
-    """A place whose store holds three published runs."""
+def place(workplace: Path) -> Path:
+    """A workplace whose store holds three published runs."""
     (workplace / "published.csv").write_text(TABLE)
     assert main(["import", "--recorded_runs", "published.csv"]) == 0
     return workplace

@@ -24,7 +24,6 @@ class Action:
 
     Attributes:
         kind: a short probe of its seconds, a training for its F1, or the verification of a prediction.
-        point: searched parameter to value.
         changes: parameters of its job that are not those of its point.
         cost_usd: what finding out costs, with whatever else it takes to know its candidate.
         gain: share of the hypervolume that it may add.
@@ -46,18 +45,13 @@ class Action:
     @property
     def identity(self) -> tuple[object, ...]:
         """Equal for jobs that find out the same: a probe says nothing about F1."""
-        names = set(self.point) & _SHOWN_BY_A_PROBE if self.kind == PROBE else set(self.point)
-        point = tuple((name, value) for name, value in self.point.items() if name in names)
-        return self.kind == PROBE, point, tuple(sorted(self.changes.items()))
+        is_probe = self.kind == PROBE
+        point = tuple(item for item in self.point.items() if not is_probe or item[0] in _SHOWN_BY_A_PROBE)
+        return is_probe, point, tuple(sorted(self.changes.items()))
 
 
 class Actions:
-    """What could be done next.
-
-    Args:
-        know: what is known; its latest state counts.
-        is_closed: whether an action was refused, or is under way.
-    """
+    """What could be done next; `is_closed` tells whether an action was refused, or is under way."""
 
     def __init__(self, know: Knowledge, is_closed: Callable[[Action], bool]) -> None:
         self._know = know
@@ -70,19 +64,15 @@ class Actions:
     def first(self, waiting: set[Value | None], *, is_learning: bool) -> Action | None:
         """Before any F1 is known: a probe on each instance type, then a training in the middle of the space.
 
-        Args:
-            waiting: instance types of jobs under way.
-            is_learning: whether one of them is a training.
+        `waiting` are the instance types of jobs under way; `is_learning` whether one of them is a training.
         """
         know = self._know
-        types = dict.fromkeys(item.spec.instance_type for item in know.pool)
-        seen = know.known_types()
-        for name in types:
-            if name not in seen and name not in waiting:
-                indices = [index for index, item in enumerate(know.pool) if item.spec.instance_type == name]
-                action = self._probe(min(indices, key=self._size))
-                if action is not None:  # one that was refused, for its price or its worst case, hides no other type
-                    return action
+        seen = know.known_types() | waiting
+        for name in dict.fromkeys(item.spec.instance_type for item in know.pool):
+            indices = [index for index, item in enumerate(know.pool) if item.spec.instance_type == name]
+            action = None if name in seen else self._probe(min(indices, key=self._size))
+            if action is not None:  # one that was refused, for its price or its worst case, hides no other type
+                return action
         if is_learning:
             return None
         target = np.median(np.array([key[1] for key in know.quality_keys]), axis=0)
@@ -120,11 +110,9 @@ class Actions:
         """A probe where its seconds are open, or a training on the cheapest cluster; priced as all that is needed."""
         know = self._know
         time_open = know.time_open[index] > SECONDS_KNOWN or not know.fits[index]
-        options = [
-            self._probe(index) if time_open else None,
-            self._training(index) if know.f1_open[index] > know.f1_known else None,
-        ]
-        found = [option for option in options if option is not None]
+        probe = self._probe(index) if time_open else None
+        training = self._training(index) if know.f1_open[index] > know.f1_known else None
+        found = [option for option in (probe, training) if option is not None]
         return replace(found[0], cost_usd=sum(option.cost_usd for option in found)) if found else None
 
     def _probe(self, index: int) -> Action | None:

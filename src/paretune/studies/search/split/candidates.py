@@ -2,9 +2,10 @@
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+
+import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import BUNDLED_ROWS
@@ -20,43 +21,24 @@ MOST_CANDIDATES = 3000
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One point.
-
-    Attributes:
-        point: searched parameter to value.
-        spec: its job.
-        plan: its batch sizes.
-    """
+    """One point: searched parameter to value."""
 
     point: Mapping[str, Value]
     spec: JobSpec
     plan: BatchPlan
 
-    @cached_property
-    def quality(self) -> tuple[tuple[str, ...], tuple[float, ...]]:
-        """What F1 depends on: kinds that are equal or not, and numbers: log2 batch, log rate, log epochs."""
-        return quality_of(self.spec, self.plan)
-
-    @cached_property
-    def step(self) -> tuple[tuple[str, ...], tuple[float, ...]]:
-        """What the seconds of a row depend on: kinds, and numbers: log2 instances, log2 per-device batch."""
-        return step_of(self.spec, self.plan)
-
-    @cached_property
-    def rows(self) -> float:
-        """Rows that are trained on in all epochs."""
-        return rows_of(self.spec)
-
 
 def quality_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """What the F1 of a job depends on."""
-    kinds = spec.key_of("quality", but="num_train_epochs")
+    """What the F1 of a job depends on: kinds that are equal or not, and log2 batch, log rate, log epochs."""
     numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
-    return kinds, numbers
+    return spec.key_of("quality", but="num_train_epochs"), numbers
 
 
 def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """What the seconds of one row depend on; accumulation is left out, the work of a row is the same."""
+    """What the seconds of one row depend on: kinds, log2 instances, log2 per-device batch.
+
+    Accumulation is left out, the work of a row is the same.
+    """
     kinds = (spec.instance_type, *spec.key_of("seconds"))
     return kinds, (math.log2(spec.instance_count), math.log2(plan.per_device_train_batch_size))
 
@@ -71,11 +53,9 @@ def candidates(file: StudyFile) -> list[Candidate]:
     """All points of the space that make a job; ranges are cut into LEVELS values; a seeded share of a huge space."""
     values = {name: _values(name, entry) for name, entry in file.search.items()}
     count = math.prod(len(column) for column in values.values())
-    indices = (
-        range(count)
-        if count <= MOST_CANDIDATES
-        else sorted(random.Random(file.seed).sample(range(count), MOST_CANDIDATES))
-    )
+    indices: Sequence[int] = range(count)
+    if count > MOST_CANDIDATES:
+        indices = sorted(random.Random(file.seed).sample(indices, MOST_CANDIDATES))
     found = []
     for index in indices:
         point = _point(values, index)
@@ -89,11 +69,8 @@ def candidates(file: StudyFile) -> list[Candidate]:
 
 def _point(values: Mapping[str, list[Value]], index: int) -> dict[str, Value]:
     """The point number `index`, the last parameter fastest."""
-    point: dict[str, Value] = {}
-    for name, column in reversed(list(values.items())):
-        index, digit = divmod(index, len(column))
-        point[name] = column[digit]
-    return {name: point[name] for name in values}
+    digits = np.unravel_index(index, [len(column) for column in values.values()])
+    return {name: column[digit] for (name, column), digit in zip(values.items(), digits, strict=True)}
 
 
 def _values(name: str, entry: Choices | Range) -> list[Value]:

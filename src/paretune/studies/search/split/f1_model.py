@@ -41,10 +41,7 @@ class NormalPrediction:
 class F1Prediction:
     """F1 of N values, from what was fitted to them after they were warped: what lies far below the best counts less.
 
-    Attributes:
-        warped: N means, 0 for the best value.
-        spread: their N standard deviations.
-        best: the largest F1 that was seen.
+    `warped` are N means, 0 for the best value, and `spread` their standard deviations; `best` is the largest F1 seen.
     """
 
     warped: np.ndarray
@@ -73,6 +70,8 @@ class F1Prediction:
 class GaussianProcess:
     """A Gaussian process over kinds and numbers, with a straight line as its mean.
 
+    `evidence` is the logarithm of the posterior of what was fitted, up to a constant.
+
     Args:
         keys: N points.
         values: N values.
@@ -82,10 +81,6 @@ class GaussianProcess:
         lengths: over which such deviations change, one per number.
         kinds_alike: correlation of two points that differ in kind.
         learns_noise: whether `noise` is only what is likely, and the values may show another.
-
-    Attributes:
-        noise: standard deviation of one value.
-        evidence: logarithm of the posterior of what was fitted, up to a constant.
     """
 
     def __init__(
@@ -133,10 +128,8 @@ class GaussianProcess:
         other = copy.copy(self)
         indices, numbers = self._split(keys)
         expected = self.predict(keys).mean - numbers @ self._slopes - self._offset
-        other._kind_indices, other._numbers = (
-            np.append(self._kind_indices, indices),
-            np.vstack([self._numbers, numbers]),
-        )
+        other._kind_indices = np.append(self._kind_indices, indices)
+        other._numbers = np.vstack([self._numbers, numbers])
         other._residual = np.append(self._residual, expected)
         other._likelihood()
         return other
@@ -185,10 +178,6 @@ class F1Model:
     proportion) is what explains the values best, and nearness is measured along that ridge. What lies far below the
     best value is warped towards it, by a logarithm: a rate that diverges must not bend the process where rates are
     good.
-
-    Args:
-        keys: N points.
-        f1: N values.
     """
 
     def __init__(self, keys: Sequence[Key], f1: Sequence[float]) -> None:
@@ -244,12 +233,9 @@ def _along(keys: Sequence[Key], power: float) -> list[Key]:
 
 
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Hypervolume that each of N points adds to a front, for two objectives, both minimised.
+    """Hypervolume that each of N by 2 points adds to a non-dominated front, K by 2; both objectives are minimised.
 
-    Args:
-        points: N by 2.
-        front: K by 2, non-dominated.
-        reference: 2; what lies beyond it counts nothing.
+    What lies beyond the reference point counts nothing.
     """
     inside = front[(front < reference).all(axis=1)]
     order = inside[np.argsort(inside[:, 0])]

@@ -16,7 +16,7 @@ from paretune.spec.parameters import affecting
 from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split.candidates import Candidate, candidates, quality_of, rows_of, step_of
+from paretune.studies.search.split.candidates import candidates, quality_of, rows_of, step_of
 from paretune.studies.search.split.f1_model import F1Model, Key, NormalPrediction, hypervolume_improvement
 from paretune.studies.search.split.seconds_model import SecondsModel
 
@@ -36,27 +36,21 @@ F1_DEVIATION = "f1_deviation"
 """Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
 OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
 """Searched parameters that a training for F1 may choose freely."""
-JobKeys = tuple[Key, Key]
-"""What seconds and F1 of a job depend on."""
 Reached = tuple[float, float, float]
 """Billed seconds, dollars and F1 of a job."""
 
 
 class Knowledge:
-    """All candidates, and what is known of each. Arrays have one entry per candidate.
-
-    Args:
-        driver: whose trials are learnt from.
-    """
+    """All candidates, and what is known of each from a driver's trials. Arrays have one entry per candidate."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.pool = candidates(driver.file)
-        self._step_keys = [item.step for item in self.pool]
+        self._step_keys = [step_of(item.spec, item.plan) for item in self.pool]
         self._memory_limits = driver.history.memory_limits
         self._footprints = [Footprint.of(item.spec, item.plan) for item in self.pool]
-        self.quality_keys = [item.quality for item in self.pool]
-        self.rows = np.array([item.rows for item in self.pool])
+        self.quality_keys = [quality_of(item.spec, item.plan) for item in self.pool]
+        self.rows = np.array([rows_of(item.spec) for item in self.pool])
         rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
         numbers = {rest: number for number, rest in enumerate(dict.fromkeys(rests))}
         self.rest = np.array([numbers[rest] for rest in rests])
@@ -74,28 +68,25 @@ class Knowledge:
         overheads: dict[int, list[float]] = {}
         qualities: list[Key] = []
         ran: list[Reached] = []
-        was_run: set[JobKeys] = set()
+        was_run: set[tuple[Key, Key]] = set()  # what seconds and F1 of a job depend on
         for number, trial in self._driver.trials.items():
-            spec = JobSpec.from_text(trial.parameters)
-            plan = spec.plan()
-            step = step_of(spec, plan)
             measured = self._driver.history.measured.get(number)
             if trial.status is not TrialStatus.COMPLETED or measured is None:
                 continue
+            spec = JobSpec.from_text(trial.parameters)
+            plan = spec.plan()
             seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
-            steps.append(step)
+            steps.append(step_of(spec, plan))
             log_seconds.append(math.log(seconds))
             overheads.setdefault(spec.instance_count, []).append(overhead)
             if metrics.F1 in measured:
                 qualities.append(quality_of(spec, plan))
                 billed = measured[metrics.BILLABLE_SECONDS]
                 ran.append((billed, billed * self._usd_per_second_of(spec), measured[metrics.F1]))
-                was_run.add((step_of(spec, plan), quality_of(spec, plan)))
+                was_run.add((steps[-1], qualities[-1]))
         waiting = [(spec, spec.plan()) for spec in expected]
-        self._times = SecondsModel(steps, log_seconds)
-        soon = [step_of(spec, plan) for spec, plan in waiting]
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
-        self._times = self._times.fantasize(soon)
+        self._times = SecondsModel(steps, log_seconds).fantasize([step_of(spec, plan) for spec, plan in waiting])
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
@@ -109,7 +100,7 @@ class Knowledge:
             ran += [self._expected(spec, f1) for (spec, _), f1 in zip(trained, predictions, strict=True)]
             was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
-        self.was_run = np.array([(item.step, item.quality) in was_run for item in self.pool])
+        self.was_run = np.array([keys in was_run for keys in zip(self._step_keys, self.quality_keys, strict=True)])
         self._predict()
 
     def _expected(self, spec: JobSpec, f1: float) -> Reached:
@@ -134,7 +125,9 @@ class Knowledge:
         self.impossible = (self.chance == 0) | (self.seconds > self._limits)
         self.fits = self.chance == 1
         self._waits = np.array([self._memory_limits.is_pending(footprint) for footprint in self._footprints])
-        self.costs = self._expected_costs()
+        # Dollars of a job at each candidate: one that runs out of memory does so soon.
+        full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
+        self.costs = self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full)
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
     def information_gain(self) -> np.ndarray:
@@ -178,11 +171,6 @@ class Knowledge:
             gains = np.maximum(gains, added / max(whole, 1e-12))
         gains[self.impossible | self._waits] = 0.0
         return np.asarray(gains * self.chance)
-
-    def _expected_costs(self) -> np.ndarray:
-        """Dollars of a job at each candidate: one that runs out of memory does so soon."""
-        full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
-        return np.asarray(self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full))
 
     def _reference(self, predicted: np.ndarray, optimistic: np.ndarray, column: int) -> np.ndarray:
         """A tenth of its range beyond the predicted front; and where a dearer point may be a better one, beyond that.
@@ -236,15 +224,15 @@ class Knowledge:
 
     def as_trial(self, index: int, number: int) -> Trial:
         """The candidate at `index` as a trial that was only predicted."""
-        item: Candidate = self.pool[index]
+        item = self.pool[index]
         seconds = float(self.seconds[index])
-        usd = seconds * float(self.usd_per_second[index])
+        training = seconds - self.overhead[index]
         values = {
-            metrics.COST_USD: usd,
+            metrics.COST_USD: seconds * float(self.usd_per_second[index]),
             metrics.BILLABLE_SECONDS: seconds,
             metrics.JOB_SECONDS: seconds,
-            metrics.TRAIN_SECONDS: seconds - self.overhead[index],
-            metrics.THROUGHPUT_SAMPLES: float(self.rows[index]) / (seconds - self.overhead[index]),
+            metrics.TRAIN_SECONDS: training,
+            metrics.THROUGHPUT_SAMPLES: float(self.rows[index]) / training,
             metrics.F1: float(self._mean[index, 2]),
         }
         wanted = dict.fromkeys([*self._driver.file.objectives, *self._driver.file.constraints])

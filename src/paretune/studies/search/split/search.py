@@ -29,11 +29,7 @@ _WRONG = "F1 was off by more than noise, so the study went on jointly"
 
 
 class Split:
-    """The state of one search.
-
-    Args:
-        driver: runs the jobs.
-    """
+    """The state of one search."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -77,10 +73,8 @@ class Split:
     def recommended(self) -> list[Trial]:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
         self._learn()
-        predicted = [
-            self.know.as_trial(int(index), number)
-            for number, index in enumerate(np.flatnonzero(self.know.known), start=1_000_000)
-        ]
+        known = enumerate(np.flatnonzero(self.know.known), start=1_000_000)
+        predicted = [self.know.as_trial(int(index), number) for number, index in known]
         file = self.driver.file
         return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
 

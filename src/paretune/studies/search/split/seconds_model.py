@@ -28,12 +28,7 @@ _UNEXPLAINED = 0.05  # relative
 
 
 class SecondsModel:
-    """Logarithms of the seconds a row takes.
-
-    Args:
-        keys: N clusters: kinds, and log2 of instances and of the per-device batch.
-        log_seconds_per_row: N values.
-    """
+    """Logarithms of the seconds a row takes on N clusters: kinds, and log2 of instances and of the per-device batch."""
 
     def __init__(self, keys: Sequence[Key], log_seconds_per_row: Sequence[float]) -> None:
         self._keys, self._values = list(keys), list(log_seconds_per_row)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates
+from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates, quality_of, step_of
 
 Read = Callable[[str], list[Candidate]]
 
@@ -57,15 +57,15 @@ def test_clusters_that_make_the_same_global_batch_share_their_quality_and_not_th
     )
 
     assert one.spec.instance_type != two.spec.instance_type
-    assert one.quality == two.quality
-    assert one.step != two.step
+    assert quality_of(one.spec, one.plan) == quality_of(two.spec, two.plan)
+    assert step_of(one.spec, one.plan) != step_of(two.spec, two.plan)
 
 
 def test_learning_rates_differ_in_quality_and_not_in_speed(read: Read) -> None:
     one, two = read("  learning_rate: {choices: [1e-5, 1e-4]}\n")
 
-    assert one.quality != two.quality
-    assert one.step == two.step
+    assert quality_of(one.spec, one.plan) != quality_of(two.spec, two.plan)
+    assert step_of(one.spec, one.plan) == step_of(two.spec, two.plan)
 
 
 def test_of_a_huge_space_a_share_is_taken_the_same_each_time(read: Read) -> None:

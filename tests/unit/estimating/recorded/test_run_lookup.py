@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from paretune.estimating.recorded.log_grid import enclosing, logarithms, ranges
+from paretune.estimating.recorded.run_lookup import enclosing, logarithms
 
 GRID = {(float(x), float(y)) for x in range(4) for y in range(3)}
 
@@ -48,7 +48,3 @@ def test_nothing_is_said_where_no_cell_is_whole() -> None:
 def test_numbers_written_differently_are_one_point() -> None:
     assert logarithms([5e-5, 0.1 + 0.2]) == logarithms([0.00005, 0.3])
     assert logarithms([math.e]) == (1.0,)
-
-
-def test_ranges_are_lowest_and_highest_of_each_axis() -> None:
-    assert ranges(list(GRID)) == [(0, 3), (0, 2)]
