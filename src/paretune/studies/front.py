@@ -33,10 +33,7 @@ class Front(Result):
 
     Attributes:
         name: of the study; empty where it is none.
-        objectives: column to minimize or maximize.
         best: rows on the front, the best in the first objective first.
-        runs: all rows.
-        remarks: what is to be said of them, a sentence each.
     """
 
     name: str

@@ -60,12 +60,7 @@ def _typed(value: object) -> str:
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
-    """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage.
-
-    Args:
-        file: the study.
-        say: told each trial that has ended, and what else there is to know.
-    """
+    """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage."""
     workplaces = Workplaces.of_process()
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:

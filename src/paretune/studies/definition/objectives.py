@@ -12,9 +12,11 @@ from paretune.studies.definition.space import Fault
 
 @dataclass(frozen=True)
 class _Objective:
-    """Which way is better, and between what a bound can lie."""
+    """Which way is better, its name in words, its unit, and between what a bound can lie."""
 
     direction: str
+    label: str
+    unit: str = ""
     lowest: float = 0.0
     highest: float = math.inf
     task: str | None = None
@@ -28,17 +30,22 @@ class _Objective:
 
 
 OBJECTIVES = {
-    metrics.COST_USD: _Objective("minimize"),
-    metrics.TRAIN_SECONDS: _Objective("minimize"),
-    metrics.JOB_SECONDS: _Objective("minimize"),
-    metrics.BILLABLE_SECONDS: _Objective("minimize"),
-    metrics.F1: _Objective("maximize", highest=1.0, task="classification"),
-    metrics.THROUGHPUT_SAMPLES: _Objective("maximize"),
-    metrics.PERPLEXITY: _Objective("minimize", lowest=1.0, task="causal-lm"),
-    metrics.EVAL_LOSS: _Objective("minimize"),
+    metrics.COST_USD: _Objective("minimize", "cost", "USD"),
+    metrics.TRAIN_SECONDS: _Objective("minimize", "training time", "s"),
+    metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
+    metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
+    metrics.F1: _Objective("maximize", "F1", highest=1.0, task="classification"),
+    metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
+    metrics.PERPLEXITY: _Objective("minimize", "perplexity", lowest=1.0, task="causal-lm"),
+    metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
 }
 """What a study can optimise or bound; one that belongs to a task is not measured in another."""
-
+QUALITIES = (metrics.F1, metrics.PERPLEXITY, metrics.EVAL_LOSS)
+"""Objectives that measure the model, the most informative first."""
+TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES)
+"""Objectives that measure how fast a job is."""
+OF_THE_CLUSTER = {metrics.COST_USD, *TIMES}
+"""Objectives that follow from the cluster a job runs on."""
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Metric to {"min": x}, {"max": y} or both, the ends included."""

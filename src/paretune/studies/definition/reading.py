@@ -36,7 +36,6 @@ class Reading:
     """Collects parts and faults of one study.
 
     Args:
-        path: of the file, as it was typed.
         overrides: what was typed: parameter to text; an empty text was not typed.
     """
 

@@ -9,6 +9,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.spec.parameters import parameter, parse, range_faults, spell
 from paretune.studies.definition.objectives import (
+    OF_THE_CLUSTER,
     Constraints,
     bounds_faults,
     default_objectives,
@@ -33,9 +34,6 @@ SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _STORAGE = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 _LONGEST_NAME = 80  # characters
-
-
-_OF_THE_CLUSTER = {"cost_usd", "billable_seconds", "job_seconds", "train_seconds", "throughput_samples_per_second"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +64,7 @@ class StudyTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft(StudyTerms):
-    """All parts of a study, not checked yet.
-
-    Attributes:
-        name: of the study's run, and of the study in its storage.
-        job: parameter of a job to its value, the same in all jobs.
-        search: parameter of a job to the values it is searched in.
-        objectives: metric to minimize or maximize.
-        constraints: metric to what it must be.
-    """
+    """All parts of a study, not checked yet."""
 
     name: str
     job: Mapping[str, Any] = field(default_factory=dict)
@@ -82,10 +72,14 @@ class Draft(StudyTerms):
     objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
     constraints: Constraints = field(default_factory=dict)
 
+    def ranges(self) -> list[str]:
+        """Searched parameters of which no list of values is given."""
+        return [name for name, entry in self.search.items() if isinstance(entry, Range)]
+
 
 def can_be_split(objectives: Mapping[str, str]) -> bool:
     """Whether a part of the objectives follows from batch and learning rate, and the rest from the cluster."""
-    return "f1" in objectives and set(objectives) <= {"f1", *_OF_THE_CLUSTER} and len(objectives) > 1
+    return "f1" in objectives and set(objectives) <= {"f1", *OF_THE_CLUSTER} and len(objectives) > 1
 
 
 def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
@@ -189,8 +183,7 @@ def _faults_between(draft: Draft, intact: _Intact) -> list[Fault]:
     elif intact.whole("job", "search") and not both:
         found += combination_faults(draft.job, draft.search)
     found += _metric_faults(draft, intact) + _row_faults(draft) + _ending_faults(draft, intact)
-    ranges = [name for name, entry in draft.search.items() if isinstance(entry, Range)]
-    if draft.sampler == "grid" and ranges:
+    if draft.sampler == "grid" and (ranges := draft.ranges()):
         text = f"sampler grid takes only choices, and {', '.join(ranges)} {'is a range' if len(ranges) == 1 else 'are'}"
         text = text if len(ranges) == 1 else f"{text} ranges"
         found.append((("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"))
@@ -198,7 +191,7 @@ def _faults_between(draft: Draft, intact: _Intact) -> list[Fault]:
         found.append((("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"))
     if draft.method == "split" and not can_be_split(draft.objectives):
         text = (
-            f"method split needs the objective f1 and one of {', '.join(sorted(_OF_THE_CLUSTER))}, and takes no others"
+            f"method split needs the objective f1 and one of {', '.join(sorted(OF_THE_CLUSTER))}, and takes no others"
         )
         found.append((("method",), f"{text}: change them, or take joint"))
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):

@@ -27,7 +27,6 @@ class Node:
 
     Attributes:
         line: where its key stands, from 1; that of the value where it has none.
-        value: the text of a scalar, or what a list or a mapping holds.
         is_plain: a scalar without quotes.
     """
 

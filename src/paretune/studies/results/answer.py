@@ -10,10 +10,11 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.core.text_table import text_table
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
+from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page
 from paretune.studies.results.payoff import Payoff, weigh
-from paretune.studies.results.points import Constraints, value_of
+from paretune.studies.results.points import value_of
 from paretune.studies.results.quantities import axis, usd, with_error
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend, setting_of
 from paretune.studies.results.trials import Trial
@@ -26,10 +27,7 @@ class StudyAnswer:
     """The answer of a study; `text`, `html` and `csv` show it.
 
     Attributes:
-        name: of the study.
-        front: its points, ranks and groups.
         picks: recommended configurations, the most important first; empty where nothing is feasible.
-        payoff: whether the search has paid for itself.
         budget_usd: all it may spend; None for no limit.
         committed_usd: worst cases of the jobs that run.
     """
@@ -83,10 +81,8 @@ class StudyAnswer:
         blocks += [_described(pick, self.front) for pick in self.picks]
         if self.front.best:
             blocks.append(_front_table(self.front))
-        blocks.append(" ".join(self.payoff.sentences()))
-        blocks.append(self._budget())
-        lost = failures(self.front.trials)
-        if lost and self.picks:
+        blocks += [" ".join(self.payoff.sentences()), self._budget()]
+        if self.picks and (lost := failures(self.front.trials)):
             blocks.append("Without a result:\n" + "\n".join(f"  {line}" for line in lost))
         return "\n\n".join(blocks) + "\n"
 
@@ -109,17 +105,10 @@ def answer(
     later_runs: int | None = None,
     default: Trial | None = None,
 ) -> StudyAnswer:
-    """The answer that these trials give.
+    """The answer that these trials give, in any order, running ones included.
 
-    Args:
-        trials: of the study, in any order, running ones included.
-        objectives: name to "minimize" or "maximize", at least one.
-        constraints: objective to {"min": x}, {"max": y} or both.
-        name: of the study.
-        budget_usd: all it may spend; None for no limit.
-        committed_usd: worst cases of the jobs that run.
-        later_runs: how often the winner will be trained again.
-        default: a trial of the default configuration; or an estimate of one, whose `origin` is then "estimated".
+    `later_runs` is how often the winner will be trained again. `default` is a trial of the default configuration, or
+    an estimate of one, whose `origin` is then "estimated".
     """
     front = StudyFront.of(trials, objectives, constraints)
     picks = recommend(front)

@@ -21,13 +21,7 @@ _MOST_LABELS = 14
 
 
 def scatter(front: StudyFront, pair: tuple[str, str], picked: Sequence[int]) -> str:
-    """Two objectives against each other: their front joined, dominated points, standard errors, groups.
-
-    Args:
-        front: of the study.
-        pair: objectives of the two axes.
-        picked: numbers of the recommended points.
-    """
+    """Two objectives against each other: their front joined, dominated points, standard errors, groups, recommended."""
     x, y = pair
     ranks = front.pair_ranks(pair)
     best = sorted((point for point in front.feasible if ranks[point.number] == 0), key=lambda point: point.means[x])
@@ -134,15 +128,7 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
 
 
 def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: Any, name: str) -> str:
-    """Means of an objective over two parameters; an empty cell was not tried.
-
-    Args:
-        rows: names of the global batch sizes.
-        columns: names of the learning rates.
-        cells: means, one per row and column; NaN where nothing was tried.
-        counts: configurations behind each.
-        name: the objective.
-    """
+    """Means of an objective over two parameters, and configurations behind each; NaN where nothing was tried."""
 
     def draw(axes: Any) -> None:
         image = axes.imshow(np.ma.masked_invalid(cells), cmap="viridis", aspect="auto", origin="lower")

@@ -34,11 +34,7 @@ def importance(points: Sequence[Mapping[str, Any]], values: Sequence[float], see
 
     The objective is replaced by its ranks, so that a few dear points do not decide alone. Trees are grown on three
     quarters of the points, and parameters shuffled in the other quarter (Breiman, Machine Learning 45, 2001).
-
-    Args:
-        points: N configurations, parameter to value; all with the same parameters.
-        values: N values of the objective.
-        seed: of folds, trees and shuffles.
+    All points have the same parameters.
     """
     names = [name for name in (points[0] if points else {}) if len({str(point.get(name)) for point in points}) > 1]
     if len(points) < FEWEST or not names or len(set(values)) < 2:

@@ -67,17 +67,7 @@ def page(
     budget_usd: float | None,
     committed_usd: float,
 ) -> str:
-    """The whole HTML document: page.html, filled.
-
-    Args:
-        front: of the study.
-        picks: what is recommended.
-        opening: the answer in a few sentences.
-        payoff: whether the search paid for itself.
-        name: of the study.
-        budget_usd: all the study may spend; None for no limit.
-        committed_usd: worst cases of the jobs that run.
-    """
+    """The whole HTML document: page.html, filled."""
     completed = sum(trial.status is TrialStatus.COMPLETED for trial in front.trials)
     spent = front.spent_usd
     budget = [("spent", usd(spent)), ("committed to running jobs, at worst", usd(committed_usd))]

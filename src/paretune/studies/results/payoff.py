@@ -16,12 +16,8 @@ class Payoff:
     """What a search has cost, and what one run of its recommendation and of the default costs; None where unknown.
 
     Attributes:
-        spent_usd: by the search.
-        recommended_usd: of one run of the recommended configuration.
-        default_usd: of one run of the default configuration.
         error_usd: standard error of the difference of the two.
         default_basis: measured, simulated or estimated.
-        later_runs: how often the winner will be trained again.
         quality: how the recommended model compares with the default's, in words; may be empty.
         why_not: why nothing is known, a sentence; else empty.
     """
@@ -88,14 +84,7 @@ class Payoff:
 
 
 def weigh(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
-    """The payoff of a study.
-
-    Args:
-        front: of the study.
-        recommended: its cheapest good configuration; None where there is none.
-        default: a run of the default configuration, or an estimate of one: then its `origin` is estimated.
-        later_runs: how often the winner will be trained again.
-    """
+    """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
     spent = front.spent_usd
     if recommended is None:
         return Payoff(spent_usd=spent, later_runs=later_runs, why_not="there is no configuration to recommend")

@@ -9,10 +9,10 @@ from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
+from paretune.studies.definition.objectives import OBJECTIVES, TIMES
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.noise import are_alike
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import TIMES, format_value, label, with_error
+from paretune.studies.results.quantities import format_value, label, with_error
 from paretune.studies.results.trials import Trial, TrialStatus
 
 _MOST_REASONS = 6
@@ -25,8 +25,6 @@ class Pick:
 
     Attributes:
         titles: what it is: the cheapest within noise of the best F1, the fastest, the knee.
-        point: the configuration.
-        why: how it was chosen, a sentence.
         alike: points of its group that cannot be told apart from it.
         command: the `mlflow run` line that repeats its job; empty where its parameters cannot be read.
         real_command: of a simulated one, the line that launches it for money; else empty.
@@ -111,12 +109,7 @@ def failures(trials: Sequence[Trial]) -> list[str]:
 
 
 def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str] = frozenset()) -> str:
-    """The `mlflow run` line of a job with these parameters; empty where they are none of a job.
-
-    Args:
-        parameters: as text; names that no job has, such as those of a study, are left out.
-        without: further names to leave out.
-    """
+    """The `mlflow run` line of a job; names that no job has are left out; empty where they make no job."""
     try:
         return job_of({name: text for name, text in parameters.items() if name not in without}).command()
     except BadInput:
@@ -141,7 +134,7 @@ def _cheapest_good(front: StudyFront) -> Pick:
         point = min(front.feasible, key=front.cost_of)
         return Pick(titles=(cheap,), point=point, why="No objective of the study says how good a model is.")
     best = _best(front, name)
-    equal = _alike(front, best, name)
+    equal = [point for point in front.feasible if point.is_like(best, [name])]
     point = min(equal, key=front.cost_of)
     title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
@@ -154,12 +147,11 @@ def _cheapest_good(front: StudyFront) -> Pick:
 
 
 def _fastest(front: StudyFront) -> Pick | None:
-    name = next((name for name in TIMES if name in front.objectives), None)
-    name = name or next((name for name in TIMES if name in _known(front)), None)
+    name = next((name for known in (front.objectives, _known(front)) for name in TIMES if name in known), None)
     if name is None:
         return None
     best = _best(front, name)
-    point = min(_alike(front, best, name), key=front.cost_of)
+    point = min((point for point in front.feasible if point.is_like(best, [name])), key=front.cost_of)
     why = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
         why += f"; trial {best.number} is within noise of it and costs more"
@@ -235,19 +227,9 @@ def _nothing(front: StudyFront) -> list[str]:
 
 def _known(front: StudyFront) -> list[str]:
     """What every feasible point has measured."""
-    names = dict.fromkeys(name for point in front.feasible for name in point.means)
-    return [name for name in names if all(name in point.means for point in front.feasible)]
+    return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
 
 
 def _best(front: StudyFront, name: str) -> Point:
-    higher = front.objectives.get(name) == "maximize" or name == metrics.THROUGHPUT_SAMPLES
-    sign = -1.0 if higher else 1.0
+    sign = -1.0 if front.objectives.get(name, OBJECTIVES[name].direction) == "maximize" else 1.0
     return min(front.feasible, key=lambda point: (sign * point.means[name], front.cost_of(point)))
-
-
-def _alike(front: StudyFront, best: Point, name: str) -> list[Point]:
-    return [
-        point
-        for point in front.feasible
-        if are_alike(point.means[name], best.means[name], point.errors[name], best.errors[name])
-    ]

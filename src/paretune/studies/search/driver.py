@@ -40,12 +40,7 @@ MOST_REFUSED = 3
 
 
 class ConcurrencyLimit:
-    """The number of jobs that SageMaker lets run at a time, learnt from its refusals.
-
-    Args:
-        clock: of the launcher.
-        launcher: told when it is asked again.
-    """
+    """The number of jobs that SageMaker lets run at a time, learnt from its refusals."""
 
     def __init__(self, clock: Clock, launcher: Launcher) -> None:
         self._clock = clock
@@ -89,14 +84,8 @@ class Driver:
     """One process at work on a study.
 
     Args:
-        file: the study.
-        study: its trials in Optuna.
-        ledger: its dollars and drivers.
-        run_id: its MLflow run.
-        workplace: where its jobs run.
         now: the machine's time, for heartbeats; virtual clocks run ahead of it.
         on_trial: told each trial that has ended, after it was booked.
-        say: told what a person wants to know.
     """
 
     def __init__(
@@ -177,14 +166,7 @@ class Driver:
     ) -> bool:
         """Start the job of a trial; False when none was started.
 
-        Where the outcome of an equal job is known, Optuna is told it at once.
-
-        Args:
-            asked: its number and point.
-            repeats: the trial it repeats with another seed.
-            changes: parameters of its job that are not those of its point, such as another seed or accumulation.
-            kind: what it is made for; kept in the ledger.
-            predicted: what it is to verify; kept in the ledger.
+        Where the outcome of an equal job is known, Optuna is told it at once. For the rest see `TrialNote`.
         """
         spec = self._possible(asked, changes or {})
         if spec is None or self._is_answered(asked, spec):

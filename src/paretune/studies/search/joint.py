@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from paretune.core.pareto import front
 from paretune.estimating.noise import F1_NOISE
+from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
@@ -17,8 +18,6 @@ from paretune.studies.search.trial_job import TrialJob
 from paretune.studies.search.untried import UntriedPoints
 
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
-
-Constraints = Mapping[str, Mapping[str, float]]
 
 
 def search(driver: Driver) -> str:

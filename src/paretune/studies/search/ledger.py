@@ -84,8 +84,6 @@ class TrialNote:
     """What is written down of a trial when its dollars are reserved.
 
     Attributes:
-        point: searched parameter to value.
-        seed: of its training.
         repeats: number of the trial that it repeats with another seed; None for a first one.
         changes: parameters of its job that are not those of its point.
         kind: what the trial is made for; `driver.TRIAL`, or a kind of `method: split`.
@@ -114,10 +112,8 @@ class TrialEnd:
     """How a trial's job ended.
 
     Attributes:
-        status: completed, out of memory, failed or stopped.
         metrics: of its run; empty unless it completed.
         cost_usd: billed, however it ended; None where the price is unknown.
-        reason: why it did not complete.
         curve: share of the training, 0 to 1, and F1 measured then.
         retryable: the job says nothing about its point: no capacity, a quota, an interruption, a driver that died.
         transient: retryable, and the cause may last a while, such as no capacity: wait before the next try.
@@ -154,17 +150,13 @@ class Entry:
     """One trial in the ledger.
 
     Attributes:
-        trial: its number.
         identity: hash of what its job computes.
-        parameters: of its job, as text.
-        note: what was written down when it was reserved.
         run_id: its MLflow run; empty until that is created.
         worst_usd: dollars reserved; None where the price is unknown.
         booked_usd: dollars paid; None while it runs, or where the price is unknown.
         ended: how it ended; None while it runs.
         booking_order: from 1, in the order of booking; None while it runs.
         spent_usd: dollars that the study had paid when it was booked, its own included; None while it runs.
-        owner: the process that runs it.
     """
 
     trial: int
@@ -209,7 +201,6 @@ class Ledger:
 
     Args:
         storage: a SQLAlchemy address, the same as Optuna's.
-        study: its name.
 
     Raises:
         BadInput: the storage does not answer, or a newer version of paretune has written its tables.
@@ -288,16 +279,8 @@ class Ledger:
     ) -> Reservation:
         """Reserve a trial's worst case, before its job is created.
 
-        Args:
-            trial: its number.
-            parameters: of its job, as text.
-            note: what else is to be known of the trial later.
-            worst_usd: the most it can cost.
-            budget_usd: the most the study may cost; None for no limit.
-            owner: the process that runs it.
-            identity: hash of what the job computes; empty where it may run twice.
-            most_trials: trials at most, of those that count.
-            counts: whether this one does.
+        `identity` is the hash of what the job computes, empty where it may run twice. `budget_usd` limits the study's
+        dollars and `most_trials` the trials that count; None for no limit.
 
         Raises:
             BudgetRefused: spent, reserved and its own worst case exceed the budget; or its price is not known.
@@ -333,12 +316,7 @@ class Ledger:
     def book(self, trial: int, ended: TrialEnd, *, settled: bool) -> None:
         """Write down how a trial ended and what it has cost, and release its reservation. A second booking is ignored.
 
-        A retryable trial no longer counts towards the most trials.
-
-        Args:
-            trial: its number.
-            ended: how it ended.
-            settled: whether its outcome is known now, so that the same job is not run again.
+        A retryable trial no longer counts towards the most trials; the same job as a `settled` one is not run again.
         """
         with self._transaction() as connection:
             spent = self._balance(connection).spent_usd + (ended.cost_usd or 0.0)
@@ -463,6 +441,3 @@ def _by_hand(connection: Any, _: Any) -> None:
 
 def _immediately(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-__all__ = ["Entry", "Ledger", "Reservation", "TrialEnd", "TrialNote"]

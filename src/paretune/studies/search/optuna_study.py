@@ -52,7 +52,6 @@ class OptunaStudy:
     """The trials of one study.
 
     Args:
-        file: what is searched, and how.
         storage: a SQLAlchemy address; studies of the same name in it are one.
 
     Raises:
@@ -118,12 +117,7 @@ class OptunaStudy:
 
         A job that was stopped early is told with the values it was expected to reach. A job that is retryable, failed
         once, or ran with other parameters than its point is told as failed; one that ran out of memory or failed again
-        as infeasible.
-
-        Args:
-            entry: of the ledger, booked.
-            history: of the study.
-            number: of the trial that is told; by default the entry's own, otherwise one of an equal job.
+        as infeasible. `number` is that of a trial with an equal job, by default the entry's own.
         """
         number, ended = entry.trial if number is None else number, entry.ended
         assert ended is not None  # it was booked
@@ -146,13 +140,7 @@ class OptunaStudy:
         return ended.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.FAILED}
 
     def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
-        """What a trial has reached.
-
-        Args:
-            number: of the trial.
-            values: all objectives.
-            violations: by how much each of the study's constraints is missed; 0 or less is met.
-        """
+        """All objectives that a trial has reached, and by how much it misses each constraint; 0 or less is met."""
         self._finish(number, [values[name] for name in self._file.objectives], violations or {})
 
     def tell_infeasible(self, number: int, *, out_of_memory: bool) -> None:

@@ -25,10 +25,7 @@ class StudyRunWriter:
     """Writes the MLflow run of one study.
 
     Args:
-        file: the study.
         ledger: of the study; it knows the study's run, if the study was begun before.
-        tracking: where it is recorded.
-        say: told one line at a time.
     """
 
     def __init__(

@@ -23,7 +23,6 @@ class Due:
     """A trial to be tried again.
 
     Attributes:
-        note: of the trial in the ledger.
         not_before: seconds since the epoch, of the launcher's clock.
     """
 
@@ -34,18 +33,11 @@ class Due:
 class TrialHistory:
     """What the ledger says about the trials that have ended; `refresh` reads what is new.
 
-    Args:
-        file: the study.
-        ledger: of the study.
-        origin: of its figures: measured or simulated.
-
     Attributes:
         booking_order: of the last trial that was read: the number of trials that have ended.
         trials: number to trial, in the order of booking; trials that were tried again and cost nothing are left out.
         measured: number to metrics, of completed trials.
         curves: number to curve of F1, of completed trials.
-        kinds: number to what the trial was made for.
-        predicted: number to what the trial was to verify.
         due: job's identity to when it is tried again.
         memory_limits: which jobs are known to run out of memory.
         begun: trials that count towards the study's n_trials and have ended.

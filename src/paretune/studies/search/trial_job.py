@@ -26,10 +26,6 @@ class TrialJob:
     """A trial under way.
 
     Args:
-        number: of the trial.
-        spec: its job.
-        run: its MLflow run.
-        workplace: what it shares with the others.
         counts: whether it counts towards the trials of the study; repeats do not.
     """
 
@@ -84,12 +80,7 @@ class TrialJob:
         return self._completed(self._job.outcome.metrics)
 
     def stop_early(self, reason: str, expected: Mapping[str, float] | None = None) -> None:
-        """Ask the job to stop; `poll` says when it has.
-
-        Args:
-            reason: in words.
-            expected: what it would have reached and cost at its end.
-        """
+        """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
         if not self.stopped_because and self._job.current is not None:
             self.stopped_because = reason
             self._expected = expected or {}

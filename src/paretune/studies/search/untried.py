@@ -14,11 +14,7 @@ _DRAWN = 300
 
 
 class UntriedPoints:
-    """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices.
-
-    Args:
-        driver: of the study.
-    """
+    """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

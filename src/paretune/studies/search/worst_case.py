@@ -16,7 +16,6 @@ class WorstCase:
     """Gives jobs a maximum runtime, and their cost at that runtime.
 
     Args:
-        place: where they run.
         has_budget: whether anything is gained by limiting them.
     """
 
