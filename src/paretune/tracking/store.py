@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import TROUBLE, Run, without_password
@@ -117,7 +117,7 @@ class Tracking:
                     break
         except MlflowException as error:
             if error.error_code == "INVALID_PARAMETER_VALUE":
-                raise BadInput([f"MLflow cannot search for {condition!r}: {_first_line(error)}"]) from None
+                raise BadInput([f"MLflow cannot search for {condition!r}: {first_line(error)}"]) from None
             raise self._unusable(error) from None
         except TROUBLE as error:
             raise self._unusable(error) from None
@@ -177,15 +177,11 @@ class Tracking:
             ) from error
 
     def _unusable(self, error: Exception) -> TrackingUnavailable:
-        reason = without_password(_first_line(error))
+        reason = without_password(first_line(error))
         return TrackingUnavailable(
             f"the MLflow store at {without_password(self.uri)} cannot be used ({reason}): check "
             "MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def tracking_uri() -> str:

@@ -16,7 +16,7 @@ from paretune.studies.results.page import page
 from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
 from paretune.studies.results.quantities import axis, usd, with_error
-from paretune.studies.results.recommendation import Pick, failures, headline, recommend, setting_of
+from paretune.studies.results.recommendation import Pick, failures, headline, recommend
 from paretune.studies.results.trials import Trial
 
 _MOST_LINES = 20  # of the front, in a terminal
@@ -51,15 +51,7 @@ class StudyAnswer:
 
     def html(self) -> str:
         """The page, pareto.html; complete in itself."""
-        return page(
-            self.front,
-            self.picks,
-            headline(self.front, self.picks),
-            self.payoff,
-            name=self.name,
-            budget_usd=self.budget_usd,
-            committed_usd=self.committed_usd,
-        )
+        return page(self)
 
     def csv(self) -> str:
         """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown.
@@ -133,7 +125,7 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
 
 def _described(pick: Pick, front: StudyFront) -> str:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    lines = [f"{pick.title}: trial {pick.point.number}, {values}", f"  {pick.setting()}"]
+    lines = [f"{pick.title}: trial {pick.point.number}, {values}", f"  {pick.point.setting()}"]
     if pick.alike:
         lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
     lines.append(f"  {pick.command}" if pick.command else "  its parameters are none of a job that can be launched")
@@ -150,7 +142,7 @@ def _front_table(front: StudyFront) -> str:
     rows = [
         [str(point.number), str(len(point.trials))]
         + [with_error(point.means[name], point.errors[name]) if name in point.means else "" for name in names]
-        + [setting_of(point)]
+        + [point.setting()]
         for point in ordered[:_MOST_LINES]
     ]
     table = text_table(header, rows, header[:-1])

@@ -94,15 +94,10 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
     """Parallel coordinates: a line per feasible configuration through its parameters and objectives."""
     names = [*searched, *front.objectives]
     many = len(front.feasible) > MANY
-    columns, ticks = [], []
-    for name in names:
-        if name in front.objectives:
-            values: list[Any] = [point.means[name] for point in front.feasible]
-        else:
-            values = [point.trial.point.get(name) for point in front.feasible]
-        heights, marks = _heights(values)
-        columns.append(heights)
-        ticks.append(marks)
+    feasible = front.feasible
+    values: list[list[Any]] = [[point.trial.point.get(name) for point in feasible] for name in searched]
+    values += [[point.means[name] for point in feasible] for name in front.objectives]
+    columns, ticks = zip(*map(_heights, values), strict=True)
 
     def draw(axes: Any) -> None:
         from matplotlib.collections import LineCollection

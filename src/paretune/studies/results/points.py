@@ -47,6 +47,10 @@ class Point:
         """Dollars that the study had spent when the first of its runs ended."""
         return min(trial.spent_usd for trial in self.trials)
 
+    def setting(self) -> str:
+        """The searched parameters, floats to four digits: instance_type=ml.g5.xlarge, learning_rate=5e-05."""
+        return ", ".join(f"{name}={self.trial.shown(name)}" for name in self.trial.point)
+
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
         """Whether the two cannot be told apart in any of these objectives."""
         return all(

@@ -8,7 +8,6 @@ from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
@@ -45,24 +44,13 @@ class Pick:
 
     def figures(self, objectives: Mapping[str, str]) -> list[tuple[str, str]]:
         """Name and value with its standard error: the study's objectives, and what a run costs."""
-        names = [name for name in dict.fromkeys([*objectives, metrics.COST_USD]) if name in self.point.means]
-        origin = "" if self.point.trial.origin == "measured" else f" ({self.point.trial.origin})"
+        point = self.point
+        origin = "" if point.trial.origin == "measured" else f" ({point.trial.origin})"
         return [
-            (label(name), f"{format_value(name, self.point.means[name], self.point.errors[name])}{origin}")
-            for name in names
+            (label(name), f"{format_value(name, point.means[name], point.errors[name])}{origin}")
+            for name in dict.fromkeys([*objectives, metrics.COST_USD])
+            if name in point.means
         ]
-
-    def setting(self) -> str:
-        """The searched parameters, rounded to be read: instance_type=ml.g5.xlarge, learning_rate=5e-05."""
-        return setting_of(self.point)
-
-
-def setting_of(point: Point) -> str:
-    """The searched parameters of a point in one line, numbers to four digits."""
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={spell(value)}"
-        for name, value in point.trial.point.items()
-    )
 
 
 def recommend(front: StudyFront) -> list[Pick]:
@@ -92,7 +80,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
         return [*opening, *_nothing(front)]
     pick = picks[0]
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    opening.append(f"Take trial {pick.point.number} ({pick.setting()}): {values}.")
+    opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why}")
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from paretune.spec.parameters import spell
+
 
 class TrialStatus(Enum):
     """How a trial ended."""
@@ -42,3 +44,8 @@ class Trial:
     seed: int = 42
     repeats: int | None = None
     reason: str = ""
+
+    def shown(self, name: str) -> str:
+        """A searched parameter as text, floats to four digits; empty where it has none."""
+        value = self.point.get(name)
+        return f"{value:.4g}" if isinstance(value, float) else spell(value)

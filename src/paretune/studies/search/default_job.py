@@ -38,10 +38,8 @@ def default_point(driver: Driver) -> dict[str, Value] | None:
         return None
     plan = spec.plan()
     point = {name: entry.corners[0] for name, entry in file.search.items()}
-    for name, entry in file.search.items():
-        wanted = getattr(plan, name) if hasattr(plan, name) else getattr(spec, name)
-        if name != "instance_type":
-            point[name] = _nearest(wanted, entry)
+    for name in file.search.keys() - {"instance_type"}:
+        point[name] = _nearest(getattr(plan if hasattr(plan, name) else spec, name), file.search[name])
     try:
         if "instance_type" in point:
             on_each = [{**point, "instance_type": name} for name in file.search["instance_type"].corners]
@@ -58,8 +56,7 @@ def _nearest(wanted: Any, entry: Choices | Range) -> Value:
     if wanted in values or not all(isinstance(value, int | float) for value in (wanted, *values)):
         return next((value for value in values if value == wanted), values[0])
     if isinstance(entry, Range):
-        low, high = entry.low, entry.high
-        kept = min(max(float(wanted), low), high)
+        kept = min(max(float(wanted), entry.low), entry.high)
         return round(kept) if isinstance(wanted, int) else kept
     return min(values, key=lambda value: _distance(float(value), float(wanted)))
 

@@ -152,8 +152,8 @@ class Driver:
 
     def others(self) -> set[str]:
         """Other drivers of the study that are alive."""
-        drivers = self.ledger.drivers()
-        return {name for name, seen in drivers.items() if name != self._owner and self._lives(name, seen)}
+        drivers = self.ledger.drivers().items()
+        return {name for name, seen in drivers if name != self._owner and self._lives(name, seen)}
 
     def start(
         self,
@@ -169,7 +169,10 @@ class Driver:
         Where the outcome of an equal job is known, Optuna is told it at once. For the rest see `TrialNote`.
         """
         spec = self._possible(asked, changes or {})
-        if spec is None or self._is_answered(asked, spec):
+        if spec is None:
+            return False
+        if (known := self.history.settled(spec.spec_hash())) is not None:
+            self.study.report_outcome(known, self.history, asked.number)
             return False
         note = TrialNote(
             point=dict(asked.point),
@@ -206,24 +209,20 @@ class Driver:
 
     def start_due(self) -> bool:
         """Start a job again that was retryable, if one is due; whether one was."""
-        now = self.workplace.clock.now()
-        for identity, due in list(self.history.due.items()):
-            if due.not_before <= now:
-                del self.history.due[identity]
-                note = due.note
-                self.start(
-                    self.study.ask_for(note.point),
-                    repeats=note.repeats,
-                    changes=note.changes,
-                    kind=note.kind,
-                    predicted=note.predicted,
-                )
-                return True
-        return False
+        if (identity := self._next_due()) is None:
+            return False
+        note = self.history.due.pop(identity).note
+        asked = self.study.ask_for(note.point)
+        self.start(asked, repeats=note.repeats, changes=note.changes, kind=note.kind, predicted=note.predicted)
+        return True
 
     def is_due(self) -> bool:
         """Whether a retryable job is due."""
-        return any(due.not_before <= self.workplace.clock.now() for due in self.history.due.values())
+        return self._next_due() is not None
+
+    def _next_due(self) -> str | None:
+        now = self.workplace.clock.now()
+        return next((identity for identity, due in self.history.due.items() if due.not_before <= now), None)
 
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for ROOM_S seconds after SageMaker refused one beside as many."""
@@ -304,13 +303,6 @@ class Driver:
             self._say(f"trial {asked.number}: not run: no more rows ran out of memory on as large a device")
             return None
         return spec
-
-    def _is_answered(self, asked: Suggestion, spec: JobSpec) -> bool:
-        """Whether the outcome of an equal job is known; then Optuna is told it, and nothing is started."""
-        entry = self.history.settled(spec.spec_hash())
-        if entry is not None:
-            self.study.report_outcome(entry, self.history, asked.number)
-        return entry is not None
 
     def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
         tracking = self.workplace.tracking

@@ -40,7 +40,7 @@ class StudyRunWriter:
         self._run.reopen()
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name})
         self._run.log_params(file.as_text())
-        self._driver: Driver | None = None
+        self._driver: Driver  # `watch` comes before everything else
         self._ranks: dict[str, int | None] = {}  # as they were written
         self._next_page = 0.0
 
@@ -50,7 +50,6 @@ class StudyRunWriter:
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
-        assert self._driver is not None  # `watch` comes before any trial
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
         point = ", ".join(f"{name}={value}" for name, value in trial.point.items())
         self.say(f"trial {trial.number} {trial.status.value}: {said or trial.reason[:120]} ({point}); {self._so_far()}")
@@ -61,7 +60,6 @@ class StudyRunWriter:
 
     def answer(self) -> StudyAnswer:
         """The answer so far."""
-        assert self._driver is not None  # `watch` comes first
         return answer(
             list(self._driver.trials.values()),
             self._file.objectives,
@@ -75,7 +73,6 @@ class StudyRunWriter:
 
     def finish(self, reason: str, repeats: int) -> StudyResult:
         """Write the final page, table, ranks and bill; the answer with them."""
-        assert self._driver is not None  # `watch` comes first
         found = self.answer()
         self._write(found, is_last=True)
         others = len(self._driver.others())
@@ -91,7 +88,6 @@ class StudyRunWriter:
 
     def interrupted(self, error: BaseException) -> None:
         """Write what there is, and how to go on."""
-        assert self._driver is not None  # `watch` comes first
         with suppress(ParetuneError):  # what ended the study may be the storage itself
             if self._driver.trials:
                 self._write(self.answer(), is_last=True)
@@ -119,11 +115,9 @@ class StudyRunWriter:
 
     def _so_far(self) -> str:
         """Trials, front and dollars, for the terminal."""
-        assert self._driver is not None  # the caller has looked
-        trials = list(self._driver.trials.values())
-        best = front_of(trials, self._file.objectives, self._file.constraints)
+        best = front_of(self._driver.trials.values(), self._file.objectives, self._file.constraints)
         balance = self._ledger.balance()
-        said = f"{len(trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}, "
+        said = f"{len(self._driver.trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}, "
         said += f"committed {balance.committed_usd:.4g}"
         if self._file.budget_usd is not None:
             said += f", left {balance.left_usd(self._file.budget_usd):.4g}"
@@ -131,7 +125,6 @@ class StudyRunWriter:
 
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; None leaves it open, for other drivers."""
-        assert self._driver is not None  # the callers have looked
         balance = self._ledger.balance()
         self._run.log_metrics({"cost_usd": balance.spent_usd, "trials": float(len(self._driver.trials))})
         self._run.log_text(self._file.as_yaml(), "study.yaml")
