@@ -202,11 +202,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
 
 
 def _study_run(name: str, tracking: Tracking) -> RecordedRun:
-    """The newest run of the study of that name; or the one whose id begins so.
-
-    Raises:
-        BadInput: there is none, or there are several ids.
-    """
+    """The newest run of the study of that name, or the one whose id begins so; BadInput where none or several do."""
     studies = tracking.runs("tags.`paretune.kind` = 'study'")
     named = [run for run in studies if run.tags.get("paretune.study") == name][:1]
     found = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]

@@ -107,11 +107,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
 
 
 def _check(jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Refuse a study none of whose jobs could run, before anything is written or paid.
-
-    Raises:
-        BadInput: what stands against the first of its jobs, or against the data that they read.
-    """
+    """Refuse a study none of whose jobs could run, before anything is written or paid: BadInput of the first job."""
     refused: BadInput | None = None
     for spec in jobs:
         try:

@@ -27,9 +27,7 @@ from paretune.studies.definition.yaml import write_yaml
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StudyFile(Draft):
-    """A checked study: search, objectives, limits. Its fields are those of `Draft` and `StudyTerms`.
-
-    `repr` and `as_text` show `storage` without a password.
+    """A checked study: search, objectives, limits. Fields as in `Draft`; `storage` is shown without a password.
 
     Raises:
         BadInput: with all faults at once, when a part is out of range or parts contradict each other.
@@ -72,11 +70,7 @@ class StudyFile(Draft):
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
     def points(self) -> Iterator[dict[str, Value]]:
-        """All points in order, the last parameter fastest; some may make no job, see `spec_at`.
-
-        Raises:
-            BadInput: a range is searched.
-        """
+        """All points in order, the last parameter fastest; some may make no job. BadInput where a range is searched."""
         if ranges := self.ranges():
             raise BadInput([f"{', '.join(ranges)}: a range has no list of points; write {{choices: [...]}}"])
         return all_points(self.search)

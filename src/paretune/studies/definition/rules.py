@@ -241,11 +241,7 @@ def shown(storage: str) -> str:
 
 
 def check(draft: Draft) -> None:
-    """Pass a study that can be run.
-
-    Raises:
-        BadInput: everything that is wrong with it, at once.
-    """
+    """Pass a study that can be run; BadInput with everything that is wrong with it."""
     faults = faults_of(draft)
     if faults:
         raise BadInput([text for _, text in faults])

@@ -54,10 +54,7 @@ class StudyAnswer:
         return page(self)
 
     def csv(self) -> str:
-        """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown.
-
-        `cost_usd` stands once, near the end, also where it is an objective.
-        """
+        """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown."""
         front = self.front
         objectives = [name for name in front.objectives if name != metrics.COST_USD]
         names = ["trial", "run_id", *front.searched, *objectives, "status", "pareto_rank", metrics.COST_USD]

@@ -140,7 +140,7 @@ class StudyFront:
     def hypervolume_growth(self) -> list[tuple[float, float]]:
         """Dollars spent and hypervolume then, at the end of the first run of every feasible point; means over repeats.
 
-        In the units of the objectives multiplied, against the reference point of all feasible points.
+        Against the reference point of all feasible points.
         """
         found = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
         if not found:

@@ -19,10 +19,8 @@ class Importance:
     """How much worse an objective is predicted when one parameter is shuffled.
 
     Attributes:
-        shares: parameter to the growth of the squared error, as a share of the objective's variance; from 0, and above
-            1 where the parameter alone decides.
-        explained: share of the variance that the forest predicts on configurations it has not seen (R2); near 0 or
-            below, the shares mean nothing.
+        shares: growth of the squared error, as a share of the objective's variance; above 1 where one alone decides.
+        explained: share of the variance predicted on unseen configurations (R2); near 0 or below, shares mean nothing.
     """
 
     shares: Mapping[str, float]

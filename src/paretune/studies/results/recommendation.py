@@ -105,11 +105,7 @@ def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str]
 
 
 def job_of(parameters: Mapping[str, str]) -> JobSpec:
-    """The job of these parameters; names that no job has are left out, and so is dry_run.
-
-    Raises:
-        BadInput: they are none of a job.
-    """
+    """The job of these parameters, without dry_run and names that no job has; BadInput where they make none."""
     names = {item.name for item in fields(JobSpec)} - {"dry_run"}
     return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
 

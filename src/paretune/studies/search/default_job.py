@@ -29,10 +29,7 @@ def default_job(file: StudyFile) -> JobSpec | None:
 
 
 def default_point(driver: Driver) -> dict[str, Value] | None:
-    """The point of the search nearest to the defaults, on its cheapest instance type; None where it makes no job.
-
-    It is tried first: the search has to beat it.
-    """
+    """The point nearest to the defaults, on its cheapest instance type, tried first; None where it makes no job."""
     file, spec = driver.file, default_job(driver.file)
     if spec is None:
         return None

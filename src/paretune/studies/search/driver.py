@@ -58,11 +58,7 @@ class ConcurrencyLimit:
         self._refused = 0
 
     def was_refused(self, running: int, reason: str) -> None:
-        """A job was refused beside those that run.
-
-        Raises:
-            LaunchRefused: nothing runs, and it was not the first time: waiting does not help.
-        """
+        """A job was refused beside those that run; LaunchRefused where none runs, several times in a row."""
         self._most = running
         self._until = self._clock.now() + (ROOM_S if running else REFUSED_PAUSE_S)
         self._refused += not running
@@ -81,12 +77,7 @@ _HEARTBEAT_S = 30.0
 
 
 class Driver:
-    """One process at work on a study.
-
-    Args:
-        now: the machine's time, for heartbeats; virtual clocks run ahead of it.
-        on_trial: told each trial that has ended, after it was booked.
-    """
+    """One process at work on a study; `now` is the machine's time, for heartbeats: virtual clocks run ahead of it."""
 
     def __init__(
         self,
@@ -164,10 +155,7 @@ class Driver:
         kind: str = TRIAL,
         predicted: Mapping[str, float] | None = None,
     ) -> bool:
-        """Start the job of a trial; False when none was started.
-
-        Where the outcome of an equal job is known, Optuna is told it at once. For the rest see `TrialNote`.
-        """
+        """Start the job of a trial; False when none was started, such as one whose outcome is known."""
         spec = self._possible(asked, changes or {})
         if spec is None:
             return False
@@ -277,7 +265,7 @@ class Driver:
                     continue
             except ParetuneError as trouble:
                 self._say(f"trial {number}: {trouble}")
-            job.leave()
+            job.writer.leave()
         with suppress(LostContact):
             self.finish()
 

@@ -212,14 +212,9 @@ class Ledger:
             raise BadInput([text]) from None
 
     def open(self, run_id: str, described: str) -> str:
-        """Add the study, unless it is there already; its MLflow run, empty as long as there is none.
+        """Add the study, unless it is there already; its MLflow run, empty as long as there is none, see `name_run`.
 
-        Args:
-            run_id: its MLflow run, if the study is new; may be empty, see `mark` and `name_run`.
-            described: job, search and objectives as JSON, which every driver of the study must agree on.
-
-        Raises:
-            BadInput: the study was begun with another description.
+        Every driver must agree on what is `described`: job, search and objectives as JSON; else BadInput is raised.
         """
         query = sa.select(STUDIES).where(STUDIES.c.name == self._study)
         new = {"name": self._study, "run_id": run_id, "mark": uuid.uuid4().hex, "described": described}

@@ -49,10 +49,7 @@ class Suggestion:
 
 
 class OptunaStudy:
-    """The trials of one study.
-
-    Args:
-        storage: a SQLAlchemy address; studies of the same name in it are one.
+    """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
 
     Raises:
         BadInput: the storage does not answer, or holds a study of this name with other objectives.

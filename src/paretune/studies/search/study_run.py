@@ -22,11 +22,7 @@ _BETWEEN_PAGES = 8.0
 
 
 class StudyRunWriter:
-    """Writes the MLflow run of one study.
-
-    Args:
-        ledger: of the study; it knows the study's run, if the study was begun before.
-    """
+    """Writes the MLflow run of one study, the one that the ledger knows if the study was begun before."""
 
     def __init__(
         self, file: StudyFile, ledger: Ledger, tracking: Tracking, say: Callable[[str], None] = say_on_stderr

@@ -20,11 +20,7 @@ _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """A trial to be tried again.
-
-    Attributes:
-        not_before: seconds since the epoch, of the launcher's clock.
-    """
+    """A trial to be tried again, from a time of the launcher's clock: seconds since the epoch."""
 
     note: TrialNote
     not_before: float
@@ -64,8 +60,7 @@ class TrialHistory:
     def refresh(self, now: float = 0.0) -> list[Entry]:
         """Entries booked since the last call, by any driver; everything here is brought up to date with them.
 
-        Args:
-            now: of the launcher's clock; jobs that found no capacity are due some time after it. 0: at once.
+        Jobs that found no capacity are due some time after `now`, of the launcher's clock; at once where that is 0.
         """
         found = self._ledger.booked(self.booking_order)
         for entry in found:
