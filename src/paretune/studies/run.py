@@ -108,14 +108,13 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
 
 def _check(jobs: list[JobSpec], workplace: Workplace) -> None:
     """Refuse a study none of whose jobs could run, before anything is written or paid: BadInput of the first job."""
-    refused: BadInput | None = None
+    refused = []
     for spec in jobs:
         try:
             workplace.launcher.check(spec)
         except BadInput as error:
-            refused = refused or error
-            continue
-        inputs_of(spec, workplace)
-        return
-    if refused is not None:
-        raise refused
+            refused.append(error)
+        else:
+            inputs_of(spec, workplace)
+            return
+    raise refused[0]

@@ -78,6 +78,4 @@ def _codes(values: Sequence[Any]) -> Any:
     try:
         return np.asarray([float(value) for value in values])
     except (TypeError, ValueError):
-        texts = [str(value) for value in values]
-        order = {text: index for index, text in enumerate(sorted(set(texts)))}
-        return np.asarray([float(order[text]) for text in texts])
+        return np.unique([str(value) for value in values], return_inverse=True)[1].astype(float)

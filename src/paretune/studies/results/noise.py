@@ -55,16 +55,14 @@ def pooled(objective: str, groups: Sequence[Sequence[float]], validation_rows: i
         if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
             squares += statistics.variance(group) / scale**2 * (len(group) - 1)
             degrees += len(group) - 1
-    if not degrees:
-        return Noise(objective=objective, deviation=prior, is_relative=is_relative, degrees=0, basis=assumption)
-    repeats = "1 repeat" if degrees == 1 else f"{degrees} repeats"
-    return Noise(
-        objective=objective,
-        deviation=math.sqrt((prior**2 + squares) / (1 + degrees)),
-        is_relative=is_relative,
-        degrees=degrees,
-        basis=f"pooled from {repeats}, with one degree of freedom for what is assumed without: {assumption}",
-    )
+    deviation, basis = prior, assumption
+    if degrees:
+        deviation = math.sqrt((prior**2 + squares) / (1 + degrees))
+        basis = (
+            f"pooled from {degrees} repeat{'s' if degrees > 1 else ''}, with one degree of freedom for what is assumed "
+        )
+        basis += f"without: {assumption}"
+    return Noise(objective=objective, deviation=deviation, is_relative=is_relative, degrees=degrees, basis=basis)
 
 
 def are_alike(one: float, other: float, error: float, other_error: float) -> bool:

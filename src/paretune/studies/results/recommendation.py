@@ -59,12 +59,10 @@ def recommend(front: StudyFront) -> list[Pick]:
         return []
     picks: dict[int, Pick] = {}
     for found in (_cheapest_good(front), _fastest(front), _knee(front)):
-        if found is None:
-            continue
-        known = picks.get(found.point.number)
-        if known is not None:
-            found = replace(found, titles=known.titles + found.titles, why=f"{known.why} {found.why}")
-        picks[found.point.number] = found
+        if found is not None:
+            if known := picks.get(found.point.number):
+                found = replace(found, titles=known.titles + found.titles, why=f"{known.why} {found.why}")
+            picks[found.point.number] = found
     return [_completed(pick, front) for pick in picks.values()]
 
 
@@ -91,8 +89,9 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     """How many trials ended without a result, and why: a line per reason, the most frequent first."""
     ended = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
     reasons = Counter((ended[trial.status], trial.reason) for trial in trials if trial.status in ended)
-    lines = [f"{count} {how}" + (f": {why}" if why else "") for (how, why), count in reasons.most_common(_MOST_REASONS)]
-    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_MOST_REASONS))
+    ordered = reasons.most_common()
+    lines = [f"{count} {how}" + (f": {why}" if why else "") for (how, why), count in ordered[:_MOST_REASONS]]
+    rest = sum(count for _, count in ordered[_MOST_REASONS:])
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
@@ -144,8 +143,7 @@ def _fastest(front: StudyFront) -> Pick | None:
 
 def _knee(front: StudyFront) -> Pick | None:
     """Where the front of two objectives bends most: farthest from the line between its ends, both scaled to 0 to 1."""
-    names = [name for name in (metrics.COST_USD, front.quality) if name is not None and name in front.objectives]
-    pair = [*names, *(name for name in front.objectives if name not in names)][:2]
+    pair = sorted(front.objectives, key=lambda name: (name != metrics.COST_USD, name != front.quality))[:2]
     if len(pair) < 2:
         return None
     signs = [-1.0 if front.objectives[name] == "maximize" else 1.0 for name in pair]

@@ -136,7 +136,7 @@ class Driver:
                 self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, adopt=True, counts=counts)
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
             self.ledger.deregister(owner)
-        known = {entry.trial for entry in running} | set(self.trials)
+        known = {*self.trials, *(entry.trial for entry in running)}
         for number, asked in self.study.running().items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
                 self.study.tell_failed(number)
@@ -159,7 +159,7 @@ class Driver:
         spec = self._possible(asked, changes or {})
         if spec is None:
             return False
-        if (known := self.history.settled(spec.spec_hash())) is not None:
+        if known := self.history.settled.get(spec.spec_hash()):
             self.study.report_outcome(known, self.history, asked.number)
             return False
         note = TrialNote(
@@ -219,12 +219,9 @@ class Driver:
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not, or must not, run any more: its outcome is known, it is impossible, or it failed."""
         identity = spec.spec_hash()
-        return (
-            self.history.settled(identity) is not None
-            or self.history.has_failed(identity)
-            or identity in self._impossible
-            or self.history.cannot_fit(spec)
-        )
+        history = self.history
+        is_known = identity in history.settled or identity in history.failures or identity in self._impossible
+        return is_known or history.cannot_fit(spec)
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
@@ -286,7 +283,7 @@ class Driver:
             self.study.tell_infeasible(asked.number, out_of_memory=False)
             self._say(f"trial {asked.number}: cannot be: {error.faults[0]}")
             return None
-        if self.history.cannot_fit(spec) and self.history.settled(spec.spec_hash()) is None:
+        if self.history.cannot_fit(spec) and spec.spec_hash() not in self.history.settled:
             self.study.tell_infeasible(asked.number, out_of_memory=True)
             self._say(f"trial {asked.number}: not run: no more rows ran out of memory on as large a device")
             return None

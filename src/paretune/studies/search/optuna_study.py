@@ -117,7 +117,7 @@ class OptunaStudy:
             self.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
             self.tell(number, values, violations(values, self._file.constraints))
-        elif history.settled(entry.identity) is not None and self._is_infeasible(ended):
+        elif entry.identity in history.settled and self._is_infeasible(ended):
             self.tell_infeasible(number, out_of_memory=ended.status is TrialStatus.OUT_OF_MEMORY)
         else:
             self.tell_failed(number)

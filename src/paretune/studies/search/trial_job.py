@@ -85,7 +85,7 @@ class TrialJob:
             self._job.current.stop()
 
     def abandon(self, error: BaseException, pause_s: float) -> TrialEnd:
-        """Stop the job now, wait until it has stopped, and close its run; LostContact where it cannot be seen to stop."""
+        """Stop the job now, wait until it has stopped, close its run; LostContact where it cannot be seen to stop."""
         self._job.stop(pause_s)
         job = self._job.current
         if job is not None and job.state() is JobState.COMPLETED:  # it was faster

@@ -33,7 +33,7 @@ class WorstCase:
         return self._found(spec)[0]
 
     def usd(self, spec: JobSpec) -> float | None:
-        """Dollars at the limit, on its dearest instance type, None where unknown; BudgetRefused above its max_cost_usd."""
+        """Dollars at the limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
         return self._found(spec)[1]
 
     def _found(self, spec: JobSpec) -> tuple[JobSpec, float | None]:
