@@ -67,9 +67,9 @@ def objective_faults(name: str, direction: str) -> list[str]:
     """What is wrong with one objective."""
     if name not in OBJECTIVES:
         return [f"unknown objective {name}: {nearest(name, OBJECTIVES)}"]
-    if direction not in ("minimize", "maximize"):
-        return [f"objective {name} must be minimize or maximize, got {direction!r}: {OBJECTIVES[name].direction} it"]
     right = OBJECTIVES[name].direction
+    if direction not in ("minimize", "maximize"):
+        return [f"objective {name} must be minimize or maximize, got {direction!r}: {right} it"]
     return [] if direction == right else [f"objective {name} cannot be {direction}d: write {name}: {right}"]
 
 
@@ -92,11 +92,11 @@ def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
 
 def unmeasured(task: str, section: str, names: Iterable[str]) -> list[Fault]:
     """Objectives or constraints that a task does not measure."""
-    found: list[Fault] = []
-    for name in names:
-        known = OBJECTIVES.get(name)
-        if known is not None and known.task not in (None, task):
-            instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
-            text = f"{section}: {name} is not measured with task {task}: use {instead} or eval_loss"
-            found.append(((section, name), f"{text}, or set task: {known.task} in job"))
-    return found
+    instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
+    advice = f"is not measured with task {task}: use {instead} or eval_loss, or set task:"
+    tasks = {name: OBJECTIVES[name].task for name in names if name in OBJECTIVES}
+    return [
+        ((section, name), f"{section}: {name} {advice} {its} in job")
+        for name, its in tasks.items()
+        if its not in (None, task)
+    ]

@@ -60,15 +60,8 @@ class Reading:
         self._take_typed()
         if "name" not in {*document, *self._typed}:
             self._refuse(("name",), "name is missing: add name: and a few words, under which the study is found again")
-        draft = Draft(
-            **{
-                "name": "unnamed",
-                "job": self._job,
-                "search": self._search,
-                "objectives": default_objectives(self._job),
-                **self._parts,
-            }
-        )
+        parts = {"name": "unnamed", "objectives": default_objectives(self._job), **self._parts}
+        draft = Draft(job=self._job, search=self._search, **parts)
         for fault_path, text in faults_of(draft, self._broken):
             self._refuse(fault_path, text)
         if self._faults:

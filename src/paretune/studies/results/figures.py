@@ -154,13 +154,10 @@ def _bars(axes: Any, points: Sequence[Point], pair: tuple[str, str], colour: str
 
 def _groups(axes: Any, front: StudyFront, pair: tuple[str, str]) -> None:
     """A dotted line from each recommended point of a group to those that cannot be told from it."""
-    drawn = False
-    for group in front.groups:
-        for point in group.others[:_MOST_LABELS]:
-            both = (group.recommended, point)
-            name = None if drawn else "cannot be told apart"
-            axes.plot(*_columns(both, pair), linestyle=":", color="black", linewidth=1.1, label=name)
-            drawn = True
+    lines = [(group.recommended, point) for group in front.groups for point in group.others[:_MOST_LABELS]]
+    for number, both in enumerate(lines):
+        name = None if number else "cannot be told apart"
+        axes.plot(*_columns(both, pair), linestyle=":", color="black", linewidth=1.1, label=name)
 
 
 def _name(axes: Any, points: Sequence[Point], pair: tuple[str, str]) -> None:

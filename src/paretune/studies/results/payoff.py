@@ -84,13 +84,10 @@ class Payoff:
 def weigh(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
     """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
     spent = front.spent_usd
-    if recommended is None or recommended.usd_per_run is None:
-        why_not = (
-            "there is no configuration to recommend"
-            if recommended is None
-            else "the price of its instances is not known"
-        )
-        return Payoff(spent_usd=spent, later_runs=later_runs, why_not=why_not)
+    if recommended is None:
+        return Payoff(spent_usd=spent, later_runs=later_runs, why_not="there is no configuration to recommend")
+    if recommended.usd_per_run is None:
+        return Payoff(spent_usd=spent, later_runs=later_runs, why_not="the price of its instances is not known")
     usd_of_default, why_not = _default_usd(default)
     if default is None or usd_of_default is None:
         return Payoff(spent_usd=spent, recommended_usd=recommended.usd_per_run, later_runs=later_runs, why_not=why_not)

@@ -16,8 +16,6 @@ from paretune.studies.definition.space import Choices, Range, Value, make_spec
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 
-_ESTIMATED = "estimated"
-
 
 def default_job(file: StudyFile) -> JobSpec | None:
     """The job that somebody runs who does not search: defaults, on the first instance type; None where it is none."""
@@ -94,7 +92,7 @@ def _computed(spec: JobSpec) -> object:
 def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
     workplace = driver.workplace
     inputs, price = known_inputs(spec, workplace), workplace.launcher.price(spec)
-    found, origin = {}, _ESTIMATED
+    found, origin = {}, "estimated"
     if workplace.launcher.origin == "simulated":
         found, origin = _rehearsed(spec, driver), workplace.launcher.origin
     elif (estimate := workplace.forecast.of(spec, spec.plan(), inputs, price)) is not None:
