@@ -33,10 +33,7 @@ class Front(Result):
 
     Attributes:
         name: of the study; empty where it is none.
-        objectives: column to minimize or maximize.
         best: rows on the front, the best in the first objective first.
-        runs: all rows.
-        remarks: what is to be said of them, a sentence each.
     """
 
     name: str
@@ -205,11 +202,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
 
 
 def _study_run(name: str, tracking: Tracking) -> RecordedRun:
-    """The newest run of the study of that name; or the one whose id begins so.
-
-    Raises:
-        BadInput: there is none, or there are several ids.
-    """
+    """The newest run of the study of that name, or the one whose id begins so; BadInput where none or several do."""
     studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
     named = [run for run in studies if run.tags.get(schema.STUDY) == name][:1]
     found = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]

@@ -60,12 +60,7 @@ def _typed(value: object) -> str:
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
-    """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage.
-
-    Args:
-        file: the study.
-        say: told each trial that has ended, and what else there is to know.
-    """
+    """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage."""
     workplaces = Workplaces.of_process()
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
@@ -112,19 +107,14 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
 
 
 def _check(jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Refuse a study none of whose jobs could run, before anything is written or paid.
-
-    Raises:
-        BadInput: what stands against the first of its jobs, or against the data that they read.
-    """
-    refused: BadInput | None = None
+    """Refuse a study none of whose jobs could run, before anything is written or paid: BadInput of the first job."""
+    refused = []
     for spec in jobs:
         try:
             workplace.launcher.check(spec)
         except BadInput as error:
-            refused = refused or error
-            continue
-        inputs_of(spec, workplace)
-        return
-    if refused is not None:
-        raise refused
+            refused.append(error)
+        else:
+            inputs_of(spec, workplace)
+            return
+    raise refused[0]

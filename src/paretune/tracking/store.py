@@ -16,7 +16,7 @@ from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import TROUBLE, Run, without_password
@@ -158,12 +158,12 @@ class Tracking:
         try:
             yield
         except TROUBLE as error:
-            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             is_refused = isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
             if is_refused and condition is not None:
-                raise BadInput([f"MLflow cannot search for {condition!r}: {first_line}"]) from None
+                raise BadInput([f"MLflow cannot search for {condition!r}: {reason}"]) from None
             raise TrackingUnavailable(
-                f"the MLflow store at {without_password(self.uri)} cannot be used ({without_password(first_line)}): "
+                f"the MLflow store at {without_password(self.uri)} cannot be used ({without_password(reason)}): "
                 "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
             ) from None
 

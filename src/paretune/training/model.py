@@ -28,7 +28,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, first_line
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import bundled, hub
 
@@ -101,7 +101,7 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:
-        raise BadInput([f"model {folder} has no tokenizer that transformers can load: {_first_line(error)}"]) from error
+        raise BadInput([f"model {folder} has no tokenizer that transformers can load: {first_line(error)}"]) from error
     files = {*tokenizer.vocab_files_names.values(), "tokenizer.json"}
     if tokenizer.vocab_files_names and not any((folder / file).is_file() for file in files):
         # transformers would return a tokenizer with an empty vocabulary
@@ -118,7 +118,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     try:
         config = AutoConfig.from_pretrained(folder)
     except Exception as error:
-        return [f"model {spec.model} has no configuration that transformers can load: {_first_line(error)}"]
+        return [f"model {spec.model} has no configuration that transformers can load: {first_line(error)}"]
     faults = []
     kind = config.model_type
     is_encoder = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
@@ -289,7 +289,3 @@ def unused_parameters(model: Any) -> int:
     """Number of embedding parameters that were left out of the training."""
     part = model.get_input_embeddings()
     return part.table[0].weight.numel() - part.weight.numel() if isinstance(part, UsedRows) else 0
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -21,15 +21,13 @@ from paretune.spec.job import JobSpec
 from paretune.spec.parameters import help_lines, spell
 from paretune.studies.definition.reading import Reading
 from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, check, shown
-from paretune.studies.definition.space import Choices, Range, Value, all_points, make_spec
+from paretune.studies.definition.space import Value, all_points, make_spec
 from paretune.studies.definition.yaml import write_yaml
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StudyFile(Draft):
-    """A checked study: search, objectives, limits. Its fields are those of `Draft` and `StudyTerms`.
-
-    `repr` and `as_text` show `storage` without a password.
+    """A checked study: search, objectives, limits. Fields as in `Draft`; `storage` is shown without a password.
 
     Raises:
         BadInput: with all faults at once, when a part is out of range or parts contradict each other.
@@ -42,11 +40,9 @@ class StudyFile(Draft):
     def read(cls, path: str, overrides: Mapping[str, str]) -> "StudyFile":
         """The study of a file, and what was typed, which wins.
 
-        Args:
-            path: of the file.
-            overrides: parameter to text, empty ones count as not typed: a key of `StudyTerms`, or a parameter of a
-                job, which replaces that in `job`. For a searched one, one value ends its search, and several with
-                commas between them replace its choices. `seed` is that of the study; the training's stands in `job`.
+        `overrides` maps names to text, an empty text is none: a key of `StudyTerms`, or a parameter of a job, which
+        replaces that in `job`. For a searched one, one value ends its search, and several with commas between them
+        replace its choices. `seed` is that of the study; the training's stands in `job`.
 
         Raises:
             BadInput: all faults at once, each with its line where it has one.
@@ -71,26 +67,16 @@ class StudyFile(Draft):
 
     def size(self) -> int | None:
         """How many points there are; None where a range is searched."""
-        if any(isinstance(entry, Range) for entry in self.search.values()):
-            return None
-        return math.prod(len(entry.corners) for entry in self.search.values())
+        return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
     def points(self) -> Iterator[dict[str, Value]]:
-        """All points in order, the last parameter fastest; some may make no job, see `spec_at`.
-
-        Raises:
-            BadInput: a range is searched.
-        """
-        ranges = [name for name, entry in self.search.items() if isinstance(entry, Range)]
-        if ranges:
+        """All points in order, the last parameter fastest; some may make no job. BadInput where a range is searched."""
+        if ranges := self.ranges():
             raise BadInput([f"{', '.join(ranges)}: a range has no list of points; write {{choices: [...]}}"])
         return all_points(self.search)
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
-        """The job of a trial.
-
-        Args:
-            point: every searched parameter and its value, which need not be among the choices.
+        """The job of a trial; the values of its point need not be among the choices.
 
         Raises:
             BadInput: the point makes no job, such as a batch that its devices cannot share: nothing was paid, and the
@@ -116,7 +102,11 @@ class StudyFile(Draft):
     def _keys(self) -> dict[str, Any]:
         """Every key that is set."""
         sections: dict[str, dict[str, Any]] = {
-            "job": {name: _plain(value) for name, value in self.job.items() if spell(value).strip()},
+            "job": {
+                name: text if isinstance(value, Mapping) else value
+                for name, value in self.job.items()
+                if (text := spell(value)).strip()
+            },
             "search": {name: entry.as_json() for name, entry in self.search.items()},
             "objectives": dict(self.objectives),
             "constraints": {name: dict(bounds) for name, bounds in self.constraints.items()},
@@ -130,13 +120,6 @@ class StudyFile(Draft):
         }
 
 
-def _plain(value: Any) -> Any:
-    return spell(value) if isinstance(value, Mapping) else value
-
-
 def study_help() -> dict[str, str]:
     """Name of every key of a study that can be typed to one line of help."""
     return help_lines(StudyTerms)
-
-
-__all__ = ["Choices", "Range", "StudyFile", "study_help"]

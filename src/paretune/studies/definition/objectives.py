@@ -12,9 +12,11 @@ from paretune.studies.definition.space import Fault
 
 @dataclass(frozen=True)
 class _Objective:
-    """Which way is better, and between what a bound can lie."""
+    """Which way is better, its name in words, its unit, and between what a bound can lie."""
 
     direction: str
+    label: str
+    unit: str = ""
     lowest: float = 0.0
     highest: float = math.inf
     task: str | None = None
@@ -28,17 +30,22 @@ class _Objective:
 
 
 OBJECTIVES = {
-    metrics.COST_USD: _Objective("minimize"),
-    metrics.TRAIN_SECONDS: _Objective("minimize"),
-    metrics.JOB_SECONDS: _Objective("minimize"),
-    metrics.BILLABLE_SECONDS: _Objective("minimize"),
-    metrics.F1: _Objective("maximize", highest=1.0, task="classification"),
-    metrics.THROUGHPUT_SAMPLES: _Objective("maximize"),
-    metrics.PERPLEXITY: _Objective("minimize", lowest=1.0, task="causal-lm"),
-    metrics.EVAL_LOSS: _Objective("minimize"),
+    metrics.COST_USD: _Objective("minimize", "cost", "USD"),
+    metrics.TRAIN_SECONDS: _Objective("minimize", "training time", "s"),
+    metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
+    metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
+    metrics.F1: _Objective("maximize", "F1", highest=1.0, task="classification"),
+    metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
+    metrics.PERPLEXITY: _Objective("minimize", "perplexity", lowest=1.0, task="causal-lm"),
+    metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
 }
 """What a study can optimise or bound; one that belongs to a task is not measured in another."""
-
+QUALITIES = (metrics.F1, metrics.PERPLEXITY, metrics.EVAL_LOSS)
+"""Objectives that measure the model, the most informative first."""
+TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES)
+"""Objectives that measure how fast a job is."""
+OF_THE_CLUSTER = {metrics.COST_USD, *TIMES}
+"""Objectives that follow from the cluster a job runs on."""
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Metric to {"min": x}, {"max": y} or both, the ends included."""
@@ -60,9 +67,9 @@ def objective_faults(name: str, direction: str) -> list[str]:
     """What is wrong with one objective."""
     if name not in OBJECTIVES:
         return [f"unknown objective {name}: {nearest(name, OBJECTIVES)}"]
-    if direction not in ("minimize", "maximize"):
-        return [f"objective {name} must be minimize or maximize, got {direction!r}: {OBJECTIVES[name].direction} it"]
     right = OBJECTIVES[name].direction
+    if direction not in ("minimize", "maximize"):
+        return [f"objective {name} must be minimize or maximize, got {direction!r}: {right} it"]
     return [] if direction == right else [f"objective {name} cannot be {direction}d: write {name}: {right}"]
 
 
@@ -85,11 +92,11 @@ def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
 
 def unmeasured(task: str, section: str, names: Iterable[str]) -> list[Fault]:
     """Objectives or constraints that a task does not measure."""
-    found: list[Fault] = []
-    for name in names:
-        known = OBJECTIVES.get(name)
-        if known is not None and known.task not in (None, task):
-            instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
-            text = f"{section}: {name} is not measured with task {task}: use {instead} or eval_loss"
-            found.append(((section, name), f"{text}, or set task: {known.task} in job"))
-    return found
+    instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
+    advice = f"is not measured with task {task}: use {instead} or eval_loss, or set task:"
+    tasks = {name: OBJECTIVES[name].task for name in names if name in OBJECTIVES}
+    return [
+        ((section, name), f"{section}: {name} {advice} {its} in job")
+        for name, its in tasks.items()
+        if its not in (None, task)
+    ]

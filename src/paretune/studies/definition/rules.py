@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.spec.parameters import parameter, parse, range_faults, spell
 from paretune.studies.definition.objectives import (
+    OF_THE_CLUSTER,
     Constraints,
     bounds_faults,
     default_objectives,
@@ -33,9 +34,6 @@ SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _STORAGE = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 _LONGEST_NAME = 80  # characters
-
-
-_OF_THE_CLUSTER = {"cost_usd", "billable_seconds", "job_seconds", "train_seconds", "throughput_samples_per_second"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +64,7 @@ class StudyTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft(StudyTerms):
-    """All parts of a study, not checked yet.
-
-    Attributes:
-        name: of the study's run, and of the study in its storage.
-        job: parameter of a job to its value, the same in all jobs.
-        search: parameter of a job to the values it is searched in.
-        objectives: metric to minimize or maximize.
-        constraints: metric to what it must be.
-    """
+    """All parts of a study, not checked yet."""
 
     name: str
     job: Mapping[str, Any] = field(default_factory=dict)
@@ -82,30 +72,26 @@ class Draft(StudyTerms):
     objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
     constraints: Constraints = field(default_factory=dict)
 
+    def ranges(self) -> list[str]:
+        """Searched parameters of which no list of values is given."""
+        return [name for name, entry in self.search.items() if isinstance(entry, Range)]
+
 
 def can_be_split(objectives: Mapping[str, str]) -> bool:
     """Whether a part of the objectives follows from batch and learning rate, and the rest from the cluster."""
-    return "f1" in objectives and set(objectives) <= {"f1", *_OF_THE_CLUSTER} and len(objectives) > 1
+    return "f1" in objectives and set(objectives) <= {"f1", *OF_THE_CLUSTER} and len(objectives) > 1
 
 
 def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
     """Everything that is wrong with a study; what depends on a part that is `broken` already is passed over."""
-    alone = [fault for fault in _own_faults(draft) if fault[0] not in set(broken)]
-    fault_paths = [*broken, *(fault_path for fault_path, _ in alone)]
-    return alone + _faults_between(draft, _Intact(fault_paths))
+    known = set(broken)
+    alone = [fault for fault in _own_faults(draft) if fault[0] not in known]
+    return alone + _faults_between(draft, known | {fault_path for fault_path, _ in alone})
 
 
-class _Intact:
-    """Which parts have no fault of their own, so that one mistake is reported once."""
-
-    def __init__(self, broken: Iterable[FaultPath]) -> None:
-        self._broken = set(broken)
-
-    def whole(self, *keys: str) -> bool:
-        return not any(fault_path[0] in keys for fault_path in self._broken)
-
-    def only(self, section: str, name: str) -> bool:
-        return not self._broken & {(section,), (section, name)}
+def _intact(broken: Set[FaultPath], *keys: str) -> bool:
+    """Whether these parts have no fault of their own, so that one mistake is reported once."""
+    return not any(fault_path[0] in keys for fault_path in broken)
 
 
 def _own_faults(draft: Draft) -> list[Fault]:
@@ -121,23 +107,26 @@ def _own_faults(draft: Draft) -> list[Fault]:
     if draft.storage is not None and not _STORAGE.fullmatch(draft.storage):
         text = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
         found.append((("storage",), text + f"outlives the command), got {shown(draft.storage)!r}"))
-    for name, value in draft.job.items():
-        found += [(("job", name), text) for text in _parameter_faults(name, value)]
-    if "probe_steps" in draft.job and draft.job["probe_steps"] is not None:
-        text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
-        found.append((("job", "probe_steps"), text))
-    for name, entry in draft.search.items():
-        found += [(("search", name), text) for text in _entry_faults(name, entry)]
-    for name, direction in draft.objectives.items():
-        found += [(("objectives", name), text) for text in objective_faults(name, direction)]
-    for name, bounds in draft.constraints.items():
-        found += [(("constraints", name), text) for text in bounds_faults(name, bounds)]
+    sections: dict[str, Callable[[str, Any], list[str]]] = {
+        "job": _job_faults,
+        "search": _entry_faults,
+        "objectives": objective_faults,
+        "constraints": bounds_faults,
+    }
+    for section, faults_in in sections.items():
+        for name, part in getattr(draft, section).items():
+            found += [((section, name), text) for text in faults_in(name, part)]
     return found
+
+
+def _job_faults(name: str, value: Any) -> list[str]:
+    text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
+    return _parameter_faults(name, value) + ([text] if name == "probe_steps" and value is not None else [])
 
 
 def _parameter_faults(name: str, value: Any) -> list[str]:
     if name not in parameters():
-        return [f"unknown parameter {name} of a job: {_nearest_parameter(name)}"]
+        return [f"unknown parameter {name} of a job: {nearest_parameter(name)}"]
     text = spell(value)
     if not text.strip():
         return []  # the default
@@ -147,7 +136,8 @@ def _parameter_faults(name: str, value: Any) -> list[str]:
         return [str(error)]
 
 
-def _nearest_parameter(name: str) -> str:
+def nearest_parameter(name: str) -> str:
+    """The parameters of a job that were probably meant, or where all are listed."""
     found = nearest(name, parameters())
     return found if found.startswith("did") else "`paretune main --help` lists all parameters"
 
@@ -177,63 +167,58 @@ def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
     return found
 
 
-def _faults_between(draft: Draft, intact: _Intact) -> list[Fault]:
+def _faults_between(draft: Draft, broken: Set[FaultPath]) -> list[Fault]:
     """What parts that are right on their own have against each other."""
     both = [name for name in draft.search if name in draft.job]
     found: list[Fault] = [
         (("search", name), f"{name} is in job and in search: take it out of one of them") for name in both
     ]
-    if not draft.search and intact.whole("search"):
+    if not draft.search and _intact(broken, "search"):
         text = "search is missing: a study without it is one job, which `mlflow run .` runs; "
         found.append((("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}"))
-    elif intact.whole("job", "search") and not both:
+    elif _intact(broken, "job", "search") and not both:
         found += combination_faults(draft.job, draft.search)
-    found += _metric_faults(draft, intact) + _row_faults(draft) + _ending_faults(draft, intact)
-    ranges = [name for name, entry in draft.search.items() if isinstance(entry, Range)]
-    if draft.sampler == "grid" and ranges:
-        text = f"sampler grid takes only choices, and {', '.join(ranges)} {'is a range' if len(ranges) == 1 else 'are'}"
-        text = text if len(ranges) == 1 else f"{text} ranges"
+    found += _metric_faults(draft, broken) + _ending_faults(draft, broken)
+    if draft.sampler == "grid" and (ranges := draft.ranges()):
+        are = "is a range" if len(ranges) == 1 else "are ranges"
+        text = f"sampler grid takes only choices, and {', '.join(ranges)} {are}"
         found.append((("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"))
+    if "max_train_samples" in draft.search and draft.job.get("max_eval_samples") is None:
+        # F1 is compared on the same rows, and by default their number follows that of the training rows.
+        text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
+        found.append((("search", "max_train_samples"), f"{text} job"))
     if draft.method == "split" and draft.sampler is not None:
         found.append((("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"))
     if draft.method == "split" and not can_be_split(draft.objectives):
         text = (
-            f"method split needs the objective f1 and one of {', '.join(sorted(_OF_THE_CLUSTER))}, and takes no others"
+            f"method split needs the objective f1 and one of {', '.join(sorted(OF_THE_CLUSTER))}, and takes no others: "
         )
-        found.append((("method",), f"{text}: change them, or take joint"))
+        found.append((("method",), f"{text}change them, or take joint"))
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
         text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
         found.append((("job", "fallback_instance_types"), f"{text}one than it says; leave it out"))
     return found
 
 
-def _metric_faults(draft: Draft, intact: _Intact) -> list[Fault]:
+def _metric_faults(draft: Draft, broken: Set[FaultPath]) -> list[Fault]:
     """What the task does not measure, and a study that asks for nothing."""
     found: list[Fault] = []
-    if not draft.objectives and intact.whole("objectives"):
+    if not draft.objectives and _intact(broken, "objectives"):
         found.append((("objectives",), "objectives must name at least one, such as cost_usd: minimize"))
-    if intact.only("job", "task"):
+    if not broken & {("job",), ("job", "task")}:
         task = draft.job.get("task") or "classification"
         found += unmeasured(task, "objectives", draft.objectives) + unmeasured(task, "constraints", draft.constraints)
     return found
 
 
-def _row_faults(draft: Draft) -> list[Fault]:
-    """F1 is compared on the same rows, and by default their number follows that of the training rows."""
-    if "max_train_samples" not in draft.search or draft.job.get("max_eval_samples") is not None:
-        return []
-    text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in job"
-    return [(("search", "max_train_samples"), text)]
-
-
-def _ending_faults(draft: Draft, intact: _Intact) -> list[Fault]:
+def _ending_faults(draft: Draft, broken: Set[FaultPath]) -> list[Fault]:
     """What keeps a study from spending without end: dollars where jobs are billed, trials where they are not."""
-    if not intact.whole("budget_usd") or draft.budget_usd is not None:
+    if not _intact(broken, "budget_usd") or draft.budget_usd is not None:
         return []
     if _is_billed(draft):
         text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
         return [(("budget_usd",), f"{text}budget_usd: 20")]
-    if draft.n_trials is None and draft.sampler != "grid" and intact.whole("n_trials", "sampler"):
+    if draft.n_trials is None and draft.sampler != "grid" and _intact(broken, "n_trials", "sampler"):
         text = "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
         return [(("n_trials",), text)]
     return []
@@ -256,11 +241,7 @@ def shown(storage: str) -> str:
 
 
 def check(draft: Draft) -> None:
-    """Pass a study that can be run.
-
-    Raises:
-        BadInput: everything that is wrong with it, at once.
-    """
+    """Pass a study that can be run; BadInput with everything that is wrong with it."""
     faults = faults_of(draft)
     if faults:
         raise BadInput([text for _, text in faults])

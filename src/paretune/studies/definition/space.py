@@ -104,11 +104,7 @@ def kind_of(name: str) -> type:
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """The job at a point of the search.
-
-    Raises:
-        BadInput: its values contradict each other, or its strategy does not run on its instance type.
-    """
+    """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type."""
     spec = JobSpec.from_text({name: _typed(value) for name, value in {**job, **point}.items()})
     faults = unsupported(spec) if spec.has_instances else []
     if faults:

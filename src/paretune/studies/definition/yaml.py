@@ -23,13 +23,7 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Node:
-    """One value of the file.
-
-    Attributes:
-        line: where its key stands, from 1; that of the value where it has none.
-        value: the text of a scalar, or what a list or a mapping holds.
-        is_plain: a scalar without quotes.
-    """
+    """One value of the file; `line` from 1, where its key stands; `is_plain` of a scalar without quotes."""
 
     line: int
     value: "str | list[Node] | dict[str, Node]"
@@ -65,8 +59,7 @@ class Node:
 def read_yaml(path: str) -> tuple[dict[str, Node], list[tuple[int, str]]]:
     """The mapping that a file holds, and its keys that are there twice, as line and fault.
 
-    Raises:
-        BadInput: there is no such file, or it is not one mapping in YAML; one sentence.
+    BadInput, one sentence, where there is no such file, or it is not one mapping in YAML.
     """
     text = _text(path)
     faults: list[tuple[int, str]] = []
@@ -98,11 +91,7 @@ def _flow(value: Any) -> str:
 
 
 def _text(path: str) -> str:
-    """What the file holds.
-
-    Raises:
-        BadInput: it cannot be read, is too large, or no text.
-    """
+    """What the file holds; BadInput where it cannot be read, is too large, or no text."""
     file = Path(path).expanduser()
     try:
         if not file.is_file():

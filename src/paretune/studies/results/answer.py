@@ -10,12 +10,13 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.core.text_table import text_table
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
+from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import page
 from paretune.studies.results.payoff import Payoff, weigh
-from paretune.studies.results.points import Constraints, value_of
+from paretune.studies.results.points import value_of
 from paretune.studies.results.quantities import axis, usd, with_error
-from paretune.studies.results.recommendation import Pick, failures, headline, recommend, setting_of
+from paretune.studies.results.recommendation import Pick, failures, headline, recommend
 from paretune.studies.results.trials import Trial
 
 _MOST_LINES = 20  # of the front, in a terminal
@@ -26,10 +27,7 @@ class StudyAnswer:
     """The answer of a study; `text`, `html` and `csv` show it.
 
     Attributes:
-        name: of the study.
-        front: its points, ranks and groups.
         picks: recommended configurations, the most important first; empty where nothing is feasible.
-        payoff: whether the search has paid for itself.
         budget_usd: all it may spend; None for no limit.
         committed_usd: worst cases of the jobs that run.
     """
@@ -53,21 +51,10 @@ class StudyAnswer:
 
     def html(self) -> str:
         """The page, pareto.html; complete in itself."""
-        return page(
-            self.front,
-            self.picks,
-            headline(self.front, self.picks),
-            self.payoff,
-            name=self.name,
-            budget_usd=self.budget_usd,
-            committed_usd=self.committed_usd,
-        )
+        return page(self)
 
     def csv(self) -> str:
-        """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown.
-
-        `cost_usd` stands once, near the end, also where it is an objective.
-        """
+        """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown."""
         front = self.front
         objectives = [name for name in front.objectives if name != metrics.COST_USD]
         names = ["trial", "run_id", *front.searched, *objectives, "status", "pareto_rank", metrics.COST_USD]
@@ -83,10 +70,8 @@ class StudyAnswer:
         blocks += [_described(pick, self.front) for pick in self.picks]
         if self.front.best:
             blocks.append(_front_table(self.front))
-        blocks.append(" ".join(self.payoff.sentences()))
-        blocks.append(self._budget())
-        lost = failures(self.front.trials)
-        if lost and self.picks:
+        blocks += [" ".join(self.payoff.sentences()), self._budget()]
+        if self.picks and (lost := failures(self.front.trials)):
             blocks.append("Without a result:\n" + "\n".join(f"  {line}" for line in lost))
         return "\n\n".join(blocks) + "\n"
 
@@ -109,17 +94,10 @@ def answer(
     later_runs: int | None = None,
     default: Trial | None = None,
 ) -> StudyAnswer:
-    """The answer that these trials give.
+    """The answer that these trials give, in any order, running ones included.
 
-    Args:
-        trials: of the study, in any order, running ones included.
-        objectives: name to "minimize" or "maximize", at least one.
-        constraints: objective to {"min": x}, {"max": y} or both.
-        name: of the study.
-        budget_usd: all it may spend; None for no limit.
-        committed_usd: worst cases of the jobs that run.
-        later_runs: how often the winner will be trained again.
-        default: a trial of the default configuration; or an estimate of one, whose `origin` is then "estimated".
+    `later_runs` is how often the winner will be trained again. `default` is a trial of the default configuration, or
+    an estimate of one, whose `origin` is then "estimated".
     """
     front = StudyFront.of(trials, objectives, constraints)
     picks = recommend(front)
@@ -144,7 +122,7 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
 
 def _described(pick: Pick, front: StudyFront) -> str:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    lines = [f"{pick.title}: trial {pick.point.number}, {values}", f"  {pick.setting()}"]
+    lines = [f"{pick.title}: trial {pick.point.number}, {values}", f"  {pick.point.setting()}"]
     if pick.alike:
         lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
     lines.append(f"  {pick.command}" if pick.command else "  its parameters are none of a job that can be launched")
@@ -161,7 +139,7 @@ def _front_table(front: StudyFront) -> str:
     rows = [
         [str(point.number), str(len(point.trials))]
         + [with_error(point.means[name], point.errors[name]) if name in point.means else "" for name in names]
-        + [setting_of(point)]
+        + [point.setting()]
         for point in ordered[:_MOST_LINES]
     ]
     table = text_table(header, rows, header[:-1])

@@ -21,13 +21,7 @@ _MOST_LABELS = 14
 
 
 def scatter(front: StudyFront, pair: tuple[str, str], picked: Sequence[int]) -> str:
-    """Two objectives against each other: their front joined, dominated points, standard errors, groups.
-
-    Args:
-        front: of the study.
-        pair: objectives of the two axes.
-        picked: numbers of the recommended points.
-    """
+    """Two objectives against each other: their front joined, dominated points, standard errors, groups, recommended."""
     x, y = pair
     ranks = front.pair_ranks(pair)
     best = sorted((point for point in front.feasible if ranks[point.number] == 0), key=lambda point: point.means[x])
@@ -100,15 +94,10 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
     """Parallel coordinates: a line per feasible configuration through its parameters and objectives."""
     names = [*searched, *front.objectives]
     many = len(front.feasible) > MANY
-    columns, ticks = [], []
-    for name in names:
-        if name in front.objectives:
-            values: list[Any] = [point.means[name] for point in front.feasible]
-        else:
-            values = [point.trial.point.get(name) for point in front.feasible]
-        heights, marks = _heights(values)
-        columns.append(heights)
-        ticks.append(marks)
+    feasible = front.feasible
+    values: list[list[Any]] = [[point.trial.point.get(name) for point in feasible] for name in searched]
+    values += [[point.means[name] for point in feasible] for name in front.objectives]
+    columns, ticks = zip(*map(_heights, values), strict=True)
 
     def draw(axes: Any) -> None:
         from matplotlib.collections import LineCollection
@@ -134,15 +123,7 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
 
 
 def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: Any, name: str) -> str:
-    """Means of an objective over two parameters; an empty cell was not tried.
-
-    Args:
-        rows: names of the global batch sizes.
-        columns: names of the learning rates.
-        cells: means, one per row and column; NaN where nothing was tried.
-        counts: configurations behind each.
-        name: the objective.
-    """
+    """Means of an objective over two parameters, and configurations behind each; NaN where nothing was tried."""
 
     def draw(axes: Any) -> None:
         image = axes.imshow(np.ma.masked_invalid(cells), cmap="viridis", aspect="auto", origin="lower")
@@ -173,13 +154,10 @@ def _bars(axes: Any, points: Sequence[Point], pair: tuple[str, str], colour: str
 
 def _groups(axes: Any, front: StudyFront, pair: tuple[str, str]) -> None:
     """A dotted line from each recommended point of a group to those that cannot be told from it."""
-    drawn = False
-    for group in front.groups:
-        for point in group.others[:_MOST_LABELS]:
-            both = (group.recommended, point)
-            name = None if drawn else "cannot be told apart"
-            axes.plot(*_columns(both, pair), linestyle=":", color="black", linewidth=1.1, label=name)
-            drawn = True
+    lines = [(group.recommended, point) for group in front.groups for point in group.others[:_MOST_LABELS]]
+    for number, both in enumerate(lines):
+        name = None if number else "cannot be told apart"
+        axes.plot(*_columns(both, pair), linestyle=":", color="black", linewidth=1.1, label=name)
 
 
 def _name(axes: Any, points: Sequence[Point], pair: tuple[str, str]) -> None:

@@ -8,9 +8,9 @@ from itertools import combinations
 import moocore
 import numpy as np
 
+from paretune.studies.definition.objectives import QUALITIES, Constraints
 from paretune.studies.results.noise import Noise
-from paretune.studies.results.points import Constraints, Point, merge
-from paretune.studies.results.quantities import QUALITIES
+from paretune.studies.results.points import Point, merge
 from paretune.studies.results.trials import Trial
 
 
@@ -27,8 +27,6 @@ class StudyFront:
     """All points of a study and what follows from them.
 
     Attributes:
-        objectives: name to "minimize" or "maximize".
-        constraints: that a point must meet.
         trials: of the study, by number.
         points: those with a completed run, by number.
         noises: objective to the scatter of one run.
@@ -49,7 +47,7 @@ class StudyFront:
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         points, noises = merge(ordered, objectives, constraints)
-        ranked = [point for point in points if not point.unmet and all(name in point.means for name in objectives)]
+        ranked = [point for point in points if not point.unmet and set(objectives) <= set(point.means)]
         ranks = _ranks_of([_costs(point, objectives) for point in ranked])
         rank_of = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
         return cls(
@@ -115,9 +113,8 @@ class StudyFront:
         """What "cheapest" means, the least first: dollars; without a price, the study's objectives in their order."""
         if all(other.usd_per_run is not None for other in self.feasible):
             return (point.usd_per_run or 0.0, *_costs(point, self.objectives))
-        minimised = [name for name, direction in self.objectives.items() if direction == "minimize"]
-        ordered = [*minimised, *(name for name in self.objectives if name not in minimised)]
-        return tuple(_costs(point, {name: self.objectives[name] for name in ordered}))
+        ordered = sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")
+        return _costs(point, dict(ordered))
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -143,7 +140,7 @@ class StudyFront:
     def hypervolume_growth(self) -> list[tuple[float, float]]:
         """Dollars spent and hypervolume then, at the end of the first run of every feasible point; means over repeats.
 
-        In the units of the objectives multiplied, against the reference point of all feasible points.
+        Against the reference point of all feasible points.
         """
         found = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
         if not found:
@@ -186,23 +183,15 @@ def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Volume that the points dominate, up to the reference point; exact.
+    """Volume that N >= 0 points of M objectives, minimised, dominate up to the reference point; exact.
 
-    Args:
-        points: N >= 0 points of M objectives, minimised; one that is not better than the reference in every objective
-            adds nothing.
-        reference: M numbers, see `reference_point`.
+    A point that is not better than the reference in every objective adds nothing.
     """
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
 
 
 def growth(points: Sequence[Sequence[float]], reference: Sequence[float]) -> list[float]:
-    """Hypervolume of the first, the first two, ... the first N points.
-
-    Args:
-        points: N points in the order in which they were found.
-        reference: as for `hypervolume`.
-    """
+    """Hypervolume of the first, the first two, ... the first N points."""
     volumes: list[float] = []
     best = np.empty((0, len(reference)))
     for point in points:

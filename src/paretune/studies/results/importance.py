@@ -19,10 +19,8 @@ class Importance:
     """How much worse an objective is predicted when one parameter is shuffled.
 
     Attributes:
-        shares: parameter to the growth of the squared error, as a share of the objective's variance; from 0, and above
-            1 where the parameter alone decides.
-        explained: share of the variance that the forest predicts on configurations it has not seen (R2); near 0 or
-            below, the shares mean nothing.
+        shares: growth of the squared error, as a share of the objective's variance; above 1 where one alone decides.
+        explained: share of the variance predicted on unseen configurations (R2); near 0 or below, shares mean nothing.
     """
 
     shares: Mapping[str, float]
@@ -34,11 +32,7 @@ def importance(points: Sequence[Mapping[str, Any]], values: Sequence[float], see
 
     The objective is replaced by its ranks, so that a few dear points do not decide alone. Trees are grown on three
     quarters of the points, and parameters shuffled in the other quarter (Breiman, Machine Learning 45, 2001).
-
-    Args:
-        points: N configurations, parameter to value; all with the same parameters.
-        values: N values of the objective.
-        seed: of folds, trees and shuffles.
+    All points have the same parameters.
     """
     names = [name for name in (points[0] if points else {}) if len({str(point.get(name)) for point in points}) > 1]
     if len(points) < FEWEST or not names or len(set(values)) < 2:
@@ -84,6 +78,4 @@ def _codes(values: Sequence[Any]) -> Any:
     try:
         return np.asarray([float(value) for value in values])
     except (TypeError, ValueError):
-        texts = [str(value) for value in values]
-        order = {text: index for index, text in enumerate(sorted(set(texts)))}
-        return np.asarray([float(order[text]) for text in texts])
+        return np.unique([str(value) for value in values], return_inverse=True)[1].astype(float)

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
 from paretune.spec import metrics
+from paretune.studies.definition.objectives import OF_THE_CLUSTER
 
 TELLING_ERRORS = 2.0
 """Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
-_RELATIVE = {metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS} | {
-    metrics.THROUGHPUT_SAMPLES,
-    metrics.PERPLEXITY,  # exp(loss): what is absolute in the loss is relative here
-}
+_RELATIVE = {*OF_THE_CLUSTER, metrics.PERPLEXITY}  # exp(loss): what is absolute in the loss is relative here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +23,9 @@ class Noise:
     """Scatter of one objective between runs that differ in nothing but the seed.
 
     Attributes:
-        objective: its name.
         deviation: standard deviation of one run; a share of the value where `is_relative`.
         is_relative: whether it grows with the value, as that of seconds and dollars does.
         degrees: of freedom that repeats have given; 0 where it is an assumption.
-        basis: where it comes from, in a few words.
     """
 
     objective: str
@@ -47,35 +43,26 @@ class Noise:
         return self.of_one_run(value) / math.sqrt(runs)
 
 
-def pooled(
-    objective: str,
-    groups: Sequence[Sequence[float]],
-    validation_rows: int | None = None,
-) -> Noise:
-    """The noise of one objective.
+def pooled(objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None = None) -> Noise:
+    """The noise of one objective, from groups of values that differ only in their seed; one of one tells no scatter.
 
-    Args:
-        objective: one of those a study may have.
-        groups: the values of runs that differ only in their seed, a group per point; a group of one tells no scatter.
-        validation_rows: rows that F1 was measured on, where known.
+    `validation_rows` are the rows that F1 was measured on, where known.
     """
     is_relative = objective in _RELATIVE
     prior, assumption = _assumed(objective, [value for group in groups for value in group], validation_rows)
     squares, degrees = 0.0, 0
     for group in groups:
-        if len(group) > 1 and (scale := _scale(statistics.fmean(group), is_relative)):
+        if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
             squares += statistics.variance(group) / scale**2 * (len(group) - 1)
             degrees += len(group) - 1
-    if not degrees:
-        return Noise(objective=objective, deviation=prior, is_relative=is_relative, degrees=0, basis=assumption)
-    repeats = "1 repeat" if degrees == 1 else f"{degrees} repeats"
-    return Noise(
-        objective=objective,
-        deviation=math.sqrt((prior**2 + squares) / (1 + degrees)),
-        is_relative=is_relative,
-        degrees=degrees,
-        basis=f"pooled from {repeats}, with one degree of freedom for what is assumed without: {assumption}",
-    )
+    deviation, basis = prior, assumption
+    if degrees:
+        deviation = math.sqrt((prior**2 + squares) / (1 + degrees))
+        basis = (
+            f"pooled from {degrees} repeat{'s' if degrees > 1 else ''}, with one degree of freedom for what is assumed "
+        )
+        basis += f"without: {assumption}"
+    return Noise(objective=objective, deviation=deviation, is_relative=is_relative, degrees=degrees, basis=basis)
 
 
 def are_alike(one: float, other: float, error: float, other_error: float) -> bool:
@@ -85,7 +72,7 @@ def are_alike(one: float, other: float, error: float, other_error: float) -> boo
 
 def _assumed(objective: str, values: Sequence[float], validation_rows: int | None) -> tuple[float, str]:
     """Standard deviation of one run without any repeats, and why."""
-    if objective in _RELATIVE - {metrics.PERPLEXITY}:
+    if objective in OF_THE_CLUSTER:
         return SECONDS_NOISE, "1.4 % between two runs, as repeated SageMaker jobs have shown"
     if objective == metrics.F1 and validation_rows and values:
         f1 = min(max(statistics.median(values), 0.0), 1.0)
@@ -94,7 +81,3 @@ def _assumed(objective: str, values: Sequence[float], validation_rows: int | Non
         return max(math.sqrt(f1 * (1 - f1) / validation_rows), 1 / validation_rows), said
     kind = f"{100 * F1_NOISE:.1f} % of it" if objective == metrics.PERPLEXITY else str(F1_NOISE)
     return F1_NOISE, f"{kind}, the most that repeated SageMaker jobs have shown in F1"
-
-
-def _scale(value: float, is_relative: bool) -> float:
-    return abs(value) if is_relative else 1.0

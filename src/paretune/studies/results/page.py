@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
@@ -16,11 +16,13 @@ from paretune.spec.parameters import spell
 from paretune.studies.results.figures import MANY, course, heat_map, hypervolume_curve, parallel, scatter
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
-from paretune.studies.results.payoff import Payoff
 from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import axis, format_value, label, usd, with_error
-from paretune.studies.results.recommendation import Pick, failures, job_of
+from paretune.studies.results.recommendation import failures, headline, job_of
 from paretune.studies.results.trials import Trial, TrialStatus
+
+if TYPE_CHECKING:
+    from paretune.studies.results.answer import StudyAnswer
 
 _MOST_POINTS = 30  # rows of the table of the front
 _MOST_PAIRS = 10  # 5 objectives; each picture takes a fifth of a second
@@ -57,27 +59,9 @@ def _template() -> jinja2.Template:
     return environment.get_template("page.html")
 
 
-def page(
-    front: StudyFront,
-    picks: Sequence[Pick],
-    opening: Sequence[str],
-    payoff: Payoff,
-    *,
-    name: str,
-    budget_usd: float | None,
-    committed_usd: float,
-) -> str:
-    """The whole HTML document: page.html, filled.
-
-    Args:
-        front: of the study.
-        picks: what is recommended.
-        opening: the answer in a few sentences.
-        payoff: whether the search paid for itself.
-        name: of the study.
-        budget_usd: all the study may spend; None for no limit.
-        committed_usd: worst cases of the jobs that run.
-    """
+def page(answer: "StudyAnswer") -> str:
+    """The whole HTML document: page.html, filled."""
+    front, picks, budget_usd, committed_usd = answer.front, answer.picks, answer.budget_usd, answer.committed_usd
     completed = sum(trial.status is TrialStatus.COMPLETED for trial in front.trials)
     spent = front.spent_usd
     budget = [("spent", usd(spent)), ("committed to running jobs, at worst", usd(committed_usd))]
@@ -87,13 +71,13 @@ def page(
         bar = [100 * min(part / budget_usd, 1.0) if budget_usd > 0 else 0.0 for part in (spent, committed_usd)]
     return _template().render(
         front=front,
-        name=name,
+        name=answer.name,
         is_all_simulated=all(trial.origin == "simulated" for trial in front.trials),
         counted=f"{len(front.trials)} trials, {completed} completed; configurations on the front: {len(front.best)}.",
         wanted=_wanted(front),
-        opening=opening,
+        opening=headline(front, picks),
         picks=picks,
-        payoff=payoff,
+        payoff=answer.payoff,
         budget=budget,
         bar=bar,
         noise=_noise(front),
@@ -138,7 +122,7 @@ def _front_table(front: StudyFront) -> Table:
         [
             *(str(point.number), str(len(point.trials))),
             *(_mean(point, name) for name in names),
-            *(_parameter(point.trial, name) for name in searched),
+            *(point.trial.shown(name) for name in searched),
             str(leader.get(point.number, "")),
         ]
         for point in ordered[:_MOST_POINTS]
@@ -173,32 +157,25 @@ def _trials_table(front: StudyFront) -> Table:
     objectives = [name for name in front.objectives if name != metrics.COST_USD]
     head = ["trial", "rank", *(axis(name) for name in objectives), "cost (USD)", "spent (USD)", *searched]
     head += ["status", "run id", "remark"]
-    rows, best = [], set()
-    for row, trial in enumerate(front.trials):
-        rank = front.rank(trial)
-        if rank == 0:
-            best.add(row)
+    rows = []
+    for trial in front.trials:
         values = [value_of(trial, name) for name in (*objectives, metrics.COST_USD)]
         rows.append(
-            [str(trial.number), "" if rank is None else str(rank)]
+            [str(trial.number), spell(front.rank(trial))]
             + ["" if value is None else with_error(value) for value in values]
             + [with_error(trial.spent_usd)]
-            + [_parameter(trial, name) for name in searched]
+            + [trial.shown(name) for name in searched]
             + [trial.status.value, trial.run_id, _remark(trial)]
         )
     caption = "Every trial with its own values. Rank 0 is the front (shaded); without a rank: not completed, or a "
     caption += "constraint is not met."
+    best = {row for row, trial in enumerate(front.trials) if front.rank(trial) == 0}
     return Table(head=head, rows=rows, caption=caption, numbers=len(objectives) + 4, shaded=best)
 
 
 def _remark(trial: Trial) -> str:
-    repeat = [f"repeats trial {trial.repeats} with seed {trial.seed}"] if trial.repeats is not None else []
-    return "; ".join([*repeat, *([trial.reason] if trial.reason else [])])
-
-
-def _parameter(trial: Trial, name: str) -> str:
-    value = trial.point.get(name)
-    return f"{value:.4g}" if isinstance(value, float) else spell(value)
+    repeat = f"repeats trial {trial.repeats} with seed {trial.seed}" if trial.repeats is not None else ""
+    return "; ".join(filter(None, (repeat, trial.reason)))
 
 
 def _fronts(front: StudyFront, picked: Sequence[int]) -> dict[str, Any]:
@@ -239,7 +216,7 @@ def _parallel(front: StudyFront) -> Picture | None:
 
 
 def _importance(front: StudyFront) -> dict[str, Any]:
-    done = [point for point in front.points if all(name in point.means for name in front.objectives)]
+    done = [point for point in front.points if set(front.objectives) <= set(point.means)]
     if len(done) < FEWEST:
         return {"too_few": f"Too few completed configurations to say: {len(done)}, and {FEWEST} are needed."}
     points = [point.trial.point for point in done]

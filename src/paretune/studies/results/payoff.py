@@ -16,12 +16,8 @@ class Payoff:
     """What a search has cost, and what one run of its recommendation and of the default costs; None where unknown.
 
     Attributes:
-        spent_usd: by the search.
-        recommended_usd: of one run of the recommended configuration.
-        default_usd: of one run of the default configuration.
         error_usd: standard error of the difference of the two.
         default_basis: measured, simulated or estimated.
-        later_runs: how often the winner will be trained again.
         quality: how the recommended model compares with the default's, in words; may be empty.
         why_not: why nothing is known, a sentence; else empty.
     """
@@ -66,10 +62,8 @@ class Payoff:
         )
         bought = [self.quality] if self.quality else []
         if not self.is_saving:
-            if abs(self.saved_usd) <= TELLING_ERRORS * self.error_usd:
-                difference = "a difference that cannot be told from noise"
-            else:
-                difference = f"{usd(-self.saved_usd)} less"
+            is_noise = abs(self.saved_usd) <= TELLING_ERRORS * self.error_usd
+            difference = "a difference that cannot be told from noise" if is_noise else f"{usd(-self.saved_usd)} less"
             return [spent, f"{against}, {difference}: in dollars the search never pays for itself.", *bought]
         saving = f"{against}: every later run saves {with_error(self.saved_usd, self.error_usd)} USD."
         return [spent, saving, self._balance(self.saved_usd), *bought]
@@ -88,14 +82,7 @@ class Payoff:
 
 
 def weigh(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
-    """The payoff of a study.
-
-    Args:
-        front: of the study.
-        recommended: its cheapest good configuration; None where there is none.
-        default: a run of the default configuration, or an estimate of one: then its `origin` is estimated.
-        later_runs: how often the winner will be trained again.
-    """
+    """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
     spent = front.spent_usd
     if recommended is None:
         return Payoff(spent_usd=spent, later_runs=later_runs, why_not="there is no configuration to recommend")
@@ -104,13 +91,13 @@ def weigh(front: StudyFront, recommended: Point | None, default: Trial | None, l
     usd_of_default, why_not = _default_usd(default)
     if default is None or usd_of_default is None:
         return Payoff(spent_usd=spent, recommended_usd=recommended.usd_per_run, later_runs=later_runs, why_not=why_not)
-    noise = front.noises[metrics.COST_USD]
     known = next((point for point in front.points if default.run_id in {run.run_id for run in point.trials}), None)
     if known is not None and known.usd_per_run is not None:
         usd_of_default, error = known.usd_per_run, known.errors[metrics.COST_USD]
     else:
-        error = noise.standard_error(usd_of_default, 1)
+        error = front.noises[metrics.COST_USD].standard_error(usd_of_default, 1)
     is_same = known is not None and known.number == recommended.number
+    same = "The default configuration is the recommended one."
     return Payoff(
         spent_usd=spent,
         recommended_usd=recommended.usd_per_run,
@@ -118,9 +105,7 @@ def weigh(front: StudyFront, recommended: Point | None, default: Trial | None, l
         error_usd=0.0 if is_same else math.hypot(error, recommended.errors[metrics.COST_USD]),
         default_basis=default.origin,
         later_runs=later_runs,
-        quality="The default configuration is the recommended one."
-        if is_same
-        else _quality(front, recommended, default),
+        quality=same if is_same else _quality(front, recommended, default),
     )
 
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from paretune.spec import metrics
+from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.noise import Noise, are_alike, pooled
 from paretune.studies.results.quantities import label, with_error
 from paretune.studies.results.trials import Trial, TrialStatus
-
-Constraints = Mapping[str, Mapping[str, float]]
-"""Objective to {"min": x}, {"max": y} or both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +47,10 @@ class Point:
         """Dollars that the study had spent when the first of its runs ended."""
         return min(trial.spent_usd for trial in self.trials)
 
+    def setting(self) -> str:
+        """The searched parameters, floats to four digits: instance_type=ml.g5.xlarge, learning_rate=5e-05."""
+        return ", ".join(f"{name}={self.trial.shown(name)}" for name in self.trial.point)
+
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
         """Whether the two cannot be told apart in any of these objectives."""
         return all(
@@ -61,15 +63,13 @@ def merge(
 ) -> tuple[list[Point], dict[str, Noise]]:
     """Points without their ranks, in the order of `trials`, and the scatter of one run by objective.
 
-    Args:
-        trials: by number.
-        objectives: of the study; whatever else was measured is averaged too.
-        constraints: that the means are held against.
+    The trials come by number. What was measured and is no objective is averaged too.
     """
     families = _families(trials)
     measured = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
-    noises = {name: _noise(name, families) for name in names}
+    rows = _validation_rows([first for first, _ in families])
+    noises = {name: pooled(name, [_values(runs, name) for _, runs in families], rows) for name in names}
     return [_point(first, runs, noises, constraints) for first, runs in families], noises
 
 
@@ -88,17 +88,15 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
         while (before := by_number[first].repeats if first in by_number else None) is not None and before < first:
             first = before
         families.setdefault(first, []).append(trial)
-    found = []
-    for family in families.values():
-        runs = tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED)
-        if runs:
-            found.append((family[0], runs))
-    return found
+    completed = (
+        (family[0], tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED))
+        for family in families.values()
+    )
+    return [(first, runs) for first, runs in completed if runs]
 
 
-def _noise(objective: str, families: Sequence[tuple[Trial, tuple[Trial, ...]]]) -> Noise:
-    groups = [[value for trial in runs if (value := value_of(trial, objective)) is not None] for _, runs in families]
-    return pooled(objective, groups, _validation_rows([first for first, _ in families]))
+def _values(runs: Sequence[Trial], objective: str) -> list[float]:
+    return [value for trial in runs if (value := value_of(trial, objective)) is not None]
 
 
 def _validation_rows(trials: Sequence[Trial]) -> int | None:
@@ -106,17 +104,15 @@ def _validation_rows(trials: Sequence[Trial]) -> int | None:
     found = set()
     for trial in trials:
         texts = [trial.parameters.get(name, "").strip() for name in ("max_eval_samples", "max_train_samples")]
-        share = 1 if texts[0] else 9
         text = texts[0] or texts[1]
-        found.add(int(text) // share if text.isdigit() else None)
+        found.add(int(text) // (1 if texts[0] else 9) if text.isdigit() else None)
     return found.pop() or None if len(found) == 1 else None
 
 
 def _point(first: Trial, runs: tuple[Trial, ...], noises: Mapping[str, Noise], constraints: Constraints) -> Point:
     means, errors = {}, {}
     for name, noise in noises.items():
-        values = [value for trial in runs if (value := value_of(trial, name)) is not None]
-        if values:
+        if values := _values(runs, name):
             means[name] = fmean(values)
             errors[name] = noise.standard_error(means[name], len(values))
     unmet = []
@@ -124,8 +120,9 @@ def _point(first: Trial, runs: tuple[Trial, ...], noises: Mapping[str, Noise], c
         if name not in means:
             unmet.append(f"{label(name)} was not measured")
             continue
+        said = f"{label(name)} is {with_error(means[name])}"
         if "min" in limits and means[name] < limits["min"]:
-            unmet.append(f"{label(name)} is {with_error(means[name])}, below {limits['min']:g}")
+            unmet.append(f"{said}, below {limits['min']:g}")
         if "max" in limits and means[name] > limits["max"]:
-            unmet.append(f"{label(name)} is {with_error(means[name])}, above {limits['max']:g}")
+            unmet.append(f"{said}, above {limits['max']:g}")
     return Point(trial=first, trials=runs, means=means, errors=errors, unmet=tuple(unmet))

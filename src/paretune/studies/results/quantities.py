@@ -2,42 +2,25 @@
 
 import math
 
-from paretune.spec import metrics
-
-_NAMES = {
-    metrics.COST_USD: ("cost", "USD"),
-    metrics.TRAIN_SECONDS: ("training time", "s"),
-    metrics.JOB_SECONDS: ("job time", "s"),
-    metrics.BILLABLE_SECONDS: ("billed time", "s"),
-    metrics.F1: ("F1", ""),
-    metrics.THROUGHPUT_SAMPLES: ("throughput", "samples/s"),
-    metrics.PERPLEXITY: ("perplexity", ""),
-    metrics.EVAL_LOSS: ("evaluation loss", ""),
-}
-QUALITIES = (metrics.F1, metrics.PERPLEXITY, metrics.EVAL_LOSS)
-"""Objectives that measure the model, the most informative first."""
-TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES)
-"""Objectives that measure how fast a job is."""
+from paretune.studies.definition.objectives import OBJECTIVES
 
 
 def label(objective: str) -> str:
     """Its name in words, such as training time."""
-    return _NAMES.get(objective, (objective, ""))[0]
+    return OBJECTIVES[objective].label if objective in OBJECTIVES else objective
 
 
 def axis(objective: str) -> str:
     """Name and unit, as an axis or the head of a column has them."""
-    name, unit = _NAMES.get(objective, (objective, ""))
-    return f"{name} ({unit})" if unit else name
+    unit = _unit(objective)
+    return f"{label(objective)} ({unit})" if unit else label(objective)
 
 
 def format_value(objective: str, value: float, error: float | None = None) -> str:
     """The value with its standard error and unit: 2.310 ± 0.032 USD; seconds become minutes and hours."""
-    unit = _NAMES.get(objective, ("", ""))[1]
+    unit = _unit(objective)
     if unit == "s":
-        size, unit = next(
-            ((size, name) for size, name in ((3600, "h"), (60, "min")) if abs(value) >= 2 * size), (1, "s")
-        )
+        size, unit = (3600, "h") if abs(value) >= 7200 else (60, "min") if abs(value) >= 120 else (1, "s")
         value, error = value / size, None if error is None else error / size
     return f"{with_error(value, error)} {unit}".strip()
 
@@ -55,6 +38,10 @@ def with_error(value: float, error: float | None = None) -> str:
         return _plain(value, 4)
     decimals = min(max(0, 1 - math.floor(math.log10(error))), 12)
     return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
+
+
+def _unit(objective: str) -> str:
+    return OBJECTIVES[objective].unit if objective in OBJECTIVES else ""
 
 
 def _plain(value: float, digits: int) -> str:

@@ -8,11 +8,10 @@ from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
+from paretune.studies.definition.objectives import OBJECTIVES, TIMES
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.noise import are_alike
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import TIMES, format_value, label, with_error
+from paretune.studies.results.quantities import format_value, label, with_error
 from paretune.studies.results.trials import Trial, TrialStatus
 
 _MOST_REASONS = 6
@@ -25,8 +24,6 @@ class Pick:
 
     Attributes:
         titles: what it is: the cheapest within noise of the best F1, the fastest, the knee.
-        point: the configuration.
-        why: how it was chosen, a sentence.
         alike: points of its group that cannot be told apart from it.
         command: the `mlflow run` line that repeats its job; empty where its parameters cannot be read.
         real_command: of a simulated one, the line that launches it for money; else empty.
@@ -47,24 +44,13 @@ class Pick:
 
     def figures(self, objectives: Mapping[str, str]) -> list[tuple[str, str]]:
         """Name and value with its standard error: the study's objectives, and what a run costs."""
-        names = [name for name in dict.fromkeys([*objectives, metrics.COST_USD]) if name in self.point.means]
-        origin = "" if self.point.trial.origin == "measured" else f" ({self.point.trial.origin})"
+        point = self.point
+        origin = "" if point.trial.origin == "measured" else f" ({point.trial.origin})"
         return [
-            (label(name), f"{format_value(name, self.point.means[name], self.point.errors[name])}{origin}")
-            for name in names
+            (label(name), f"{format_value(name, point.means[name], point.errors[name])}{origin}")
+            for name in dict.fromkeys([*objectives, metrics.COST_USD])
+            if name in point.means
         ]
-
-    def setting(self) -> str:
-        """The searched parameters, rounded to be read: instance_type=ml.g5.xlarge, learning_rate=5e-05."""
-        return setting_of(self.point)
-
-
-def setting_of(point: Point) -> str:
-    """The searched parameters of a point in one line, numbers to four digits."""
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={spell(value)}"
-        for name, value in point.trial.point.items()
-    )
 
 
 def recommend(front: StudyFront) -> list[Pick]:
@@ -73,12 +59,10 @@ def recommend(front: StudyFront) -> list[Pick]:
         return []
     picks: dict[int, Pick] = {}
     for found in (_cheapest_good(front), _fastest(front), _knee(front)):
-        if found is None:
-            continue
-        known = picks.get(found.point.number)
-        if known is not None:
-            found = replace(found, titles=known.titles + found.titles, why=f"{known.why} {found.why}")
-        picks[found.point.number] = found
+        if found is not None:
+            if known := picks.get(found.point.number):
+                found = replace(found, titles=known.titles + found.titles, why=f"{known.why} {found.why}")
+            picks[found.point.number] = found
     return [_completed(pick, front) for pick in picks.values()]
 
 
@@ -94,7 +78,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
         return [*opening, *_nothing(front)]
     pick = picks[0]
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    opening.append(f"Take trial {pick.point.number} ({pick.setting()}): {values}.")
+    opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why}")
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
@@ -105,18 +89,14 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     """How many trials ended without a result, and why: a line per reason, the most frequent first."""
     ended = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
     reasons = Counter((ended[trial.status], trial.reason) for trial in trials if trial.status in ended)
-    lines = [f"{count} {how}" + (f": {why}" if why else "") for (how, why), count in reasons.most_common(_MOST_REASONS)]
-    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_MOST_REASONS))
+    ordered = reasons.most_common()
+    lines = [f"{count} {how}" + (f": {why}" if why else "") for (how, why), count in ordered[:_MOST_REASONS]]
+    rest = sum(count for _, count in ordered[_MOST_REASONS:])
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
 def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str] = frozenset()) -> str:
-    """The `mlflow run` line of a job with these parameters; empty where they are none of a job.
-
-    Args:
-        parameters: as text; names that no job has, such as those of a study, are left out.
-        without: further names to leave out.
-    """
+    """The `mlflow run` line of a job; names that no job has are left out; empty where they make no job."""
     try:
         return job_of({name: text for name, text in parameters.items() if name not in without}).command()
     except BadInput:
@@ -124,11 +104,7 @@ def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str]
 
 
 def job_of(parameters: Mapping[str, str]) -> JobSpec:
-    """The job of these parameters; names that no job has are left out, and so is dry_run.
-
-    Raises:
-        BadInput: they are none of a job.
-    """
+    """The job of these parameters, without dry_run and names that no job has; BadInput where they make none."""
     names = {item.name for item in fields(JobSpec)} - {"dry_run"}
     return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
 
@@ -141,7 +117,7 @@ def _cheapest_good(front: StudyFront) -> Pick:
         point = min(front.feasible, key=front.cost_of)
         return Pick(titles=(cheap,), point=point, why="No objective of the study says how good a model is.")
     best = _best(front, name)
-    equal = _alike(front, best, name)
+    equal = [point for point in front.feasible if point.is_like(best, [name])]
     point = min(equal, key=front.cost_of)
     title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
@@ -154,12 +130,11 @@ def _cheapest_good(front: StudyFront) -> Pick:
 
 
 def _fastest(front: StudyFront) -> Pick | None:
-    name = next((name for name in TIMES if name in front.objectives), None)
-    name = name or next((name for name in TIMES if name in _known(front)), None)
+    name = next((name for known in (front.objectives, _known(front)) for name in TIMES if name in known), None)
     if name is None:
         return None
     best = _best(front, name)
-    point = min(_alike(front, best, name), key=front.cost_of)
+    point = min((point for point in front.feasible if point.is_like(best, [name])), key=front.cost_of)
     why = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
         why += f"; trial {best.number} is within noise of it and costs more"
@@ -168,8 +143,7 @@ def _fastest(front: StudyFront) -> Pick | None:
 
 def _knee(front: StudyFront) -> Pick | None:
     """Where the front of two objectives bends most: farthest from the line between its ends, both scaled to 0 to 1."""
-    names = [name for name in (metrics.COST_USD, front.quality) if name is not None and name in front.objectives]
-    pair = [*names, *(name for name in front.objectives if name not in names)][:2]
+    pair = sorted(front.objectives, key=lambda name: (name != metrics.COST_USD, name != front.quality))[:2]
     if len(pair) < 2:
         return None
     signs = [-1.0 if front.objectives[name] == "maximize" else 1.0 for name in pair]
@@ -235,19 +209,9 @@ def _nothing(front: StudyFront) -> list[str]:
 
 def _known(front: StudyFront) -> list[str]:
     """What every feasible point has measured."""
-    names = dict.fromkeys(name for point in front.feasible for name in point.means)
-    return [name for name in names if all(name in point.means for point in front.feasible)]
+    return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
 
 
 def _best(front: StudyFront, name: str) -> Point:
-    higher = front.objectives.get(name) == "maximize" or name == metrics.THROUGHPUT_SAMPLES
-    sign = -1.0 if higher else 1.0
+    sign = -1.0 if front.objectives.get(name, OBJECTIVES[name].direction) == "maximize" else 1.0
     return min(front.feasible, key=lambda point: (sign * point.means[name], front.cost_of(point)))
-
-
-def _alike(front: StudyFront, best: Point, name: str) -> list[Point]:
-    return [
-        point
-        for point in front.feasible
-        if are_alike(point.means[name], best.means[name], point.errors[name], best.errors[name])
-    ]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from paretune.spec.parameters import spell
+
 
 class TrialStatus(Enum):
     """How a trial ended."""
@@ -22,17 +24,12 @@ class Trial:
 
     Attributes:
         number: from 0, in the order of asking.
-        run_id: MLflow run of its job.
         point: searched parameter to value, as typed.
-        parameters: all parameters of its job, as text.
-        status: how it ended.
         values: objective to value, finite; only those that were measured.
         cost_usd: what its job has cost, failed and stopped ones included; None where the price is unknown.
         spent_usd: dollars booked by the whole study up to its end.
         origin: measured or simulated.
-        seed: seed of its training.
         repeats: number of the trial that it repeats with another seed; None for a first one.
-        reason: one sentence for one that did not complete.
     """
 
     number: int
@@ -47,3 +44,8 @@ class Trial:
     seed: int = 42
     repeats: int | None = None
     reason: str = ""
+
+    def shown(self, name: str) -> str:
+        """A searched parameter as text, floats to four digits; empty where it has none."""
+        value = self.point.get(name)
+        return f"{value:.4g}" if isinstance(value, float) else spell(value)

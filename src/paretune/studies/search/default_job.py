@@ -16,8 +16,6 @@ from paretune.studies.definition.space import Choices, Range, Value, make_spec
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 
-_ESTIMATED = "estimated"
-
 
 def default_job(file: StudyFile) -> JobSpec | None:
     """The job that somebody runs who does not search: defaults, on the first instance type; None where it is none."""
@@ -29,19 +27,14 @@ def default_job(file: StudyFile) -> JobSpec | None:
 
 
 def default_point(driver: Driver) -> dict[str, Value] | None:
-    """The point of the search nearest to the defaults, on its cheapest instance type; None where it makes no job.
-
-    It is tried first: the search has to beat it.
-    """
+    """The point nearest to the defaults, on its cheapest instance type, tried first; None where it makes no job."""
     file, spec = driver.file, default_job(driver.file)
     if spec is None:
         return None
     plan = spec.plan()
     point = {name: entry.corners[0] for name, entry in file.search.items()}
-    for name, entry in file.search.items():
-        wanted = getattr(plan, name) if hasattr(plan, name) else getattr(spec, name)
-        if name != "instance_type":
-            point[name] = _nearest(wanted, entry)
+    for name in file.search.keys() - {"instance_type"}:
+        point[name] = _nearest(getattr(plan if hasattr(plan, name) else spec, name), file.search[name])
     try:
         if "instance_type" in point:
             on_each = [{**point, "instance_type": name} for name in file.search["instance_type"].corners]
@@ -58,8 +51,7 @@ def _nearest(wanted: Any, entry: Choices | Range) -> Value:
     if wanted in values or not all(isinstance(value, int | float) for value in (wanted, *values)):
         return next((value for value in values if value == wanted), values[0])
     if isinstance(entry, Range):
-        low, high = entry.low, entry.high
-        kept = min(max(float(wanted), low), high)
+        kept = min(max(float(wanted), entry.low), entry.high)
         return round(kept) if isinstance(wanted, int) else kept
     return min(values, key=lambda value: _distance(float(value), float(wanted)))
 
@@ -100,7 +92,7 @@ def _computed(spec: JobSpec) -> object:
 def _estimated(spec: JobSpec, driver: Driver) -> Trial | None:
     workplace = driver.workplace
     inputs, price = known_inputs(spec, workplace), workplace.launcher.price(spec)
-    found, origin = {}, _ESTIMATED
+    found, origin = {}, "estimated"
     if workplace.launcher.origin == "simulated":
         found, origin = _rehearsed(spec, driver), workplace.launcher.origin
     elif (estimate := workplace.forecast.of(spec, spec.plan(), inputs, price)) is not None:

@@ -40,12 +40,7 @@ MOST_REFUSED = 3
 
 
 class ConcurrencyLimit:
-    """The number of jobs that SageMaker lets run at a time, learnt from its refusals.
-
-    Args:
-        clock: of the launcher.
-        launcher: told when it is asked again.
-    """
+    """The number of jobs that SageMaker lets run at a time, learnt from its refusals."""
 
     def __init__(self, clock: Clock, launcher: Launcher) -> None:
         self._clock = clock
@@ -63,11 +58,7 @@ class ConcurrencyLimit:
         self._refused = 0
 
     def was_refused(self, running: int, reason: str) -> None:
-        """A job was refused beside those that run.
-
-        Raises:
-            LaunchRefused: nothing runs, and it was not the first time: waiting does not help.
-        """
+        """A job was refused beside those that run; LaunchRefused where none runs, several times in a row."""
         self._most = running
         self._until = self._clock.now() + (ROOM_S if running else REFUSED_PAUSE_S)
         self._refused += not running
@@ -86,18 +77,7 @@ _HEARTBEAT_S = 30.0
 
 
 class Driver:
-    """One process at work on a study.
-
-    Args:
-        file: the study.
-        study: its trials in Optuna.
-        ledger: its dollars and drivers.
-        run_id: its MLflow run.
-        workplace: where its jobs run.
-        now: the machine's time, for heartbeats; virtual clocks run ahead of it.
-        on_trial: told each trial that has ended, after it was booked.
-        say: told what a person wants to know.
-    """
+    """One process at work on a study; `now` is the machine's time, for heartbeats: virtual clocks run ahead of it."""
 
     def __init__(
         self,
@@ -156,15 +136,15 @@ class Driver:
                 self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, adopt=True, counts=counts)
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
             self.ledger.deregister(owner)
-        known = {entry.trial for entry in running} | set(self.trials)
+        known = {*self.trials, *(entry.trial for entry in running)}
         for number, asked in self.study.running().items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
                 self.study.tell_failed(number)
 
     def others(self) -> set[str]:
         """Other drivers of the study that are alive."""
-        drivers = self.ledger.drivers()
-        return {name for name, seen in drivers.items() if name != self._owner and self._lives(name, seen)}
+        drivers = self.ledger.drivers().items()
+        return {name for name, seen in drivers if name != self._owner and self._lives(name, seen)}
 
     def start(
         self,
@@ -175,19 +155,12 @@ class Driver:
         kind: str = TRIAL,
         predicted: Mapping[str, float] | None = None,
     ) -> bool:
-        """Start the job of a trial; False when none was started.
-
-        Where the outcome of an equal job is known, Optuna is told it at once.
-
-        Args:
-            asked: its number and point.
-            repeats: the trial it repeats with another seed.
-            changes: parameters of its job that are not those of its point, such as another seed or accumulation.
-            kind: what it is made for; kept in the ledger.
-            predicted: what it is to verify; kept in the ledger.
-        """
+        """Start the job of a trial; False when none was started, such as one whose outcome is known."""
         spec = self._possible(asked, changes or {})
-        if spec is None or self._is_answered(asked, spec):
+        if spec is None:
+            return False
+        if known := self.history.settled.get(spec.spec_hash()):
+            self.study.report_outcome(known, self.history, asked.number)
             return False
         note = TrialNote(
             point=dict(asked.point),
@@ -224,24 +197,20 @@ class Driver:
 
     def start_due(self) -> bool:
         """Start a job again that was retryable, if one is due; whether one was."""
-        now = self.workplace.clock.now()
-        for identity, due in list(self.history.due.items()):
-            if due.not_before <= now:
-                del self.history.due[identity]
-                note = due.note
-                self.start(
-                    self.study.ask_for(note.point),
-                    repeats=note.repeats,
-                    changes=note.changes,
-                    kind=note.kind,
-                    predicted=note.predicted,
-                )
-                return True
-        return False
+        if (identity := self._next_due()) is None:
+            return False
+        note = self.history.due.pop(identity).note
+        asked = self.study.ask_for(note.point)
+        self.start(asked, repeats=note.repeats, changes=note.changes, kind=note.kind, predicted=note.predicted)
+        return True
 
     def is_due(self) -> bool:
         """Whether a retryable job is due."""
-        return any(due.not_before <= self.workplace.clock.now() for due in self.history.due.values())
+        return self._next_due() is not None
+
+    def _next_due(self) -> str | None:
+        now = self.workplace.clock.now()
+        return next((identity for identity, due in self.history.due.items() if due.not_before <= now), None)
 
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for ROOM_S seconds after SageMaker refused one beside as many."""
@@ -250,12 +219,9 @@ class Driver:
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not, or must not, run any more: its outcome is known, it is impossible, or it failed."""
         identity = spec.spec_hash()
-        return (
-            self.history.settled(identity) is not None
-            or self.history.has_failed(identity)
-            or identity in self._impossible
-            or self.history.cannot_fit(spec)
-        )
+        history = self.history
+        is_known = identity in history.settled or identity in history.failures or identity in self._impossible
+        return is_known or history.cannot_fit(spec)
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
@@ -296,7 +262,7 @@ class Driver:
                     continue
             except ParetuneError as trouble:
                 self._say(f"trial {number}: {trouble}")
-            job.leave()
+            job.writer.leave()
         with suppress(LostContact):
             self.finish()
 
@@ -317,18 +283,11 @@ class Driver:
             self.study.tell_infeasible(asked.number, out_of_memory=False)
             self._say(f"trial {asked.number}: cannot be: {error.faults[0]}")
             return None
-        if self.history.cannot_fit(spec) and self.history.settled(spec.spec_hash()) is None:
+        if self.history.cannot_fit(spec) and spec.spec_hash() not in self.history.settled:
             self.study.tell_infeasible(asked.number, out_of_memory=True)
             self._say(f"trial {asked.number}: not run: no more rows ran out of memory on as large a device")
             return None
         return spec
-
-    def _is_answered(self, asked: Suggestion, spec: JobSpec) -> bool:
-        """Whether the outcome of an equal job is known; then Optuna is told it, and nothing is started."""
-        entry = self.history.settled(spec.spec_hash())
-        if entry is not None:
-            self.study.report_outcome(entry, self.history, asked.number)
-        return entry is not None
 
     def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
         tracking = self.workplace.tracking

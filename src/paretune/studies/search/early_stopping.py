@@ -41,13 +41,8 @@ class Progress:
 def optimistic_end(curve: Curve, finished: Sequence[Curve], f1_noise: float) -> float | None:
     """F1 that a job may still reach: what it has, the largest gain from here that any job has made, and noise.
 
-    Args:
-        curve: of the running job, not empty.
-        finished: curves of jobs that have completed.
-        f1_noise: standard deviation of F1 between runs of one job.
-
-    Returns:
-        At most 1; None while too few jobs have shown how curves end.
+    At most 1; None while too few jobs have shown how curves end. `f1_noise` is a standard deviation between runs of one
+    job.
     """
     if not curve:
         return None

@@ -3,10 +3,11 @@
 The first trial is the default job, or the point nearest to it, which the search has to beat.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from paretune.core.pareto import front
 from paretune.estimating.noise import F1_NOISE
+from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
@@ -17,8 +18,6 @@ from paretune.studies.search.trial_job import TrialJob
 from paretune.studies.search.untried import UntriedPoints
 
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
-
-Constraints = Mapping[str, Mapping[str, float]]
 
 
 def search(driver: Driver) -> str:
@@ -43,7 +42,7 @@ def search(driver: Driver) -> str:
 def repeat_front(driver: Driver, most: int) -> int:
     """Train each point of the front once more with another seed, within the budget; how many were."""
     done = 0
-    chosen = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+    chosen = front_of(driver.trials.values(), driver.file.objectives, driver.file.constraints)
     repeated = {trial.repeats for trial in driver.trials.values()}
     waiting = [trial for trial in chosen[:most] if trial.number not in repeated]
     while waiting or driver.running:
@@ -58,7 +57,7 @@ def repeat_front(driver: Driver, most: int) -> int:
 
 
 def front_of(
-    trials: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
+    trials: Iterable[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
 ) -> list[Trial]:
     """Completed first trials that meet the constraints and no other one beats, the cheapest first."""
     found = [
@@ -147,7 +146,7 @@ class _EarlyStopping:
         if end is None:
             return
         if self._known != driver.history.booking_order:
-            found = front_of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+            found = front_of(driver.trials.values(), driver.file.objectives, driver.file.constraints)
             self._known, self._best = driver.history.booking_order, [trial.values for trial in found]
         if is_hopeless(end, self._best, driver.file.objectives):
             reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"

@@ -7,75 +7,59 @@ the budget and never start the same job twice. A trial that is reserved and not 
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    Index,
-    Integer,
-    MetaData,
-    Row,
-    Select,
-    String,
-    Table,
-    Text,
-    case,
-    create_engine,
-    delete,
-    event,
-    func,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from paretune.core.errors import BadInput, BudgetRefused, LostContact
+from paretune.core.errors import BadInput, BudgetRefused, LostContact, first_line
 from paretune.pricing.budget import Balance
 from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.migrations import migrate
 
-METADATA = MetaData()
-STUDIES = Table(
+METADATA = sa.MetaData()
+STUDIES = sa.Table(
     "paretune_studies",
     METADATA,
-    Column("name", String(255), primary_key=True),
-    Column("run_id", String(64), nullable=False),  # its MLflow run; empty until that is created
-    Column("mark", String(64), nullable=False),  # a tag of that run: finds it if its driver died before writing run_id
-    Column("described", Text, nullable=False),  # job, search and objectives as JSON
+    sa.Column("name", sa.String(255), primary_key=True),
+    sa.Column("run_id", sa.String(64), nullable=False),  # its MLflow run; empty until that is created
+    sa.Column(
+        "mark", sa.String(64), nullable=False
+    ),  # a tag of that run, by which it is found as long as run_id is empty
+    sa.Column("described", sa.Text, nullable=False),  # job, search and objectives as JSON
 )
-ENTRIES = Table(
+ENTRIES = sa.Table(
     "paretune_ledger",
     METADATA,
-    Column("study", String(255), primary_key=True),
-    Column("trial", Integer, primary_key=True),
-    Column("identity", String(255), nullable=False),
-    Column("run_id", String(64), nullable=False),
-    Column("worst_usd", Float),
-    Column("booked_usd", Float),
-    Column("spent_usd", Float),
-    Column("booking_order", Integer),
-    Column("counts", Integer, nullable=False),  # 1: one of the study's n_trials
-    Column("settled", Integer, nullable=False),  # 1: the outcome is known, the same job is not run again
-    Column("owner", String(255), nullable=False),
-    Column("parameters", Text, nullable=False),
-    Column("note", Text, nullable=False),  # TrialNote as JSON
-    Column("ended", Text),  # TrialEnd as JSON
-    Index("paretune_ledger_identity", "study", "identity"),
-    Index("paretune_ledger_booking_order", "study", "booking_order"),
+    sa.Column("study", sa.String(255), primary_key=True),
+    sa.Column("trial", sa.Integer, primary_key=True),
+    sa.Column("identity", sa.String(255), nullable=False),
+    sa.Column("run_id", sa.String(64), nullable=False),
+    sa.Column("worst_usd", sa.Float),
+    sa.Column("booked_usd", sa.Float),
+    sa.Column("spent_usd", sa.Float),
+    sa.Column("booking_order", sa.Integer),
+    sa.Column("counts", sa.Integer, nullable=False),  # 1: one of the study's n_trials
+    sa.Column("settled", sa.Integer, nullable=False),  # 1: the outcome is known, the same job is not run again
+    sa.Column("owner", sa.String(255), nullable=False),
+    sa.Column("parameters", sa.Text, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),  # TrialNote as JSON
+    sa.Column("ended", sa.Text),  # TrialEnd as JSON
+    sa.Index("paretune_ledger_identity", "study", "identity"),
+    sa.Index("paretune_ledger_booking_order", "study", "booking_order"),
 )
-DRIVERS = Table(
+DRIVERS = sa.Table(
     "paretune_drivers",
     METADATA,
-    Column("study", String(255), primary_key=True),
-    Column("owner", String(255), primary_key=True),
-    Column("seen", Float, nullable=False),  # seconds since the epoch
+    sa.Column("study", sa.String(255), primary_key=True),
+    sa.Column("owner", sa.String(255), primary_key=True),
+    sa.Column("seen", sa.Float, nullable=False),  # seconds since the epoch
 )
 
 
@@ -84,8 +68,6 @@ class TrialNote:
     """What is written down of a trial when its dollars are reserved.
 
     Attributes:
-        point: searched parameter to value.
-        seed: of its training.
         repeats: number of the trial that it repeats with another seed; None for a first one.
         changes: parameters of its job that are not those of its point.
         kind: what the trial is made for; `driver.TRIAL`, or a kind of `method: split`.
@@ -114,10 +96,8 @@ class TrialEnd:
     """How a trial's job ended.
 
     Attributes:
-        status: completed, out of memory, failed or stopped.
         metrics: of its run; empty unless it completed.
         cost_usd: billed, however it ended; None where the price is unknown.
-        reason: why it did not complete.
         curve: share of the training, 0 to 1, and F1 measured then.
         retryable: the job says nothing about its point: no capacity, a quota, an interruption, a driver that died.
         transient: retryable, and the cause may last a while, such as no capacity: wait before the next try.
@@ -154,17 +134,13 @@ class Entry:
     """One trial in the ledger.
 
     Attributes:
-        trial: its number.
         identity: hash of what its job computes.
-        parameters: of its job, as text.
-        note: what was written down when it was reserved.
         run_id: its MLflow run; empty until that is created.
         worst_usd: dollars reserved; None where the price is unknown.
         booked_usd: dollars paid; None while it runs, or where the price is unknown.
         ended: how it ended; None while it runs.
         booking_order: from 1, in the order of booking; None while it runs.
         spent_usd: dollars that the study had paid when it was booked, its own included; None while it runs.
-        owner: the process that runs it.
     """
 
     trial: int
@@ -180,7 +156,7 @@ class Entry:
     owner: str
 
 
-def entry_of(row: Row[Any]) -> Entry:
+def entry_of(row: sa.Row[Any]) -> Entry:
     """The entry of a row of the table."""
     names = ("trial", "identity", "run_id", "worst_usd", "booked_usd", "booking_order", "spent_usd", "owner")
     return Entry(
@@ -209,7 +185,6 @@ class Ledger:
 
     Args:
         storage: a SQLAlchemy address, the same as Optuna's.
-        study: its name.
 
     Raises:
         BadInput: the storage does not answer, or a newer version of paretune has written its tables.
@@ -218,60 +193,51 @@ class Ledger:
 
     def __init__(self, storage: str, study: str) -> None:
         self._study = study
+        self._mine = ENTRIES.c.study == study
         self._where = "the study's storage"
         try:
             self._where = make_url(storage).render_as_string(hide_password=True)
-            self._engine = create_engine(storage, pool_pre_ping=True)
+            self._engine = sa.create_engine(storage, pool_pre_ping=True)
             if self._engine.dialect.name == "sqlite":
                 # Of SQLite's transactions only an immediate one keeps others from reading what it is about to change.
-                event.listen(self._engine, "connect", _by_hand)
-                event.listen(self._engine, "begin", _immediately)
+                sa.event.listen(self._engine, "connect", _by_hand)
+                sa.event.listen(self._engine, "begin", _immediately)
             with self._engine.begin() as connection:
                 migrate(connection, self._where)
         except BadInput:
             self.close()
             raise
         except (SQLAlchemyError, ImportError, OSError) as error:
-            text = f"storage {self._where} cannot be used ({_first_line(error)}): check address, server and driver"
+            text = f"storage {self._where} cannot be used ({first_line(error)}): check address, server and driver"
             raise BadInput([text]) from None
 
     def open(self, run_id: str, described: str) -> str:
-        """Add the study, unless it is there already; its MLflow run, empty as long as there is none.
+        """Add the study, unless it is there already; its MLflow run, empty as long as there is none, see `name_run`.
 
-        Args:
-            run_id: its MLflow run, if the study is new; may be empty, see `mark` and `name_run`.
-            described: job, search and objectives as JSON, which every driver of the study must agree on.
-
-        Raises:
-            BadInput: the study was begun with another description.
+        Every driver must agree on what is `described`: job, search and objectives as JSON; else BadInput is raised.
         """
-        query = select(STUDIES).where(STUDIES.c.name == self._study)
+        query = sa.select(STUDIES).where(STUDIES.c.name == self._study)
         new = {"name": self._study, "run_id": run_id, "mark": uuid.uuid4().hex, "described": described}
         with suppress(LostContact), self._transaction() as connection:  # two may begin it at the same moment
             if connection.execute(query).first() is None:
                 connection.execute(STUDIES.insert().values(**new))
-        with self._transaction() as connection:
-            row = connection.execute(query).one()
+        (row,) = self._rows(query)
         if row.described != described:
-            raise BadInput(
-                [
-                    f"study {self._study} was begun with another search space, job or objectives: give it another "
-                    f"name (-P name=...), or the same file ({_difference(row.described, described)})"
-                ]
-            )
+            text = f"study {self._study} was begun with another search space, job or objectives: give it another "
+            text += f"name (-P name=...), or the same file ({_difference(row.described, described)})"
+            raise BadInput([text])
         return str(row.run_id)
 
     def mark(self) -> str:
         """A random tag of this study, which finds its MLflow run if the driver dies before `name_run`."""
-        with self._transaction() as connection:
-            return str(connection.execute(select(STUDIES.c.mark).where(STUDIES.c.name == self._study)).scalar_one())
+        return str(self._rows(sa.select(STUDIES.c.mark).where(STUDIES.c.name == self._study))[0].mark)
 
     def name_run(self, run_id: str) -> str:
         """Write down the study's MLflow run, unless another driver has; the run that is written down."""
         with self._transaction() as connection:
             mine = STUDIES.c.name == self._study
             connection.execute(STUDIES.update().where(mine, STUDIES.c.run_id == "").values(run_id=run_id))
-            return str(connection.execute(select(STUDIES.c.run_id).where(mine)).scalar_one())
+            return str(connection.execute(sa.select(STUDIES.c.run_id).where(mine)).scalar_one())
 
     def reserve(
         self,
@@ -288,16 +254,8 @@ class Ledger:
     ) -> Reservation:
         """Reserve a trial's worst case, before its job is created.
 
-        Args:
-            trial: its number.
-            parameters: of its job, as text.
-            note: what else is to be known of the trial later.
-            worst_usd: the most it can cost.
-            budget_usd: the most the study may cost; None for no limit.
-            owner: the process that runs it.
-            identity: hash of what the job computes; empty where it may run twice.
-            most_trials: trials at most, of those that count.
-            counts: whether this one does.
+        `identity` is the hash of what the job computes, empty where it may run twice. `budget_usd` limits the study's
+        dollars and `most_trials` the trials that count; None for no limit.
 
         Raises:
             BudgetRefused: spent, reserved and its own worst case exceed the budget; or its price is not known.
@@ -327,22 +285,16 @@ class Ledger:
 
     def set_run_id(self, trial: int, run_id: str) -> None:
         """Write down the MLflow run of a trial."""
-        with self._transaction() as connection:
-            connection.execute(ENTRIES.update().where(self._is(trial)).values(run_id=run_id))
+        self._write(ENTRIES.update().where(self._is(trial)).values(run_id=run_id))
 
     def book(self, trial: int, ended: TrialEnd, *, settled: bool) -> None:
         """Write down how a trial ended and what it has cost, and release its reservation. A second booking is ignored.
 
-        A retryable trial no longer counts towards the most trials.
-
-        Args:
-            trial: its number.
-            ended: how it ended.
-            settled: whether its outcome is known now, so that the same job is not run again.
+        A retryable trial no longer counts towards the most trials; the same job as a `settled` one is not run again.
         """
         with self._transaction() as connection:
             spent = self._balance(connection).spent_usd + (ended.cost_usd or 0.0)
-            last = connection.execute(select(func.max(ENTRIES.c.booking_order)).where(self._mine())).scalar() or 0
+            last = connection.execute(sa.select(sa.func.max(ENTRIES.c.booking_order)).where(self._mine)).scalar() or 0
             values = {"booked_usd": ended.cost_usd, "spent_usd": spent, "booking_order": last + 1}
             values |= {"ended": ended.as_json(), "settled": int(settled)} | ({"counts": 0} if ended.retryable else {})
             connection.execute(ENTRIES.update().where(self._is(trial), ENTRIES.c.ended.is_(None)).values(**values))
@@ -350,38 +302,33 @@ class Ledger:
     def heartbeat(self, owner: str, now: float) -> None:
         """Record that the driver `owner` runs, at `now` seconds since the epoch."""
         with self._transaction() as connection:
-            connection.execute(delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
+            connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
             connection.execute(DRIVERS.insert().values(study=self._study, owner=owner, seen=now))
 
     def deregister(self, owner: str) -> None:
         """Record that the driver `owner` no longer runs."""
-        with self._transaction() as connection:
-            connection.execute(delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
+        self._write(sa.delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
 
     def drivers(self) -> dict[str, float]:
         """Registered drivers to the time of their last heartbeat, seconds since the epoch."""
-        with self._transaction() as connection:
-            rows = connection.execute(select(DRIVERS).where(DRIVERS.c.study == self._study)).all()
+        rows = self._rows(sa.select(DRIVERS).where(DRIVERS.c.study == self._study))
         return {row.owner: row.seen for row in rows}
 
     def take_over(self, trial: int, former: str, owner: str) -> bool:
         """Make `owner` the owner of a running trial of a dead driver; False when another driver was faster."""
-        with self._transaction() as connection:
-            found = connection.execute(
-                ENTRIES.update()
-                .where(self._is(trial), ENTRIES.c.owner == former, ENTRIES.c.ended.is_(None))
-                .values(owner=owner)
-            )
-            return bool(found.rowcount == 1)
+        running = self._is(trial) & (ENTRIES.c.owner == former) & ENTRIES.c.ended.is_(None)
+        return self._write(ENTRIES.update().where(running).values(owner=owner)) == 1
 
     def running(self) -> list[Entry]:
         """Trials that have not been booked, by number."""
-        return self._read(select(ENTRIES).where(self._mine(), ENTRIES.c.ended.is_(None)).order_by(ENTRIES.c.trial))
+        query = sa.select(ENTRIES).where(self._mine, ENTRIES.c.ended.is_(None)).order_by(ENTRIES.c.trial)
+        return [entry_of(row) for row in self._rows(query)]
 
     def booked(self, after: int) -> list[Entry]:
         """Trials booked after the `after`-th one, in the order of booking."""
         order = ENTRIES.c.booking_order
-        return self._read(select(ENTRIES).where(self._mine(), order > after).order_by(order))
+        query = sa.select(ENTRIES).where(self._mine, order > after).order_by(order)
+        return [entry_of(row) for row in self._rows(query)]
 
     def balance(self) -> Balance:
         """Dollars spent and reserved."""
@@ -392,44 +339,46 @@ class Ledger:
         """Close the connections to the storage; the next call opens new ones."""
         self._engine.dispose()
 
-    def _mine(self) -> Any:
-        return ENTRIES.c.study == self._study
-
     def _is(self, trial: int) -> Any:
-        return self._mine() & (ENTRIES.c.trial == trial)
+        return self._mine & (ENTRIES.c.trial == trial)
 
-    def _same(self, identity: str) -> Select[Any]:
+    def _same(self, identity: str) -> sa.Select[Any]:
         """Trials of the same job that run, or whose outcome is known."""
         alive = ENTRIES.c.ended.is_(None) | (ENTRIES.c.settled == 1)
-        return select(ENTRIES.c.trial).where(self._mine(), ENTRIES.c.identity == identity, alive).limit(1)
+        return sa.select(ENTRIES.c.trial).where(self._mine, ENTRIES.c.identity == identity, alive).limit(1)
 
-    def _begun(self, connection: Connection) -> int:
-        return int(connection.execute(select(func.sum(ENTRIES.c.counts)).where(self._mine())).scalar() or 0)
+    def _begun(self, connection: sa.Connection) -> int:
+        return int(connection.execute(sa.select(sa.func.sum(ENTRIES.c.counts)).where(self._mine)).scalar() or 0)
 
-    def _balance(self, connection: Connection) -> Balance:
+    def _balance(self, connection: sa.Connection) -> Balance:
         has_ended = ENTRIES.c.ended.is_not(None)
         row = connection.execute(
-            select(
-                func.sum(case((has_ended, ENTRIES.c.booked_usd), else_=0.0)),
-                func.sum(case((has_ended, 0.0), else_=ENTRIES.c.worst_usd)),
-            ).where(self._mine())
+            sa.select(
+                sa.func.sum(sa.case((has_ended, ENTRIES.c.booked_usd), else_=0.0)),
+                sa.func.sum(sa.case((has_ended, 0.0), else_=ENTRIES.c.worst_usd)),
+            ).where(self._mine)
         ).one()
         return Balance(spent_usd=row[0] or 0.0, committed_usd=row[1] or 0.0)
 
-    def _read(self, query: Select[Any]) -> list[Entry]:
+    def _rows(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         with self._transaction() as connection:
-            return [entry_of(row) for row in connection.execute(query)]
+            return connection.execute(query).all()
+
+    def _write(self, statement: Any) -> int:
+        """Execute a statement in a transaction of its own; the number of rows that it has changed."""
+        with self._transaction() as connection:
+            return int(connection.execute(statement).rowcount)
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[sa.Connection]:
         """One at a time for all drivers of the study: its own row is locked first, where rows can be."""
         try:
             with self._engine.begin() as connection:
-                connection.execute(select(STUDIES.c.name).where(STUDIES.c.name == self._study).with_for_update())
+                connection.execute(sa.select(STUDIES.c.name).where(STUDIES.c.name == self._study).with_for_update())
                 yield connection
         except SQLAlchemyError as error:
             again = "another driver has written the same" if isinstance(error, IntegrityError) else "it does not answer"
-            text = f"{again} ({_first_line(error)}): the same command goes on with the study"
+            text = f"{again} ({first_line(error)}): the same command goes on with the study"
             raise LostContact(f"storage {self._where}: {text}") from error
 
 
@@ -446,10 +395,6 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
         )
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def _difference(before: str, now: str) -> str:
     one, other = json.loads(before), json.loads(now)
     keys = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
@@ -461,8 +406,5 @@ def _by_hand(connection: Any, _: Any) -> None:
     connection.execute("PRAGMA busy_timeout = 60000")
 
 
-def _immediately(connection: Connection) -> None:
+def _immediately(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-__all__ = ["Entry", "Ledger", "Reservation", "TrialEnd", "TrialNote"]

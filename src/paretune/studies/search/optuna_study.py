@@ -12,16 +12,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, first_line
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
@@ -49,11 +49,7 @@ class Suggestion:
 
 
 class OptunaStudy:
-    """The trials of one study.
-
-    Args:
-        file: what is searched, and how.
-        storage: a SQLAlchemy address; studies of the same name in it are one.
+    """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
 
     Raises:
         BadInput: the storage does not answer, or holds a study of this name with other objectives.
@@ -70,7 +66,7 @@ class OptunaStudy:
             self._storage = _storage(storage)
             self._study = _opened(file, self._storage)
         except Exception as error:  # SQLAlchemy's and each driver's own
-            text = f"storage {where} cannot be used ({_first_line(error)}): check address, server and driver"
+            text = f"storage {where} cannot be used ({first_line(error)}): check address, server and driver"
             raise BadInput([text]) from None
         # A driver that starts again would else suggest what the one before it has suggested.
         begun = len(self._study.get_trials(deepcopy=False))
@@ -83,14 +79,16 @@ class OptunaStudy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._space)
-            point = {name: self._value(name, trial.params[self._key(name)]) for name in self._file.search}
+            told = {name: trial.params[self._key(name)] for name in self._file.search}
+            point = {name: self._ranked[name][it] if name in self._ranked else it for name, it in told.items()}
             if self._ranked:
                 trial.set_user_attr(_POINT, point)
         return Suggestion(number=trial.number, point=point)
 
     def ask_for(self, point: Mapping[str, Value]) -> Suggestion:
         """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
-        told = {self._key(name): self._rank(name, value) for name, value in point.items()}
+        ranks = {name: values.index(point[name]) for name, values in self._ranked.items()}
+        told = {self._key(name): ranks.get(name, value) for name, value in point.items()}
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
             params=told,
@@ -104,26 +102,12 @@ class OptunaStudy:
         """What Optuna calls a searched parameter."""
         return f"rank of {name}" if name in self._ranked else name
 
-    def _value(self, name: str, told: Any) -> Value:
-        """A value, from what Optuna has of it."""
-        found: Value = self._ranked[name][told] if name in self._ranked else told
-        return found
-
-    def _rank(self, name: str, value: Value) -> Value:
-        """What Optuna has of a value."""
-        return self._ranked[name].index(value) if name in self._ranked else value
-
     def report_outcome(self, entry: Entry, history: TrialHistory, number: int | None = None) -> None:
         """Tell how a trial has ended.
 
         A job that was stopped early is told with the values it was expected to reach. A job that is retryable, failed
         once, or ran with other parameters than its point is told as failed; one that ran out of memory or failed again
-        as infeasible.
-
-        Args:
-            entry: of the ledger, booked.
-            history: of the study.
-            number: of the trial that is told; by default the entry's own, otherwise one of an equal job.
+        as infeasible. `number` is that of a trial with an equal job, by default the entry's own.
         """
         number, ended = entry.trial if number is None else number, entry.ended
         assert ended is not None  # it was booked
@@ -133,7 +117,7 @@ class OptunaStudy:
             self.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
             self.tell(number, values, violations(values, self._file.constraints))
-        elif history.settled(entry.identity) is not None and self._is_infeasible(ended):
+        elif entry.identity in history.settled and self._is_infeasible(ended):
             self.tell_infeasible(number, out_of_memory=ended.status is TrialStatus.OUT_OF_MEMORY)
         else:
             self.tell_failed(number)
@@ -146,13 +130,7 @@ class OptunaStudy:
         return ended.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.FAILED}
 
     def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
-        """What a trial has reached.
-
-        Args:
-            number: of the trial.
-            values: all objectives.
-            violations: by how much each of the study's constraints is missed; 0 or less is met.
-        """
+        """All objectives that a trial has reached, and by how much it misses each constraint; 0 or less is met."""
         self._finish(number, [values[name] for name in self._file.objectives], violations or {})
 
     def tell_infeasible(self, number: int, *, out_of_memory: bool) -> None:
@@ -160,7 +138,9 @@ class OptunaStudy:
 
         Its values are the worst that were seen, which no sampler looks at beyond the constraint.
         """
-        seen = [trial.values for trial in self._told() if trial.values is not None]
+        told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        feasible = (trial for trial in told if all(amount <= 0 for amount in trial.constraints.values()))
+        seen = [trial.values for trial in feasible if trial.values is not None]
         signs = [1.0 if direction == "minimize" else -1.0 for direction in self._file.objectives.values()]
         columns = list(zip(*seen, strict=True)) if seen else [(0.0,)] * len(signs)
         worst = [sign * max(sign * value for value in column) for sign, column in zip(signs, columns, strict=True)]
@@ -181,7 +161,8 @@ class OptunaStudy:
         self._storage.engine.dispose()
 
     def _finish(self, number: int, values: Sequence[float], violations: Mapping[str, float]) -> None:
-        trial = self._trial(number)
+        identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+        trial = self._study._storage.get_trial(identity)
         if trial.state.is_finished():
             return
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
@@ -191,24 +172,13 @@ class OptunaStudy:
                     live.set_constraint(name, amount)
             self._study.tell(number, values=list(values), skip_if_finished=True)
 
-    def _trial(self, number: int) -> FrozenTrial:
-        identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
-        return self._study._storage.get_trial(identity)
-
-    def _told(self) -> list[FrozenTrial]:
-        found = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return [trial for trial in found if all(amount <= 0 for amount in trial.constraints.values())]
-
 
 def _storage(address: str) -> RDBStorage:
     options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
-    for left in reversed(range(_TRIES)):
-        try:
+    for _ in range(_TRIES - 1):
+        with suppress(Exception):  # another driver may be making the tables at this moment
             return RDBStorage(address, engine_kwargs=options)
-        except Exception:  # another driver may be making the tables at this moment
-            if not left:
-                raise
-    raise AssertionError  # the last try returns or raises
+    return RDBStorage(address, engine_kwargs=options)
 
 
 def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
@@ -224,10 +194,6 @@ def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
         if len(study.directions) == len(file.objectives) and not study.metric_names:
             study.set_metric_names(list(file.objectives))  # as the dashboard shows them
         return study
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
@@ -270,10 +236,10 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
 
 def violations(measured: Mapping[str, float], constraints: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """By how much each constraint is missed; 0 or less is met. One whose metric was not measured is missed."""
-    amounts = {}
-    for name, bounds in constraints.items():
-        if "min" in bounds:
-            amounts[f"{name} min"] = bounds["min"] - measured[name] if name in measured else _MISSED
-        if "max" in bounds:
-            amounts[f"{name} max"] = measured[name] - bounds["max"] if name in measured else _MISSED
-    return amounts
+    signs = {"min": -1.0, "max": 1.0}
+    return {
+        f"{name} {end}": signs[end] * (measured[name] - bounds[end]) if name in measured else _MISSED
+        for name, bounds in constraints.items()
+        for end in signs
+        if end in bounds
+    }

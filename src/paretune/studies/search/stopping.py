@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.noise import are_alike
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -20,11 +19,7 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
     """Why the front will hardly grow any more, in words; empty while it still may.
 
     A trial adds to the front unless a trial before it is as good in every objective, or cannot be told apart from it
-    there. Failed trials count for nothing, repeats neither.
-
-    Args:
-        trials: that have ended, in the order of their ends.
-        file: the study.
+    there. Failed trials count for nothing, repeats neither. The trials come in the order of their ends.
     """
     first = [trial for trial in trials if trial.repeats is None and trial.status in _TEACHING]
     if len(first) <= PATIENCE:
@@ -45,11 +40,7 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
 
     The second half of the trials is held against what it has changed: once it has found no better model, and has
     lowered the dollars of the recommended run, over all later runs, by less than it has cost, further trials would
-    pay even less, for improvements become rarer.
-
-    Args:
-        trials: that have ended, in the order of their ends.
-        file: the study.
+    pay even less, for improvements become rarer. The trials come in the order of their ends.
     """
     wanted = set(file.objectives)
     done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and wanted <= set(trial.values)]
@@ -60,7 +51,9 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
     before = StudyFront.of(trials[:at], file.objectives, file.constraints)
     now = StudyFront.of(trials, file.objectives, file.constraints)
     old, new = recommend(before), recommend(now)
-    if not old or not new or _is_better(new[0].point, old[0].point, now.quality):
+    if not old or not new:
+        return ""
+    if now.quality is not None and not new[0].point.is_like(old[0].point, [now.quality]):  # a better model
         return ""
     usd, former = new[0].point.usd_per_run, old[0].point.usd_per_run
     if usd is None or former is None:
@@ -79,13 +72,6 @@ def _is_matched(point: Point, by: Point, objectives: Mapping[str, str]) -> bool:
     """Whether another point is as good in every objective, or cannot be told apart there."""
     return all(
         (by.means[name] <= point.means[name] if direction == "minimize" else by.means[name] >= point.means[name])
-        or are_alike(by.means[name], point.means[name], by.errors[name], point.errors[name])
+        or by.is_like(point, [name])
         for name, direction in objectives.items()
     )
-
-
-def _is_better(new: Point, old: Point, quality: str | None) -> bool:
-    """Whether the model of the one is better than that of the other beyond noise."""
-    if quality is None:
-        return False
-    return not are_alike(new.means[quality], old.means[quality], new.errors[quality], old.errors[quality])

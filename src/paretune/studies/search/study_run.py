@@ -22,14 +22,7 @@ _BETWEEN_PAGES = 8.0
 
 
 class StudyRunWriter:
-    """Writes the MLflow run of one study.
-
-    Args:
-        file: the study.
-        ledger: of the study; it knows the study's run, if the study was begun before.
-        tracking: where it is recorded.
-        say: told one line at a time.
-    """
+    """Writes the MLflow run of one study, the one that the ledger knows if the study was begun before."""
 
     def __init__(
         self, file: StudyFile, ledger: Ledger, tracking: Tracking, say: Callable[[str], None] = say_on_stderr
@@ -43,7 +36,7 @@ class StudyRunWriter:
         self._run.reopen()
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name})
         self._run.log_params(file.as_text())
-        self._driver: Driver | None = None
+        self._driver: Driver  # `watch` comes before everything else
         self._ranks: dict[str, int | None] = {}  # as they were written
         self._next_page = 0.0
 
@@ -53,7 +46,6 @@ class StudyRunWriter:
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
-        assert self._driver is not None  # `watch` comes before any trial
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
         point = ", ".join(f"{name}={value}" for name, value in trial.point.items())
         self.say(f"trial {trial.number} {trial.status.value}: {said or trial.reason[:120]} ({point}); {self._so_far()}")
@@ -64,7 +56,6 @@ class StudyRunWriter:
 
     def answer(self) -> StudyAnswer:
         """The answer so far."""
-        assert self._driver is not None  # `watch` comes first
         return answer(
             list(self._driver.trials.values()),
             self._file.objectives,
@@ -78,7 +69,6 @@ class StudyRunWriter:
 
     def finish(self, reason: str, repeats: int) -> StudyResult:
         """Write the final page, table, ranks and bill; the answer with them."""
-        assert self._driver is not None  # `watch` comes first
         found = self.answer()
         self._write(found, is_last=True)
         others = len(self._driver.others())
@@ -94,7 +84,6 @@ class StudyRunWriter:
 
     def interrupted(self, error: BaseException) -> None:
         """Write what there is, and how to go on."""
-        assert self._driver is not None  # `watch` comes first
         with suppress(ParetuneError):  # what ended the study may be the storage itself
             if self._driver.trials:
                 self._write(self.answer(), is_last=True)
@@ -122,11 +111,9 @@ class StudyRunWriter:
 
     def _so_far(self) -> str:
         """Trials, front and dollars, for the terminal."""
-        assert self._driver is not None  # the caller has looked
-        trials = list(self._driver.trials.values())
-        best = front_of(trials, self._file.objectives, self._file.constraints)
+        best = front_of(self._driver.trials.values(), self._file.objectives, self._file.constraints)
         balance = self._ledger.balance()
-        said = f"{len(trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}, "
+        said = f"{len(self._driver.trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}, "
         said += f"committed {balance.committed_usd:.4g}"
         if self._file.budget_usd is not None:
             said += f", left {balance.left_usd(self._file.budget_usd):.4g}"
@@ -134,7 +121,6 @@ class StudyRunWriter:
 
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; None leaves it open, for other drivers."""
-        assert self._driver is not None  # the callers have looked
         balance = self._ledger.balance()
         self._run.log_metrics({"cost_usd": balance.spent_usd, "trials": float(len(self._driver.trials))})
         self._run.log_text(self._file.as_yaml(), "study.yaml")

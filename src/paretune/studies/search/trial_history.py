@@ -1,6 +1,7 @@
 """The history of a study: all trials that any driver has booked, and what follows from them."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,12 +21,7 @@ _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """A trial to be tried again.
-
-    Attributes:
-        note: of the trial in the ledger.
-        not_before: seconds since the epoch, of the launcher's clock.
-    """
+    """A trial to be tried again, from a time of the launcher's clock: seconds since the epoch."""
 
     note: TrialNote
     not_before: float
@@ -34,18 +30,13 @@ class Due:
 class TrialHistory:
     """What the ledger says about the trials that have ended; `refresh` reads what is new.
 
-    Args:
-        file: the study.
-        ledger: of the study.
-        origin: of its figures: measured or simulated.
-
     Attributes:
         booking_order: of the last trial that was read: the number of trials that have ended.
         trials: number to trial, in the order of booking; trials that were tried again and cost nothing are left out.
         measured: number to metrics, of completed trials.
         curves: number to curve of F1, of completed trials.
-        kinds: number to what the trial was made for.
-        predicted: number to what the trial was to verify.
+        settled: identity of a job that need not run again to its entry: its outcome is known.
+        failures: identity to times that a job failed by itself: it is not tried again, unless the sampler insists.
         due: job's identity to when it is tried again.
         memory_limits: which jobs are known to run out of memory.
         begun: trials that count towards the study's n_trials and have ended.
@@ -56,9 +47,9 @@ class TrialHistory:
         self._ledger = ledger
         self._origin = origin
         self._idle: dict[str, int] = {}  # identity to its last trial, where that was retryable and has cost nothing
-        self._failures: dict[str, int] = {}
-        self._tries: dict[str, int] = {}
-        self._settled: dict[str, Entry] = {}
+        self._tries = Counter[str]()
+        self.failures = Counter[str]()
+        self.settled: dict[str, Entry] = {}
         self.booking_order = 0
         self.trials: dict[int, Trial] = {}
         self.measured: dict[int, Mapping[str, float]] = {}
@@ -72,32 +63,23 @@ class TrialHistory:
     def refresh(self, now: float = 0.0) -> list[Entry]:
         """Entries booked since the last call, by any driver; everything here is brought up to date with them.
 
-        Args:
-            now: of the launcher's clock; jobs that found no capacity are due some time after it. 0: at once.
+        Jobs that found no capacity are due some time after `now`, of the launcher's clock; at once where that is 0.
         """
         found = self._ledger.booked(self.booking_order)
         for entry in found:
             self._take(entry, now)
         return found
 
-    def settled(self, identity: str) -> Entry | None:
-        """The entry of a job that need not run again, because its outcome is known."""
-        return self._settled.get(identity)
-
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory, from one that did with no more rows on as large a device."""
         limits = self.memory_limits
         return limits.has_full and limits.why_full(Footprint.of(spec, spec.plan())) is not None
 
-    def has_failed(self, identity: str) -> bool:
-        """Whether a job has failed by itself: it is not tried again, unless the sampler insists."""
-        return identity in self._failures
-
     def is_settled(self, identity: str, ended: TrialEnd) -> bool:
         """Whether a job with this end need not run again."""
         if ended.retryable:
             return False
-        return ended.status is not TrialStatus.FAILED or self._failures.get(identity, 0) + 1 >= MOST_FAILURES
+        return ended.status is not TrialStatus.FAILED or self.failures[identity] + 1 >= MOST_FAILURES
 
     def values(self, found: Mapping[str, float], parameters: Mapping[str, str]) -> dict[str, float]:
         """What of a job's metrics the study is about; nothing of a probe, which trains only a few steps."""
@@ -120,9 +102,9 @@ class TrialHistory:
             self.measured[entry.trial] = ended.metrics
             self.curves[entry.trial] = ended.curve
         if self.is_settled(entry.identity, ended):
-            self._settled[entry.identity] = entry
+            self.settled[entry.identity] = entry
         elif not ended.retryable:
-            self._failures[entry.identity] = self._failures.get(entry.identity, 0) + 1
+            self.failures[entry.identity] += 1
         self._plan_retry(entry, ended, now)
         self.trials.pop(self._idle.pop(entry.identity, -1), None)  # it was tried again
         if ended.retryable and not ended.cost_usd:
@@ -150,9 +132,10 @@ class TrialHistory:
         self.due.pop(entry.identity, None)
         if not ended.retryable:
             return
-        tries = self._tries[entry.identity] = self._tries.get(entry.identity, 0) + 1
+        self._tries[entry.identity] += 1
+        tries = self._tries[entry.identity]
         if tries > MOST_TRIES:
-            self._failures[entry.identity] = self._failures.get(entry.identity, 0) + 1
+            self.failures[entry.identity] += 1
         else:
             pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now and ended.transient else 0.0
             self.due[entry.identity] = Due(note=entry.note, not_before=now + pause)

@@ -23,15 +23,7 @@ PARENT = "mlflow.parentRunId"
 
 
 class TrialJob:
-    """A trial under way.
-
-    Args:
-        number: of the trial.
-        spec: its job.
-        run: its MLflow run.
-        workplace: what it shares with the others.
-        counts: whether it counts towards the trials of the study; repeats do not.
-    """
+    """A trial under way; one that `counts`, as repeats do not, is one of the study's n_trials."""
 
     def __init__(self, number: int, spec: JobSpec, run: Run, workplace: Workplace, *, counts: bool = True) -> None:
         self.number = number
@@ -47,10 +39,7 @@ class TrialJob:
         self._job = RetryingJob(spec, workplace, self.writer, self._follow, halves=False)
 
     def begin(self, *, adopt: bool = False) -> TrialEnd | None:
-        """Open its record and start its job; how it has ended at once where it could not be started.
-
-        Args:
-            adopt: an earlier driver may have started the job already.
+        """Open its record and start its job, unless that is `adopt`ed; its end where it could not be started.
 
         Raises:
             LostContact: whether it was started cannot be seen; nothing else is lost.
@@ -84,12 +73,7 @@ class TrialJob:
         return self._completed(self._job.outcome.metrics)
 
     def stop_early(self, reason: str, expected: Mapping[str, float] | None = None) -> None:
-        """Ask the job to stop; `poll` says when it has.
-
-        Args:
-            reason: in words.
-            expected: what it would have reached and cost at its end.
-        """
+        """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
         if not self.stopped_because and self._job.current is not None:
             self.stopped_because = reason
             self._expected = expected or {}
@@ -101,11 +85,7 @@ class TrialJob:
             self._job.current.stop()
 
     def abandon(self, error: BaseException, pause_s: float) -> TrialEnd:
-        """Stop the job now, wait until it has stopped, book it and close its run.
-
-        Raises:
-            LostContact: it cannot be seen to stop.
-        """
+        """Stop the job now, wait until it has stopped, close its run; LostContact where it cannot be seen to stop."""
         self._job.stop(pause_s)
         job = self._job.current
         if job is not None and job.state() is JobState.COMPLETED:  # it was faster
@@ -116,20 +96,13 @@ class TrialJob:
         self.writer.give_up(error, job)
         return self._ended(TrialStatus.STOPPED, str(error), retryable=True)
 
-    def leave(self) -> None:
-        """Watch it no longer; it goes on."""
-        self.writer.leave()
-
     def billable_seconds(self) -> float:
         """Seconds billed so far."""
         running = self._job.current.billable_seconds() if self._job.current is not None else 0.0
         return self.writer.billable_seconds + running
 
     def expected_end(self) -> dict[str, float] | None:
-        """Billable seconds, seconds and dollars at the end of its training, if it goes on as fast as it went.
-
-        None while nothing tells how fast that is.
-        """
+        """Billable seconds, seconds and dollars at the end of its training, at its speed so far; None where unknown."""
         left = self._progress.seconds_left()
         job = self._job.current
         if left is None or job is None:

@@ -1,6 +1,8 @@
 """Points of a study that were not tried and fit what is left of its budget, for when the sampler suggests none."""
 
 import random
+from collections.abc import Iterable
+from contextlib import suppress
 
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.spec.job import JobSpec
@@ -14,17 +16,14 @@ _DRAWN = 300
 
 
 class UntriedPoints:
-    """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices.
-
-    Args:
-        driver: of the study.
-    """
+    """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         size = driver.file.size()
         self.is_exact = size is not None and size <= _MOST_POINTS
-        self._left = self._all_points() if self.is_exact else []
+        self._left = _possible(driver.file, driver.file.points()) if self.is_exact else []
+        random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
         self._too_dear = 0
 
@@ -51,8 +50,7 @@ class UntriedPoints:
         """Points that could be tried now, with their jobs."""
         driver = self._driver
         if not self.is_exact:
-            drawn = [_drawn(driver.file, self._draw) for _ in range(_DRAWN)]
-            found = [(point, spec) for point in drawn if (spec := _job_at(driver.file, point)) is not None]
+            found = _possible(driver.file, [_drawn(driver.file, self._draw) for _ in range(_DRAWN)])
         else:
             found = self._left = [pair for pair in self._left if not driver.is_closed(pair[1])]
         return [pair for pair in found if driver.is_open(pair[1])]
@@ -64,26 +62,21 @@ class UntriedPoints:
             return False
         return ahead is None or (worst is not None and worst <= ahead)
 
-    def _all_points(self) -> list[tuple[dict[str, Value], JobSpec]]:
-        file = self._driver.file
-        found = [(point, spec) for point in file.points() if (spec := _job_at(file, point)) is not None]
-        random.Random(file.seed).shuffle(found)
-        return found
 
-
-def _job_at(file: StudyFile, point: dict[str, Value]) -> JobSpec | None:
-    try:
-        return file.spec_at(point)
-    except BadInput:
-        return None
+def _possible(file: StudyFile, points: Iterable[dict[str, Value]]) -> list[tuple[dict[str, Value], JobSpec]]:
+    """The points that make a job, with their jobs."""
+    found = []
+    for point in points:
+        with suppress(BadInput):
+            found.append((point, file.spec_at(point)))
+    return found
 
 
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
     """Jobs of the study, the first value of everything first if that makes one; none that contradicts itself."""
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
-    points = [first, *(_drawn(file, draw) for _ in range(most - 1))]
-    return [spec for point in points if (spec := _job_at(file, point)) is not None]
+    return [spec for _, spec in _possible(file, [first, *(_drawn(file, draw) for _ in range(most - 1))])]
 
 
 def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:

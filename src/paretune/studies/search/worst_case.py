@@ -13,12 +13,7 @@ _RUNTIME_MARGIN = 4.0
 
 
 class WorstCase:
-    """Gives jobs a maximum runtime, and their cost at that runtime.
-
-    Args:
-        place: where they run.
-        has_budget: whether anything is gained by limiting them.
-    """
+    """Gives jobs a maximum runtime, where a budget makes that worth while, and their cost at that runtime."""
 
     def __init__(self, workplace: Workplace, *, has_budget: bool) -> None:
         self._workplace = workplace
@@ -38,11 +33,7 @@ class WorstCase:
         return self._found(spec)[0]
 
     def usd(self, spec: JobSpec) -> float | None:
-        """Dollars at the limit, on the dearest of its instance types; None where a price is not known.
-
-        Raises:
-            BudgetRefused: more than its max_cost_usd.
-        """
+        """Dollars at the limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
         return self._found(spec)[1]
 
     def _found(self, spec: JobSpec) -> tuple[JobSpec, float | None]:

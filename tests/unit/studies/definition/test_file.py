@@ -19,10 +19,10 @@ from paretune.pricing.prices import PriceList, local_price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import COMPUTES, affecting
-from paretune.studies.definition.file import Choices, Range, StudyFile, study_help
+from paretune.studies.definition.file import StudyFile, study_help
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.reading import KEYS, LISTED
-from paretune.studies.definition.space import NOT_SEARCHED, kind_of, parameters
+from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
 from paretune.studies.definition.yaml import LARGEST_FILE, read_yaml
 from paretune.studies.search.study_run import described
 

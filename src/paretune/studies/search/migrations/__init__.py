@@ -23,11 +23,8 @@ def migrate(connection: Connection, where: str) -> None:
     """Create the ledger's tables, or change those of an earlier version into today's. Rows are kept.
 
     Several drivers may open a storage at the same moment: SQLite lets in one writing transaction at a time, and in
-    PostgreSQL a lock is held until the transaction ends.
-
-    Args:
-        connection: in a transaction; on SQLite one that writes from its beginning (BEGIN IMMEDIATE).
-        where: the storage, for the message.
+    PostgreSQL a lock is held until the transaction ends. On SQLite the transaction must write from its beginning
+    (BEGIN IMMEDIATE).
 
     Raises:
         BadInput: a newer version of paretune has written the tables.
