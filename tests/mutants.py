@@ -10,6 +10,7 @@ pytest. Of more than 100 mutants, 100 are drawn with a fixed seed.
 
 import ast
 import copy
+import gc
 import importlib.util
 import json
 import os
@@ -17,7 +18,8 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -26,7 +28,7 @@ import hypothesis
 import pytest
 
 MOST = 100
-_PYTEST = ["-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+_PYTEST = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 _LIMIT_S = 120.0  # a mutant that runs longer loops for ever: the tests of one module take seconds
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt}
 _COMPARISONS |= {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -64,17 +66,14 @@ def variants(node: ast.AST) -> list[ast.AST]:
     return []
 
 
-def mutants(source: str) -> Iterator[tuple[str, ast.Module]]:
-    """Each mutant of a module: line, column, code before and after; and its tree."""
+def mutants(source: str) -> Iterator[tuple[str, Callable[[], ast.Module]]]:
+    """Each mutant of a module: line, column, code before and after; and what makes its tree."""
     tree = ast.parse(source)
     untouched = _untouched(tree)
     for node in ast.walk(tree):
-        if id(node) in untouched:
-            continue
-        for variant in variants(node):
+        for variant in variants(node) if id(node) not in untouched else []:
             text = f"{node.lineno}:{node.col_offset} {_brief(node)} -> {_brief(variant)}"  # type: ignore[attr-defined]
-            changed = copy.deepcopy(tree, {id(node): ast.copy_location(copy.deepcopy(variant), node)})
-            yield text, ast.fix_missing_locations(changed)
+            yield text, partial(_with, tree, node, variant)
 
 
 def survivors(name: str, result: Path, pytest_args: Sequence[str]) -> tuple[int, list[str]]:
@@ -99,15 +98,22 @@ def survivors(name: str, result: Path, pytest_args: Sequence[str]) -> tuple[int,
     hypothesis.settings.register_profile("mutants", database=None, phases=[hypothesis.Phase.generate])
     hypothesis.settings.load_profile("mutants")
     pytest.main([*_PYTEST, *pytest_args])  # imports the libraries
+    gc.freeze()  # the forks need not search through them
     if _fails(name, path, compile(source, path, "exec"), pytest_args):
         raise SystemExit(f"the tests of {name} fail without a mutant")
     killed: dict[str, bool] = {}
     for text, tree in found:
-        killed[text] = _fails(name, path, compile(tree, path, "exec"), pytest_args)
+        killed[text] = _fails(name, path, compile(tree(), path, "exec"), pytest_args)
         result.write_text(json.dumps(killed, indent=1) + "\n", encoding="utf-8")
         if not killed[text]:
             print("survived:", text, flush=True)
     return len(found), [text for text, dead in killed.items() if not dead]
+
+
+def _with(tree: ast.Module, node: ast.AST, variant: ast.AST) -> ast.Module:
+    """A copy of the tree with the variant in the place of the node."""
+    changed = copy.deepcopy(tree, {id(node): ast.copy_location(copy.deepcopy(variant), node)})
+    return ast.fix_missing_locations(changed)
 
 
 def _untouched(tree: ast.Module) -> set[int]:
