@@ -95,7 +95,9 @@ def survivors(name: str, result: Path, pytest_args: Sequence[str]) -> tuple[int,
     if len(found) > MOST:
         print(f"{MOST} of {len(found)} mutants, drawn with seed 0")
         found = random.Random(0).sample(found, MOST)
-    hypothesis.settings.register_profile("mutants", database=None, phases=[hypothesis.Phase.generate])
+    hypothesis.settings.register_profile(
+        "mutants", database=None, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate]
+    )
     hypothesis.settings.load_profile("mutants")
     pytest.main([*_PYTEST, *pytest_args])  # imports the libraries
     gc.freeze()  # the forks need not search through them

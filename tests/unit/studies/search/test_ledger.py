@@ -15,6 +15,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, event
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact
 from paretune.studies.results.trials import TrialStatus
@@ -230,6 +231,30 @@ def test_a_storage_that_is_lost_later_or_has_the_same_trial_already_is_lost_cont
     Path(storage.removeprefix("sqlite:///")).write_bytes(b"no database" * 100)
     with pytest.raises(LostContact, match=r"it does not answer \(.*file is not a database\): the same command"):
         ledger.balance()
+
+
+def test_from_the_first_statement_of_a_transaction_others_cannot_write_and_wait_up_to_a_minute(
+    ledger: Ledger, storage: str
+) -> None:
+    answers = []
+
+    def try_to_write(connection: Connection, *_: object) -> None:
+        answers.append(connection.connection.cursor().execute("PRAGMA busy_timeout").fetchone()[0])
+        with contextlib.closing(sqlite3.connect(storage.removeprefix("sqlite:///"), timeout=0)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                answers.append(str(error))
+
+    event.listen(Engine, "after_cursor_execute", try_to_write)
+    try:
+        ledger.balance()
+    finally:
+        event.remove(Engine, "after_cursor_execute", try_to_write)
+
+    assert len(answers) >= 4
+    assert set(answers) == {60_000, "database is locked"}
+    assert answers.count(60_000) == answers.count("database is locked")
 
 
 def test_a_closed_ledger_keeps_no_file_open_and_one_that_was_refused_neither(ledger: Ledger, storage: str) -> None:
