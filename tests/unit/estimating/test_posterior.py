@@ -35,6 +35,19 @@ def test_without_measurements_the_priors_speak() -> None:
     assert posterior.noise == 0.1
 
 
+def test_named_constants_without_measurements_have_the_variances_of_their_priors() -> None:
+    _, mean, covariance = Posterior(PRIORS, ["a", "kin:x"], noise=QUIET).with_names([])
+
+    assert np.exp(mean) == pytest.approx([2.0, 1.0])
+    assert covariance == pytest.approx(np.diag([0.25, 0.04]))
+
+
+@pytest.mark.parametrize("given", ["residuals", "misfits"])
+def test_residuals_without_misfits_or_misfits_without_residuals_move_nothing(given: str) -> None:
+    posterior = Posterior(PRIORS, ["a"], noise=QUIET, **{given: lambda theta, *_: theta - 5.0})
+    assert posterior.constant("a") == pytest.approx(2.0)
+
+
 def test_a_measurement_and_the_prior_are_weighed_by_their_precisions() -> None:
     posterior = measured_once(3.0)
 
@@ -74,9 +87,9 @@ def test_misfits_that_no_constant_explains_raise_the_noise() -> None:
 
 def test_a_gradient_is_that_of_a_function_worked_out_by_hand() -> None:
     def function(theta: np.ndarray) -> np.ndarray:
-        return np.array([theta[0] * theta[1], theta[1] ** 2, 7.0])
+        return np.array([theta[0] * theta[1], theta[1] ** 3, 7.0])
 
-    assert gradient(function, np.array([2.0, 3.0])) == pytest.approx(np.array([[3, 2], [0, 6], [0, 0]]), abs=1e-6)
+    assert gradient(function, np.array([2.0, 3.0])) == pytest.approx(np.array([[3, 2], [0, 27], [0, 0]]), abs=1e-6)
 
 
 def test_an_interval_adds_the_variances_of_constants_and_noise() -> None:

@@ -1,5 +1,7 @@
 """Dollars of seconds, and whether a job may be paid for."""
 
+from dataclasses import replace
+
 import pytest
 
 from paretune.core.errors import BudgetRefused
@@ -32,7 +34,8 @@ def test_the_worst_case_is_the_longest_runtime_and_the_warm_pool_on_all_instance
 
 
 def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() -> None:
-    assert admit(spec(max_cost_usd=6.13), PRICE) == pytest.approx(6.12)
+    even = replace(PRICE, usd_per_hour=3.0)  # 2 instance hours at 3 USD: no rounding
+    assert admit(spec(max_cost_usd=6.0), even) == 6.0
     with pytest.raises(BudgetRefused, match=r"worst case 6.12 USD .* at most max_cost_usd, 6.11"):
         admit(spec(max_cost_usd=6.11), PRICE)
 

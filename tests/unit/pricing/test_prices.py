@@ -237,6 +237,21 @@ def test_a_user_s_csv_that_is_absent_or_is_none_is_one_fault(tmp_path: Path, con
 
     assert len(caught.value.faults) == 1
     assert str(path) in str(caught.value)
+    assert "delete it" not in str(caught.value)
+
+
+def test_a_path_at_which_there_is_no_csv_is_named_with_the_variable_and_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"PARETUNE_PRICES must name a CSV .*none\.csv cannot be read \(No such file"):
+        PriceList.read({"PARETUNE_PRICES": str(tmp_path / "none.csv")})
+
+
+def test_an_instance_may_cost_nothing(tmp_path: Path) -> None:
+    assert dollars(own(tmp_path / "own.csv", HEADER + "ml.m5.large,eu-west-1,0,2026,x\n")) == 0.0
+
+
+def test_an_instance_type_that_is_like_no_other_gets_no_hint(tmp_path: Path) -> None:
+    (fault,) = faults_of(tmp_path / "own.csv", HEADER + "mainframe,eu-west-1,1,2026,x\n")
+    assert fault.endswith("known types, got 'mainframe'")
 
 
 def test_a_damaged_cache_is_a_fault_that_says_how_to_get_rid_of_it(tmp_path: Path) -> None:

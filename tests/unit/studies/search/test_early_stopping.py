@@ -22,6 +22,11 @@ def test_curves_are_read_between_their_points() -> None:
     assert optimistic_end([(0.75, 0.4)], FINISHED, 0.0) == pytest.approx(0.5)
 
 
+def test_the_gain_is_counted_to_the_last_point_of_a_curve() -> None:
+    longer = [[(0.5, 0.4), (0.75, 0.5), (1.0, 0.8)]] * 3
+    assert optimistic_end([(0.5, 0.1)], longer, 0.0) == pytest.approx(0.5)
+
+
 def test_a_curve_that_only_falls_may_at_best_stay_where_it_is() -> None:
     falling = [[(0.5, 0.9), (1.0, 0.8)]] * 3
     assert optimistic_end([(0.5, 0.4)], falling, 0.0) == pytest.approx(0.4)
@@ -37,6 +42,7 @@ def test_no_end_is_above_one() -> None:
         ([], FINISHED),
         ([(0.5, 0.4)], FINISHED[:2]),
         ([(0.4, 0.4)], FINISHED),  # none of them had been measured so early
+        ([(1.1, 0.4)], FINISHED),  # nor so late
         ([(0.5, 0.4)], [*FINISHED[:2], [(0.5, 0.5)]]),  # a curve that was cut off has no end
     ],
 )
@@ -64,7 +70,7 @@ def test_a_job_at_the_end_of_the_only_front_is_judged_in_both_directions() -> No
 
 
 def test_a_job_of_which_an_objective_is_unknown_is_never_hopeless() -> None:
-    assert not is_hopeless({"f1": 0.1}, [{"cost_usd": 1.0, "f1": 0.8}], COST_AND_F1)
+    assert is_hopeless({"f1": 0.1}, [{"cost_usd": 1.0, "f1": 0.8}], COST_AND_F1) is False
 
 
 def _progress(*events: Event) -> Progress:
@@ -88,9 +94,20 @@ def test_start_up_is_not_taken_for_training() -> None:
 
 def test_an_event_that_is_told_again_changes_nothing() -> None:
     told = [Event(time=0.0, step=0), Event(time=50.0, step=50, total_steps=100)]
-    progress = _progress(*told, told[1], Event(time=90.0, step=0, message="restarted"))
+    later = Event(time=80.0, step=50, total_steps=100)
+    progress = _progress(*told, told[1], later, Event(time=90.0, step=0, message="restarted"))
 
     assert progress.seconds_left() == pytest.approx(50.0)
+    assert progress.last == 50.0
+
+
+def test_the_first_step_counts() -> None:
+    progress = _progress(Event(time=0.0, step=0), Event(time=2.0, step=1, total_steps=10))
+    assert progress.seconds_left() == pytest.approx(18.0)
+
+
+def test_steps_beyond_the_last_one_leave_no_seconds() -> None:
+    assert _progress(Event(time=0.0, step=0), Event(time=50.0, step=11, total_steps=10)).seconds_left() == 0.0
 
 
 def test_without_a_beginning_or_a_step_nothing_is_known() -> None:

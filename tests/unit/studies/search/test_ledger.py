@@ -1,18 +1,23 @@
 """The books of a study: what is promised and booked, by one driver and by several at once."""
 
+import contextlib
+import json
 import multiprocessing
 import random
+import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, event
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BadInput, BudgetRefused, LostContact
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Balance, Ledger, Reservation, TrialEnd, TrialNote
 from tests.study_tables import entries_of
@@ -123,6 +128,14 @@ def test_an_end_in_the_words_of_earlier_versions_is_read() -> None:
     assert TrialEnd.from_json(text, 0.5) == end
 
 
+def test_what_an_earlier_version_has_not_written_down_is_read_as_it_was_then() -> None:
+    note = TrialNote(point={}, seed=42, repeats=None, changes={}, kind="trial", predicted={})
+    assert TrialNote.from_json("{}") == note
+    end = TrialEnd.from_json('{"status": "Completed", "curve": []}', None)
+    assert (end.metrics, end.cost_usd, end.reason, end.curve, end.expected) == ({}, None, "", (), {})
+    assert (end.retryable, end.transient) == (False, False)
+
+
 def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: Ledger) -> None:
     for trial in range(3):
         reserve(ledger, trial)
@@ -170,6 +183,13 @@ def test_another_search_under_the_same_name_is_refused_with_the_difference(ledge
         ledger.open("", '{"search": "b", "job": "x"}')
 
 
+def test_a_long_difference_between_two_descriptions_is_cut_after_500_characters(ledger: Ledger) -> None:
+    ledger.open("", json.dumps({"job": "x" * 600}))
+    with pytest.raises(BadInput) as caught:
+        ledger.open("", json.dumps({"job": "y"}))
+    assert str(caught.value).endswith(f"(job: {'x' * 495})")
+
+
 def test_studies_in_one_storage_have_books_of_their_own(ledger: Ledger, storage: str) -> None:
     other = Ledger(storage, "another study")
     reserve(ledger, 0, 5.0)
@@ -184,6 +204,70 @@ def test_a_storage_that_does_not_answer_is_named_without_its_password(storage: s
     with pytest.raises(BadInput, match=r"cannot be used \(\S+.*\): check address") as caught:
         Ledger(storage, "one")
     assert "secret" not in str(caught.value)
+
+
+def test_the_first_line_of_what_a_storage_says_is_repeated_or_else_the_kind_of_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(BadInput, match=r"cannot be used \(.*unable to open database file\): check address"):
+        Ledger("sqlite:////nowhere/at/all.db", "one")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr("paretune.studies.search.ledger.create_engine", refuse)
+    with pytest.raises(BadInput, match=r"cannot be used \(ConnectionResetError\): check address"):
+        Ledger("sqlite:////nowhere/at/all.db", "one")
+
+
+def test_a_storage_that_is_lost_later_or_has_the_same_trial_already_is_lost_contact(
+    ledger: Ledger, storage: str
+) -> None:
+    reserve(ledger, 0)
+    with pytest.raises(LostContact, match=r"another driver has written the same \(.*\): the same command goes on"):
+        reserve(ledger, 0)
+
+    ledger.close()
+    Path(storage.removeprefix("sqlite:///")).write_bytes(b"no database" * 100)
+    with pytest.raises(LostContact, match=r"it does not answer \(.*file is not a database\): the same command"):
+        ledger.balance()
+
+
+def test_from_the_first_statement_of_a_transaction_others_cannot_write_and_wait_up_to_a_minute(
+    ledger: Ledger, storage: str
+) -> None:
+    answers = []
+
+    def try_to_write(connection: Connection, *_: object) -> None:
+        answers.append(connection.connection.cursor().execute("PRAGMA busy_timeout").fetchone()[0])
+        with contextlib.closing(sqlite3.connect(storage.removeprefix("sqlite:///"), timeout=0)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                answers.append(str(error))
+
+    event.listen(Engine, "after_cursor_execute", try_to_write)
+    try:
+        ledger.balance()
+    finally:
+        event.remove(Engine, "after_cursor_execute", try_to_write)
+
+    assert len(answers) >= 4
+    assert set(answers) == {60_000, "database is locked"}
+    assert answers.count(60_000) == answers.count("database is locked")
+
+
+def test_a_closed_ledger_keeps_no_file_open_and_one_that_was_refused_neither(ledger: Ledger, storage: str) -> None:
+    path = storage.removeprefix("sqlite:///")
+    assert path in {file.path for file in psutil.Process().open_files()}
+    ledger.close()
+    assert path not in {file.path for file in psutil.Process().open_files()}
+
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE paretune_schema SET version_num = '99'")
+    with pytest.raises(BadInput, match="written by a newer paretune"):
+        Ledger(storage, "one")
+    assert path not in {file.path for file in psutil.Process().open_files()}
 
 
 Deed = tuple[int, str, float]

@@ -70,7 +70,7 @@ def test_searching_on_costs_too_much_once_it_saves_less_than_it_costs() -> None:
     trials = halves(12.0, 10.0)  # the second half has cost 80 dollars and saves 2 a run
     assert costs_too_much(trials, study(later_runs=40)) == ""
     said = costs_too_much(trials, study(later_runs=39))
-    assert "cost 80 USD and saved 78 USD over 39 later runs" in said
+    assert "the last 8 trials have cost 80 USD and saved 78 USD over 39 later runs" in said
 
 
 def test_a_better_model_is_worth_any_price() -> None:
@@ -87,13 +87,39 @@ def test_without_later_runs_or_with_few_trials_nothing_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize("unpriced", [range(FEWEST_HALVES), range(FEWEST_HALVES, 2 * FEWEST_HALVES)])
-def test_without_the_price_of_a_recommended_run_nothing_is_said(unpriced: range) -> None:
+def test_a_small_saving_is_multiplied_by_the_later_runs_as_it_is() -> None:
+    assert "saved 60 USD" in costs_too_much(halves(10.5, 10.0), study(later_runs=120))  # half a dollar a run
+    assert "saved 0 USD" in costs_too_much(halves(10.0, 10.0), study(later_runs=120))
+
+
+def test_completed_trials_in_which_an_objective_was_not_measured_do_not_fill_the_halves() -> None:
+    count = 2 * FEWEST_HALVES
+    unmeasured = [trial_of(count + number, 10.0, 0.9, values={"cost_usd": 10.0}) for number in range(count)]
+    assert costs_too_much([*halves(12.0, 12.0)[1:], *unmeasured], study(later_runs=1)) == ""
+
+
+def test_a_study_without_an_objective_that_measures_the_model_ends_by_its_dollars_too() -> None:
+    objectives = {"cost_usd": "minimize", "job_seconds": "minimize"}
     trials = [
-        trial_of(n, 10.0, 0.9, values={"f1": 0.9, "job_seconds": 100.0}, cost_usd=None)
-        if n in unpriced
-        else trial_of(n, 10.0, 0.9, values={"f1": 0.9, "job_seconds": 100.0})
-        for n in range(2 * FEWEST_HALVES)
+        trial_of(number, 10.0, 0.9, values={"cost_usd": 10.0, "job_seconds": 100.0})
+        for number in range(2 * FEWEST_HALVES)
     ]
+    assert "saved 0 USD" in costs_too_much(trials, study(objectives=objectives, later_runs=1))
+
+
+@pytest.mark.parametrize("priced", [range(FEWEST_HALVES), range(FEWEST_HALVES, 2 * FEWEST_HALVES)])
+def test_without_the_price_of_a_recommended_run_nothing_is_said(priced: range) -> None:
+    # The second half is faster: the run recommended before it is of the first half, the one recommended now of it.
+    trials = [
+        trial_of(
+            number,
+            10.0,
+            0.9,
+            values={"f1": 0.9, "job_seconds": 100.0 if number < FEWEST_HALVES else 50.0},
+            cost_usd=10.0 if number in priced else None,
+        )
+        for number in range(2 * FEWEST_HALVES)
+    ]
+    unfinished = failed(99, TrialStatus.FAILED, "broken", cost=5.0)
     objectives = {"f1": "maximize", "job_seconds": "minimize"}
-    assert costs_too_much(trials, study(objectives=objectives, later_runs=1)) == ""
+    assert costs_too_much([*trials, unfinished], study(objectives=objectives, later_runs=1)) == ""
