@@ -26,10 +26,6 @@ class Account:
     What a parameter leaves open comes from the SageMaker SDK's own configuration file (default bucket, role), then from
     the environment (AWS's own variables and profiles; PARETUNE_ROLE, PARETUNE_BUCKET).
 
-    Args:
-        cluster: gives region, role and bucket.
-        environment: for PARETUNE_ROLE and PARETUNE_BUCKET.
-
     Raises:
         LaunchRefused: no region is set anywhere.
     """
