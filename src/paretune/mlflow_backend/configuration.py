@@ -87,7 +87,7 @@ def _cluster_values(given: Mapping[str, Any], environment: Mapping[str, str], fa
         name: _spelled(name, given[name], types[name], faults) if name in given else profile.get(name, "")
         for name in CLUSTER_KEYS
     }
-    values = {}
+    values: dict[str, Any] = {}
     for name, text in texts.items():
         try:
             values |= {name: parse(name, text, types[name])} if text.strip() else {}

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
-from paretune.cli.output.repricing import Terms, instance_count, reprice
+from paretune.cli.output.repricing import Terms, reprice
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
 from paretune.jobs.recording import job_name
@@ -28,7 +28,7 @@ from paretune.mlflow_backend.container_entrypoint import make_store
 from paretune.mlflow_backend.submitted_run import SageMakerSubmittedRun, follow
 from paretune.pricing.prices import PriceList
 from paretune.spec.job import JobSpec
-from paretune.tracking import RecordedRun, Tracking
+from paretune.tracking import RecordedJob, RecordedRun, Tracking
 from paretune.tracking import Run as TrackedRun
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.workplaces import make_workplace
@@ -268,8 +268,8 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert run.data.params == {"word": "'two words'"}
     assert user.sync() == {}
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
-    (cost,) = reprice(recorded, PriceList.read({}), Terms(region="us-east-1"))
-    assert (cost.origin, cost.instance_type, instance_count(cost.run)) == ("measured", "ml.m5.large", 1)
+    (cost,) = reprice([RecordedJob(run) for run in recorded], PriceList.read({}), Terms(region="us-east-1"))
+    assert (cost.job.origin, cost.job.instance_type, cost.job.instance_count) == ("measured", "ml.m5.large", 1)
     assert cost.cost_usd == pytest.approx(USD)
 
 
