@@ -65,12 +65,7 @@ class EstimateRequest:
 
     @classmethod
     def _combined(
-        cls,
-        jobs: Sequence[Mapping[str, str]],
-        lists: Mapping[str, Sequence[str]],
-        *,
-        probe: bool,
-        faults: list[str],
+        cls, jobs: Sequence[Mapping[str, str]], lists: Mapping[str, Sequence[str]], *, probe: bool, faults: list[str]
     ) -> "EstimateRequest":
         """The request of these jobs, each with every combination of the lists; `faults` are reported with its own."""
         lists = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}

@@ -88,10 +88,7 @@ class Account:
                 raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {why}"]) from error
         settings = found.get("SageMaker") or {}
         session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
-        return {
-            "bucket": session.get("DefaultS3Bucket"),
-            "role": (settings.get("TrainingJob") or {}).get("RoleArn"),
-        }
+        return {"bucket": session.get("DefaultS3Bucket"), "role": (settings.get("TrainingJob") or {}).get("RoleArn")}
 
     @cached_property
     def role_arn(self) -> str:

@@ -40,10 +40,7 @@ def _role_faults(account: Account) -> Iterator[str]:
         caller = f"arn:{account.partition}:iam::{account.identity['Account']}:role/{caller.split('/')[1]}"
     try:
         answer = account.client("iam").simulate_principal_policy(
-            PolicySourceArn=caller,
-            ActionNames=["iam:PassRole"],
-            ResourceArns=[role],
-            ContextEntries=[_FOR_SAGEMAKER],
+            PolicySourceArn=caller, ActionNames=["iam:PassRole"], ResourceArns=[role], ContextEntries=[_FOR_SAGEMAKER]
         )
     except AWS_ERRORS:
         return  # may not be asked, or the caller is the account itself
