@@ -13,7 +13,8 @@
 Any other exception that reaches a user is a bug of paretune.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class ParetuneError(Exception):
@@ -32,12 +33,17 @@ class BadInput(ParetuneError):
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
-        super().__init__(self._text())
+        listed = [f"{len(self.faults)} faults:", *(f"  - {fault}" for fault in self.faults)]
+        super().__init__(self.faults[0] if len(self.faults) == 1 else "\n".join(listed))
 
-    def _text(self) -> str:
-        if len(self.faults) == 1:
-            return self.faults[0]
-        return "\n".join([f"{len(self.faults)} faults:", *(f"  - {fault}" for fault in self.faults)])
+
+@contextmanager
+def collecting(faults: list[str]) -> Iterator[None]:
+    """Adds the faults of a `BadInput` that is raised in the block to `faults`, and goes on after it."""
+    try:
+        yield
+    except BadInput as error:
+        faults += error.faults
 
 
 class TrackingUnavailable(ParetuneError):
@@ -53,14 +59,7 @@ class LaunchRefused(ParetuneError):
 
 
 class JobFailed(ParetuneError):
-    """A job ended without a result.
-
-    Args:
-        job_name: name of the job.
-        reason: one sentence.
-        log_tail: the last lines of the job's log.
-        where: path or address of the whole log.
-    """
+    """A job ended without a result. `where` is the path or address of its whole log, `log_tail` its last lines."""
 
     exit_code = 3
 

@@ -15,11 +15,7 @@ from paretune.core.errors import Interrupted
 
 
 class Interruption:
-    """The request to end this command, recorded when it arrives and raised by `check`.
-
-    Args:
-        watch_parent: the end of the parent process is such a request, too.
-    """
+    """The request to end this command, recorded when it arrives and raised by `check`."""
 
     def __init__(self, *, watch_parent: bool = False) -> None:
         self._parent = os.getppid() if watch_parent else None

@@ -7,10 +7,6 @@ def front(points: Sequence[Sequence[float]], maximise: Sequence[bool]) -> list[b
     """For each of N points whether it is on the Pareto front: no other is at least as good in all and better in one.
 
     Of equal points all or none are on the front.
-
-    Args:
-        points: N points of M objectives, finite numbers.
-        maximise: for each of the M objectives whether larger values are better.
     """
     costs = [tuple(-value if more else value for value, more in zip(point, maximise, strict=True)) for point in points]
     # In lexicographic order a dominated point follows a point of the front that dominates it.

@@ -71,9 +71,7 @@ def as_json(value: object) -> object:
 def read_rows(text: str, texts: Collection[str] = ("run_id",)) -> list[Row]:
     """The rows of a CSV with numbers and truths as such, and None for empty cells.
 
-    Args:
-        text: the CSV, its first line the names of the columns.
-        texts: columns that are text even where a cell looks like a number: a run id may be all digits.
+    Columns in `texts` are text even where a cell looks like a number: a run id may be all digits.
     """
     return [
         {name: (cell or None) if name in texts else value_of(cell) for name, cell in row.items()}

@@ -4,13 +4,7 @@ from collections.abc import Collection, Sequence
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
-    """Header and rows, one line each; columns that are empty in all rows are left out.
-
-    Args:
-        header: a name per column.
-        rows: a text per column.
-        right: names of the columns that are right-aligned.
-    """
+    """Header and rows, one line each; columns that are empty in all rows are left out, `right` right-aligned."""
     columns = [column for column in zip(header, *rows, strict=True) if any(column[1:])]
     aligned = []
     for name, *cells in columns:

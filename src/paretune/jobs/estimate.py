@@ -65,30 +65,18 @@ def estimate(
         for name, value in choices.items()
     }
     request = EstimateRequest.of(jobs, lists, probe=probe)
-    environment = dict(os.environ)
-    return run_estimate(
-        replace(request, specs=tuple(completed(spec, environment) for spec in request.specs)),
-        say=(lambda _: None) if quiet else say_on_stderr,
-        quiet=quiet,
-    )
+    request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
+    return run_estimate(request, say=(lambda _: None) if quiet else say_on_stderr, quiet=quiet)
 
 
 def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print, quiet: bool = False) -> EstimateTable:
-    """The table of the request, recorded; what was never measured is probed first, if asked for.
-
-    Args:
-        request: the jobs.
-        say: told of each probe.
-        quiet: show no progress of probes.
-    """
+    """The table of the request, recorded; what was never measured is probed first, if asked for."""
     workplaces = Workplaces.of_process()
     environment, home = workplaces.environment, workplaces.home
     prices = PriceList.read(environment)
     region = usual_region(request.specs[0].region, environment)
-    built = {
-        spec.model: architecture_of(spec.model, spec.task, environment)
-        for spec in {spec.model: spec for spec in request.specs}.values()
-    }
+    tasks = {spec.model: spec.task for spec in request.specs}
+    built = {model: architecture_of(model, task, environment) for model, task in tasks.items()}
     facts = _facts(request.specs, home)
     _refuse_unknown_data(request, facts)
     tracking = Tracking(environment, SystemClock())
@@ -106,16 +94,11 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
         chosen = probes(estimates)
         limit = require_limit(chosen) if chosen else None
         own = workplaces.without_opened_run()
-        if run_probes(chosen, limit, lambda spec: _run_job(spec, own, say, quiet=quiet), say):
+        if run_probes(chosen, limit, lambda spec: _run_probe(spec, own, say, quiet=quiet), say):
             estimates = table()
     run_id = _record(estimates, tracking)
-    return EstimateTable(
-        estimates=estimates,
-        region=region,
-        remarks=_remarks(estimates, region),
-        run_id=run_id,
-        open_command=tracking.open_command(run_id),
-    )
+    remarks, where = _remarks(estimates, region), tracking.open_command(run_id)
+    return EstimateTable(estimates=estimates, region=region, remarks=remarks, run_id=run_id, open_command=where)
 
 
 def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
@@ -146,19 +129,18 @@ def _refuse_unknown_data(request: EstimateRequest, facts: list[Mapping[str, floa
         and spec.dataset not in BUNDLED_ROWS
         and (spec.max_train_samples is None or spec.dataset.startswith(BUNDLED))
     }
-    if unknown:
-        raise BadInput(
-            [
-                f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
-                if name.startswith(BUNDLED)
-                else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
-                f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
-                for name in sorted(unknown)
-            ]
-        )
+    faults = [
+        f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
+        if name.startswith(BUNDLED)
+        else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
+        f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
+        for name in sorted(unknown)
+    ]
+    if faults:
+        raise BadInput(faults)
 
 
-def _run_job(spec: JobSpec, workplaces: Workplaces, say: Callable[[str], None], *, quiet: bool) -> float | None:
+def _run_probe(spec: JobSpec, workplaces: Workplaces, say: Callable[[str], None], *, quiet: bool) -> float | None:
     """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         try:

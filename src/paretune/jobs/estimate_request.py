@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.spec.cluster import listed, unsupported
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import parse, spell
@@ -35,13 +35,11 @@ class EstimateRequest:
         Raises:
             BadInput: all faults of all rows, each once.
         """
-        faults: list[str] = []
-        probe = False
-        if texts.get("probe", "").strip():
-            try:
-                probe = bool(parse("probe", texts["probe"], bool))
-            except ValueError as error:
-                faults.append(str(error))
+        faults, probe = list[str](), False
+        try:
+            probe = bool(texts.get("probe", "").strip() and parse("probe", texts["probe"], bool))
+        except ValueError as error:
+            faults.append(str(error))
         single = {name: text for name, text in texts.items() if name != "probe"}
         lists = {name: listed(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
         faults += [
@@ -67,12 +65,7 @@ class EstimateRequest:
 
     @classmethod
     def _combined(
-        cls,
-        jobs: Sequence[Mapping[str, str]],
-        lists: Mapping[str, Sequence[str]],
-        *,
-        probe: bool,
-        faults: list[str],
+        cls, jobs: Sequence[Mapping[str, str]], lists: Mapping[str, Sequence[str]], *, probe: bool, faults: list[str]
     ) -> "EstimateRequest":
         """The request of these jobs, each with every combination of the lists; `faults` are reported with its own."""
         lists = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
@@ -82,13 +75,9 @@ class EstimateRequest:
             jobs, lists = jobs[:1], {name: values[:1] for name, values in lists.items()}
         specs = []
         for single, values in itertools.product(jobs, list(itertools.product(*lists.values()))):
-            try:
-                spec = JobSpec.from_text({**single, **dict(zip(lists, values, strict=True))})
-            except BadInput as error:
-                faults += error.faults
-                continue
-            faults += _faults_of(spec)
-            specs.append(spec)
+            with collecting(faults):
+                specs.append(JobSpec.from_text({**single, **dict(zip(lists, values, strict=True))}))
+                faults += _faults_of(specs[-1])
         if probe and any(spec.dry_run for spec in specs):
             faults.append("probe=true launches jobs and dry_run=true forbids it: leave one out")
         if faults:

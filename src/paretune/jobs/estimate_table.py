@@ -22,6 +22,7 @@ COLUMNS = (
 )
 """Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals."""
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
+_OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 MOST_LABELS = 40
 """Points of the picture that are labelled; with more there are no labels."""
@@ -32,11 +33,7 @@ class EstimateTable(Result):
     """Estimates of jobs that have not run, one row each.
 
     Attributes:
-        estimates: in the order of the request.
-        region: whose prices.
         remarks: what is to be said of prices and intervals, a sentence each.
-        run_id: MLflow run that holds estimate.csv and estimate.png.
-        open_command: what to type or open to look at it.
     """
 
     estimates: Sequence[Estimate]
@@ -90,11 +87,8 @@ def rows(estimates: Sequence[Estimate]) -> list[Row]:
 
 
 def _row(item: Estimate, is_best: bool) -> Row:
-    spec, time, memory = item.spec, item.time, item.memory
-    return {
-        "instance_type": spec.instance_type,
-        "instance_count": spec.instance_count,
-        "per_device_train_batch_size": item.plan.per_device_train_batch_size,
+    time, memory = item.time, item.memory
+    computed: Row = {
         "seconds": round(time.seconds, 1),
         "seconds_low": round(time.seconds_low, 1),
         "seconds_high": round(time.seconds_high, 1),
@@ -108,19 +102,12 @@ def _row(item: Estimate, is_best: bool) -> Row:
         "memory_gib_high": round(memory.gib_high, 3),
         "memory_gib_usable": round(item.usable_gib, 3),
         "fits": item.fits,
-        "gradient_accumulation_steps": item.plan.gradient_accumulation_steps,
-        "global_batch_size": item.plan.global_batch_size,
-        "strategy": spec.strategy,
-        "precision": spec.precision,
-        "fine_tuning": spec.fine_tuning,
-        "model": spec.model,
-        "max_seq_length": spec.max_seq_length,
-        "max_train_samples": spec.max_train_samples,
-        "num_train_epochs": spec.num_train_epochs,
         "steps": time.steps,
         "seconds_per_step": round(time.step_seconds, 6),
         "price_usd_per_hour": item.price.usd_per_hour if item.price is not None else None,
     }
+    computed |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
+    return {name: computed[name] if name in computed else getattr(item.spec, name) for name in COLUMNS}
 
 
 def as_csv(estimates: Sequence[Estimate]) -> str:
@@ -135,11 +122,8 @@ def as_csv(estimates: Sequence[Estimate]) -> str:
 def as_text(estimates: Sequence[Estimate]) -> str:
     """The table for a terminal: front marked with *, 80 % intervals in brackets, then what the rows stand on."""
     typed = [item.spec.as_text() for item in estimates]
-    varying = [
-        name
-        for name in COLUMNS[COLUMNS.index("strategy") :]
-        if name in typed[0] and len({texts[name] for texts in typed}) > 1
-    ]
+    settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if name in typed[0]]
+    varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
     head = ["", "cluster", "batch", *varying, "time (80 % interval)", "USD (80 % interval)", "GiB per device", "basis"]
     cells = [head]
     for item, texts, is_best in zip(estimates, typed, on_front(estimates), strict=True):
@@ -157,7 +141,7 @@ def as_text(estimates: Sequence[Estimate]) -> str:
                 item.basis,
             ]
         )
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
@@ -168,9 +152,8 @@ def figure(estimates: Sequence[Estimate]) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    priced = [
-        (item, best) for item, best in zip(estimates, on_front(estimates), strict=True) if item.cost_usd is not None
-    ]
+    marked = zip(estimates, on_front(estimates), strict=True)
+    priced = [(item, best) for item, best in marked if item.cost_usd is not None]
     if not priced:
         return None
     longest = max(item.time.seconds for item, _ in priced)
@@ -182,11 +165,9 @@ def figure(estimates: Sequence[Estimate]) -> Any:
         group = [item for item, _ in priced if item.spec.instance_type == name]
         times = [item.time.seconds / seconds for item in group]
         usd = [item.cost_usd or 0.0 for item in group]
-        off = [
-            [(item.time.seconds - item.time.seconds_low) / seconds for item in group],
-            [(item.time.seconds_high - item.time.seconds) / seconds for item in group],
-        ]
-        axes.errorbar(times, usd, xerr=off, fmt="o", label=name, capsize=3)
+        below = [(item.time.seconds - item.time.seconds_low) / seconds for item in group]
+        above = [(item.time.seconds_high - item.time.seconds) / seconds for item in group]
+        axes.errorbar(times, usd, xerr=[below, above], fmt="o", label=name, capsize=3)
         for item, x, y in zip(group, times, usd, strict=True):
             if len(priced) > MOST_LABELS:  # nobody could read them
                 break
@@ -213,9 +194,7 @@ def _time(seconds: float) -> str:
 
 
 def _dollars(item: Estimate) -> str:
-    low, middle, high = (
-        item.usd(value) for value in (item.time.seconds_low, item.time.seconds, item.time.seconds_high)
-    )
+    low, middle, high = map(item.usd, (item.time.seconds_low, item.time.seconds, item.time.seconds_high))
     if low is None or middle is None or high is None:
         return "no price"
     return f"{_usd(middle)} ({_usd(low)} to {_usd(high)})"

@@ -23,13 +23,7 @@ ORIGIN = "published"
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What became of a table.
-
-    Attributes:
-        added: run ids of the rows that are new.
-        known: how many rows were there already.
-        unpriced: instance types whose price is not known, so that the cost of their runs is absent.
-    """
+    """What became of a table: ids of new runs, how many rows were known, and the instance types without a price."""
 
     added: tuple[str, ...]
     known: int
@@ -41,11 +35,7 @@ def import_runs(
 ) -> Imported:
     """Make a run of each row that is not there yet; a run that an interrupted import has left is finished.
 
-    Args:
-        request: the table.
-        tracking: where the runs go.
-        price_of: the hourly price of one instance of a job's cluster; None where it is not known.
-        now: seconds since the epoch, for the points of curves.
+    Points of curves get the time `now`, in seconds since the epoch.
 
     Raises:
         TrackingUnavailable: MLflow does not answer; asked again, the rest is imported.
@@ -70,9 +60,8 @@ def import_runs(
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
         _fill(run, row, spec, price, request.table.name, now)
         if run.has_gap:
-            raise TrackingUnavailable(
-                f"MLflow went away after {len(added)} runs: the same command imports what is missing"
-            )
+            gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
+            raise TrackingUnavailable(gap)
         added.append(run.run_id)
     return Imported(added=tuple(added), known=known, unpriced=tuple(unpriced))
 
@@ -88,14 +77,9 @@ def _key(row: RecordedRow, request: ImportRequest, seen: Counter[str]) -> str:
 def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source: str, now: float) -> None:
     """Everything that a row says, and that it is all."""
     state = JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
-    found = dict(row.measured)
-    if row.f1 is not None:
-        found[metrics.F1] = row.f1
-    if row.billable_seconds is not None:
-        found[metrics.BILLABLE_SECONDS] = row.billable_seconds
-        usd = cost_usd(price, spec, row.billable_seconds)
-        if usd is not None:
-            found[metrics.COST_USD] = usd
+    usd = None if row.billable_seconds is None else cost_usd(price, spec, row.billable_seconds)
+    known = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
+    found = dict(row.measured) | {name: value for name, value in known.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
         run.log_params(params_of(spec))

@@ -26,7 +26,7 @@ from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
 from paretune.spec.regions import usual_region
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.tracking import RunStatus, schema
 from paretune.tracking.recorded_job import first_plan
 
 WATCH_INTERVAL_S = 0.5
@@ -43,10 +43,8 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
     Parameters that have their default are taken from `paretune.toml` for a job on SageMaker, as on the command line.
     Ctrl-C stops the job, books what it has cost and raises `Interrupted`.
 
-    Args:
-        spec: the job.
-        dry_run: check everything, launch nothing, and give the job with its worst-case dollars.
-        quiet: show no progress on standard error.
+    `dry_run` checks everything, launches nothing, and gives the job with its worst-case dollars; `quiet` shows no
+    progress on standard error.
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
@@ -150,35 +148,25 @@ def _foresee(spec: JobSpec, inputs: JobInputs | None, workplace: Workplace) -> _
     estimate = forecast.of(spec, plan, inputs, price)
     if estimate is not None:
         sentences.append(estimate.sentence())
-    return _Foreseen(
-        plan=plan,
-        changed_plan=plan if against is not None else None,
-        estimate=estimate,
-        sentences=tuple(sentences),
-    )
+    changed = plan if against is not None else None
+    return _Foreseen(plan=plan, changed_plan=changed, estimate=estimate, sentences=tuple(sentences))
 
 
 def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
     """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
     tracking, launcher = workplace.tracking, workplace.launcher
+    run_id = tracking.opened_run_id()
     try:
-        run_id = tracking.opened_run_id()
         if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
             return None
         admit_everywhere(spec, launcher)
         return inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     except ParetuneError as error:
-        _give_up_opened_run(tracking, error)
+        if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
+            run = tracking.run(run_id)
+            run.set_tags({schema.FAILURE_REASON: str(error)})
+            run.end(RunStatus.KILLED if isinstance(error, Interrupted) else RunStatus.FAILED)
         raise
-
-
-def _give_up_opened_run(tracking: Tracking, error: ParetuneError) -> None:
-    """Close the run that `mlflow run` has opened: MLflow does it too, unless it has been killed."""
-    run_id = tracking.opened_run_id()
-    if run_id is not None:
-        run = tracking.run(run_id)
-        run.set_tags({schema.FAILURE_REASON: str(error)})
-        run.end(RunStatus.KILLED if isinstance(error, Interrupted) else RunStatus.FAILED)
 
 
 def admit_everywhere(spec: JobSpec, launcher: Launcher) -> float | None:

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from paretune.core.errors import BadInput, JobFailed
+from paretune.core.errors import BadInput, JobFailed, collecting
 from paretune.jobs.workplace import Workplace
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
 from paretune.spec.job import BUNDLED, INPUT_FILES, JobSpec, missing_files
@@ -51,7 +51,8 @@ def prepare(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] =
     known = JobInputs() if spec.entry_script is not None else load_cached_inputs(spec, workplace.home)
     if known is not None:
         faults = missing_files(spec.as_text()) if spec.entry_script is not None else []
-        faults += _faults_of(meanwhile)
+        with collecting(faults):
+            meanwhile()
         if faults:
             raise BadInput(faults)
         return known
@@ -65,25 +66,20 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         write_json(request, spec.as_text())
-        command = [
-            sys.executable,
-            "-m",
-            "paretune.training.prepare",
-            str(request),
-            str(workplace.home / "datasets"),
-            str(answer),
-        ]
+        paths = map(str, (request, workplace.home / "datasets", answer))
         with log.open("wb") as output:
             child = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "paretune.training.prepare", *paths],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env={**workplace.environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
             )
+        faults: list[str] = []
         try:
-            faults = _faults_of(meanwhile)
+            with collecting(faults):
+                meanwhile()
             while child.poll() is None:
                 workplace.interruption.check()
                 workplace.clock.sleep(_POLL_S)
@@ -94,25 +90,15 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         if not answer.exists():
             tail = log.read_text(errors="replace").splitlines()
             if any("No space left on device" in line for line in tail):
-                raise BadInput(
-                    [f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"]
-                )
-            raise JobFailed(
-                "preparation", tail[-1] if tail else f"it ended with exit code {child.returncode}", tail[-15:]
-            )
+                full = f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"
+                raise BadInput([full])
+            reason = tail[-1] if tail else f"it ended with exit code {child.returncode}"
+            raise JobFailed("preparation", reason, tail[-15:])
         found = json.loads(answer.read_text())
     faults += found.get("faults", [])
     if faults:
         raise BadInput(faults)
     return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
-
-
-def _faults_of(check: Callable[[], None]) -> list[str]:
-    try:
-        check()
-    except BadInput as error:
-        return list(error.faults)
-    return []
 
 
 _PACKAGES = ("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers")

@@ -16,23 +16,17 @@ PROBE_STEPS = 40
 """Ten of them warm up; thirty are measured."""
 _SHORTEST_MINUTES = 10.0  # of a probe's limit: start-up takes minutes
 _PATIENCE = 4.0  # times the predicted duration
+_MEASURED_APART = (
+    *("instance_type", "instance_count", "strategy", "model", "fine_tuning", "precision", "compiler"),
+    "max_seq_length",
+)
 
 
 def probes(estimates: Sequence[Estimate]) -> list[Estimate]:
     """One estimate for each cluster and model that was never measured: that of the smallest batch that may fit."""
-    chosen: dict[tuple[str, ...], Estimate] = {}
+    chosen: dict[tuple[object, ...], Estimate] = {}
     for item in sorted(estimates, key=lambda item: item.plan.per_device_train_batch_size):
-        spec = item.spec
-        key = (
-            spec.instance_type,
-            str(spec.instance_count),
-            spec.strategy,
-            spec.model,
-            spec.fine_tuning,
-            spec.precision,
-            spec.compiler,
-            str(spec.max_seq_length),
-        )
+        key = tuple(getattr(item.spec, name) for name in _MEASURED_APART)
         if item.fits != "no" and not item.measured_here:
             chosen.setdefault(key, item)
     return list(chosen.values())
@@ -61,11 +55,8 @@ def run_probes(
 ) -> int:
     """Run what fits the budget, one after the other; how many ran.
 
-    Args:
-        chosen: what to probe.
-        max_cost_usd: for all of them together; None is no limit, for jobs that nobody bills.
-        run: runs a job; its dollars, None when they are not known.
-        say: told what is left out, and why.
+    `max_cost_usd` is for all of them together; None is no limit, for jobs that nobody bills. `run` gives a job's
+    dollars, None when they are not known; `say` is told what is left out, and why.
 
     Raises:
         BudgetRefused: not even the cheapest one fits, or a price is unknown; nothing has run.

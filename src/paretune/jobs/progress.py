@@ -12,11 +12,7 @@ from paretune.spec.container import Event
 
 
 class ProgressPrinter:
-    """A bar in a terminal; in a log file only evaluations and messages, one line each.
-
-    Args:
-        stream: where to print; standard error by default.
-    """
+    """A bar in a terminal; in a log file only evaluations and messages, one line each. On standard error by default."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -67,12 +63,7 @@ def say_on_stderr(text: str) -> None:
 
 @contextmanager
 def watched(interruption: Interruption, *, quiet: bool = False) -> Iterator[Callable[[list[Event]], None]]:
-    """What to call with the events of jobs that run in the block; SIGINT and SIGTERM stop them meanwhile.
-
-    Args:
-        interruption: told of the signals.
-        quiet: show nothing.
-    """
+    """What to call with the events of jobs that run in the block; SIGINT and SIGTERM stop them meanwhile."""
     progress = ProgressPrinter()
     with interruption.listening():
         try:

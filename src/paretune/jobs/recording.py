@@ -42,12 +42,6 @@ def failure_message(job: Job, spec: JobSpec) -> str:
     return reason
 
 
-def ran_out_of_memory(job: Job) -> bool:
-    """Whether the job failed for lack of memory."""
-    failure = job.failure()
-    return failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY
-
-
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 _STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
@@ -60,8 +54,6 @@ class JobRunWriter:
     """What goes into the run of one job, over all its attempts.
 
     Args:
-        spec: what is to run.
-        workplace: where; its store gives the run.
         run_id: the run, when it is there already.
         run: the same, where this process has just made it: then nothing of it has to be read.
         collect: called when the job has ended, before its run is closed: takes over what the job has recorded itself,
@@ -85,7 +77,8 @@ class JobRunWriter:
         """What `collect` could not take over, in sentences."""
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
-        self._cost_usd: float | None = 0.0
+        self.cost_usd: float | None = 0.0
+        """Dollars of all attempts that have ended; None where a price is unknown."""
         self._closed = False
         self._spec = spec
         self._launcher = workplace.launcher
@@ -105,10 +98,7 @@ class JobRunWriter:
     ) -> None:
         """Parameters, tags, what is known of the data alone, and what the job was predicted to take.
 
-        Args:
-            inputs: what the job reads; None where an earlier launcher has recorded all this.
-            first_plan: the batch it begins with, where it is not the one that was asked for.
-            estimate: of the job as it begins.
+        `inputs` is None where an earlier launcher has recorded all this; `first_plan`, where it is the one asked for.
         """
         spec = self._spec
         with self.run.later():  # written with the job's name
@@ -133,8 +123,7 @@ class JobRunWriter:
     def begin_project(self, tags: Mapping[str, str]) -> None:
         """Where the job of an MLflow project runs, and at which price; the run's parameters are the project's own.
 
-        Args:
-            tags: what else is known of it; none where an earlier process has recorded it.
+        `tags` are what else is known of it; none where an earlier process has recorded it.
         """
         spec = self._spec
         with self.run.later():  # written with the job's name
@@ -147,11 +136,6 @@ class JobRunWriter:
     def watch(self) -> None:
         """Say that this process watches the job."""
         self.run.set_tags({schema.WATCHED_BY: this_process()})
-
-    @property
-    def cost_usd(self) -> float | None:
-        """Dollars of all attempts that have ended; None where a price is unknown."""
-        return self._cost_usd
 
     def begin_attempt(self, document: JobDocument) -> None:
         """Name the job before it is created, so that whoever comes later can find it."""
@@ -177,7 +161,7 @@ class JobRunWriter:
         self.job_seconds += job.seconds()
         self.billable_seconds += job.billable_seconds()
         cost = cost_usd(self._launcher.price(document.spec), document.spec, job.billable_seconds())
-        self._cost_usd = None if cost is None or self._cost_usd is None else self._cost_usd + cost
+        self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
 
     def retry(self, document: JobDocument) -> str:
         """Record that the job runs again with less memory; the sentence that tells the user."""
@@ -193,8 +177,7 @@ class JobRunWriter:
     def change_type(self, document: JobDocument) -> None:
         """Record that the job runs on another instance type than was asked for."""
         self._price = self._launcher.price(document.spec)
-        self._tag_price(self._price)
-        self.run.set_tags({schema.USED_INSTANCE_TYPE: document.spec.instance_type})
+        self.run.set_tags(price_tags(self._price) | {schema.USED_INSTANCE_TYPE: document.spec.instance_type})
         self._tag_plan(document.plan, ("used",))
 
     def finish(self, job: Job) -> JobResult:
@@ -210,7 +193,8 @@ class JobRunWriter:
             self.run.has_gap = False
             self._write(report, state, reason, job)
         if state is not JobState.COMPLETED:
-            kind = OutOfMemory if ran_out_of_memory(job) else JobFailed
+            failure = job.failure()
+            kind = OutOfMemory if failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY else JobFailed
             raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
         return JobResult(
             run_id=self.run.run_id,
@@ -234,15 +218,14 @@ class JobRunWriter:
         if job is not None and job.state() is JobState.COMPLETED:
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
-            was_asked_for = isinstance(error, Interrupted | KeyboardInterrupt)
-            ended = JobState.STOPPED if was_asked_for else JobState.FAILED
+            ended = JobState.STOPPED if isinstance(error, Interrupted | KeyboardInterrupt) else JobState.FAILED
             self._write(None, ended, str(error), job)
 
     def totals(self) -> dict[str, float]:
         """Seconds and dollars of all attempts that have ended; dollars only where the price is known."""
         found = {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
-        if self._cost_usd is not None and self._price is not None:
-            found[metrics.COST_USD] = self._cost_usd
+        if self.cost_usd is not None and self._price is not None:
+            found[metrics.COST_USD] = self.cost_usd
         return found
 
     def leave(self) -> None:
@@ -272,13 +255,9 @@ class JobRunWriter:
         return measured
 
     def _tag_plan(self, plan: BatchPlan, which: tuple[str, ...]) -> None:
-        for word in which:
-            self.run.set_tags(
-                {
-                    f"{schema.PREFIX}{word}_per_device_train_batch_size": str(plan.per_device_train_batch_size),
-                    f"{schema.PREFIX}{word}_gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
-                }
-            )
+        names = ("per_device_train_batch_size", "gradient_accumulation_steps")
+        said = {f"{schema.PREFIX}{word}_{name}": str(getattr(plan, name)) for word in which for name in names}
+        self.run.set_tags(said)
 
     def _tag_location(self) -> None:
         """Where the job runs, who watches it, and what an hour of it costs."""
@@ -289,12 +268,9 @@ class JobRunWriter:
                 schema.LAUNCHER: launcher.name,
                 schema.WATCHED_BY: this_process(),
                 **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
+                **price_tags(self._price),
             }
         )
-        self._tag_price(self._price)
-
-    def _tag_price(self, price: Price | None) -> None:
-        self.run.set_tags(price_tags(price))
 
     def _artifacts(self, report: JobReport) -> None:
         self.run.log_text(report.to_json(), "report.json")

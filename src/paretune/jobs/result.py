@@ -26,13 +26,11 @@ class JobResult(Result):
     """A finished job: what it measured, what it cost and where it is recorded.
 
     Attributes:
-        run_id: its MLflow run.
         job_name: its name for the launcher, SageMaker's for a job there.
         spec: what was asked for.
         params: what its run records of that, as text.
         metrics: name to value, named as in MLflow; what was not measured is absent.
         price: of one instance; None where it is not known, then so are the dollars.
-        open_command: what to type or open to look at the run.
         model: folder or S3 address of the trained model.
         has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
         origin: measured or simulated.

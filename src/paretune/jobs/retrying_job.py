@@ -32,10 +32,6 @@ class RetryingJob:
     """A job under way. `begin` starts or adopts it; `poll` from time to time, until it says that it has ended.
 
     Args:
-        spec: what to run.
-        workplace: where.
-        writer: records everything about it.
-        on_events: called with the job's events as they come.
         inputs: makes the job's inputs, by default as `inputs_of` does; not called while attempts can be adopted.
         plan: the batch of the first attempt, where it is not the one that was asked for.
         halves: whether a job that ran out of memory is tried again with a smaller batch.
@@ -181,13 +177,10 @@ class RetryingJob:
     def _following(self, job: Job) -> JobDocument | None:
         """The next attempt; None when there is none, or no time left for it."""
         failure = job.failure() if job.state() is JobState.FAILED else None
-        if failure is None:
-            return None
-        if failure[0] is FailureKind.OUT_OF_MEMORY:
-            return self._with_less_memory() if self._halves else None
-        if failure[0] is FailureKind.CAPACITY:
-            return self._with_another_type(job)
-        return None
+        kind = failure[0] if failure is not None else None
+        if kind is FailureKind.OUT_OF_MEMORY and self._halves:
+            return self._with_less_memory()
+        return self._with_another_type(job) if kind is FailureKind.CAPACITY else None
 
     def _with_less_memory(self) -> JobDocument | None:
         plan = self._document.plan.with_less_memory()

@@ -46,9 +46,6 @@ class Sync:
 
     Args:
         workplace_of: the workplace a specification belongs to; the same one for jobs of one place.
-        tracking: where the runs are.
-        interruption: ends the watching.
-        on_events: called with the jobs' events.
         collect: copies what the command of a project has recorded in its job into the run of that id; sentences on
             what could not be copied.
     """
@@ -76,11 +73,8 @@ class Sync:
             Interrupted: somebody wants to stop; the jobs go on.
             TrackingUnavailable: MLflow does not answer; nothing was touched.
         """
-        collected = []
-        for run in self._tracking.unfinished():
-            remark = self._take_up(run)
-            if remark:
-                collected.append(Collected(run_id=run.run_id, remark=remark))
+        taken = [(run.run_id, self._take_up(run)) for run in self._tracking.unfinished()]
+        collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in taken if remark]
         try:
             while self._under_way:
                 for run_id, followed in list(self._under_way.items()):

@@ -21,12 +21,9 @@ class Workplace:
     """Everything that launching, watching and recording jobs share.
 
     Attributes:
-        launcher: starts the jobs and finds those that were started before.
         home: folder of jobs, checkpoints and prepared data.
         clock: the launcher's; a virtual one for simulated jobs.
         environment: variables of the command's process.
-        interruption: says that somebody wants to stop.
-        simulated: the jobs are simulated.
         open_tracking: opens the MLflow store; called when the store is first needed, so that a dry run needs none.
     """
 
@@ -55,13 +52,7 @@ class Workplace:
 
 @dataclass(frozen=True, kw_only=True)
 class Workplaces:
-    """The workplaces of one process: jobs of one launcher, region and bucket share one.
-
-    Attributes:
-        environment: variables of the process.
-        interruption: says that somebody wants to stop.
-        home: folder of jobs, checkpoints and prepared data.
-    """
+    """The workplaces of one process: jobs of one launcher, region and bucket share one."""
 
     environment: Mapping[str, str]
     interruption: Interruption

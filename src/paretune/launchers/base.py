@@ -124,10 +124,6 @@ class Launcher(ABC):
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         """Start a job, or adopt the one that has this name already: a job is never started twice.
 
-        Args:
-            document: what to train; its `job_name` is the job's identity.
-            inputs: the prepared rows and the model to start from.
-
         Raises:
             ParetuneError: the job could not be started.
         """

@@ -88,10 +88,7 @@ class StoredRun:
 def collect(archive: Path, run_id: str, client: MlflowClient) -> list[str]:
     """Copy what the archive of a job's results holds into the run; sentences on what could not be taken over.
 
-    Args:
-        archive: output.tar.gz.
-        run_id: the run; further runs of the command get runs of their own in its experiment.
-        client: of the tracking server.
+    Further runs of the command get runs of their own in the run's experiment.
     """
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         store = _unpack(archive, Path(folder))
@@ -182,9 +179,9 @@ def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) ->
     tags = {name: text for name, text in run.tags.items() if not name.startswith(_OUTSIDE_KNOWS_BETTER)}
     if run.name == RUN_NAME or not run.name:
         tags.pop(MLFLOW_RUN_NAME, None)
-    for start in range(0, len(tags), 100):
-        part = list(tags.items())[start : start + 100]
-        client.log_batch(run_id, tags=[RunTag(name, text) for name, text in part])
+    own_tags = [RunTag(name, text) for name, text in tags.items()]
+    for start in range(0, len(own_tags), 100):
+        client.log_batch(run_id, tags=own_tags[start : start + 100])
     missing = _missing(run.metrics, run_id, client)
     for start in range(0, len(missing), _BATCH):
         client.log_batch(run_id, metrics=missing[start : start + _BATCH])

@@ -16,25 +16,14 @@ _TAKEN = {"code", "sm_drivers", "job"}
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A shell command, and the files it reads.
-
-    Attributes:
-        text: for `bash -c`, as MLflow itself runs it.
-        inputs: channel name to the file or folder on this machine.
-    """
+    """A shell command, run by `bash -c` as MLflow itself does, and the files it reads, by name of their channel."""
 
     text: str
     inputs: Mapping[str, Path]
 
 
 def read_command(project: Project, entry_point: str, parameters: Mapping[str, str], downloads: Path) -> Command:
-    """The command of an entry point.
-
-    Args:
-        project: as MLflow has loaded it.
-        entry_point: its name.
-        parameters: what was given.
-        downloads: where MLflow puts what a parameter of type path names elsewhere, such as `s3://` or `https://`.
+    """The command of an entry point; what a parameter of type path names elsewhere is fetched into `downloads`.
 
     Raises:
         BadInput: more paths than a job can have, or empty folders.
@@ -54,9 +43,8 @@ def read_command(project: Project, entry_point: str, parameters: Mapping[str, st
         inputs[channel] = path
         given[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
     if len(inputs) > _MOST_CHANNELS:
-        faults.append(
-            f"a job may have at most {_MOST_CHANNELS} parameters of type path, got {len(inputs)}: use a folder"
-        )
+        limit = f"a job may have at most {_MOST_CHANNELS} parameters of type path"
+        faults.append(f"{limit}, got {len(inputs)}: use a folder")
     if faults:
         raise BadInput(faults)
     return Command(text=str(entry.compute_command(given, None)), inputs=inputs)

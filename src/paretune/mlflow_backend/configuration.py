@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import PROJECT, JobSpec
 from paretune.spec.parameters import parse, spell
@@ -46,18 +46,18 @@ class Configuration:
 def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
     """The configuration that MLflow hands over, completed by the profile file.
 
-    Args:
-        raw: the user's keys and MLflow's own.
-        environment: for PARETUNE_PROFILE.
-
     Raises:
         BadInput: all that is wrong with it, at once.
     """
     given = user_keys(raw)
     faults = [*_unknown(given), *_of_docker(raw)]
-    logging = _choice(given.get("mlflow_logging", "auto"), faults)
-    wait = _boolean("wait", given.get("wait", True), faults)
-    run_id = _text("run_id", given.get("run_id"), faults)
+    logging, wait, run_id = given.get("mlflow_logging", "auto"), given.get("wait", True), given.get("run_id")
+    if logging not in LOGGING:
+        faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {logging!r}")
+    if not isinstance(wait, bool):
+        faults.append(f"wait must be true or false, got {wait!r}")
+    if not isinstance(run_id, str | None):
+        faults.append(f"run_id must be a text, got {run_id!r}")
     if "instance_type" not in given:
         faults.append('instance_type must be given, such as {"instance_type": "ml.m5.xlarge"}')
     values = _cluster_values(given, environment, faults)
@@ -80,20 +80,17 @@ def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
 def _cluster_values(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
     """Fields of `Cluster` by name: those given, then those of the profile."""
     types = typing.get_type_hints(Cluster)
-    texts: dict[str, str] = {}
-    try:
+    profile: Mapping[str, str] = {}
+    with collecting(faults):
         profile = read_profile(environment)
-    except BadInput as error:
-        faults += error.faults
-        profile = {}
-    for name in CLUSTER_KEYS:
-        text = _spelled(name, given[name], types[name], faults) if name in given else profile.get(name, "")
-        if text.strip():
-            texts[name] = text
-    values = {}
+    texts = {
+        name: _spelled(name, given[name], types[name], faults) if name in given else profile.get(name, "")
+        for name in CLUSTER_KEYS
+    }
+    values: dict[str, Any] = {}
     for name, text in texts.items():
         try:
-            values[name] = parse(name, text, types[name])
+            values |= {name: parse(name, text, types[name])} if text.strip() else {}
         except ValueError as error:
             faults.append(str(error))
     return values
@@ -128,21 +125,3 @@ def _of_docker(raw: Mapping[str, Any]) -> list[str]:
         for option, value in given.items()
         if value
     ]
-
-
-def _choice(value: Any, faults: list[str]) -> str:
-    if value not in LOGGING:
-        faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {value!r}")
-    return str(value)
-
-
-def _boolean(name: str, value: Any, faults: list[str]) -> bool:
-    if not isinstance(value, bool):
-        faults.append(f"{name} must be true or false, got {value!r}")
-    return bool(value)
-
-
-def _text(name: str, value: Any, faults: list[str]) -> str | None:
-    if value is not None and not isinstance(value, str):
-        faults.append(f"{name} must be a text, got {value!r}")
-    return value if isinstance(value, str) else None

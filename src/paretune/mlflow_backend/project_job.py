@@ -4,9 +4,7 @@ import ipaddress
 import re
 import shlex
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from json import dumps
@@ -15,13 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
-from mlflow.entities import Run as MlflowRun
 from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run, load_project
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
 from paretune.core.clock import Clock, SystemClock
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import JobRunWriter, job_name
 from paretune.jobs.workplace import Workplace
@@ -50,13 +47,7 @@ class ProjectRequest:
     """What MLflow hands to a backend.
 
     Attributes:
-        uri: of the project, as MLflow takes it.
-        entry_point: its name.
-        parameters: for the entry point.
         version: commit or branch of a project in git.
-        configuration: the backend configuration, with MLflow's own keys in it.
-        tracking_uri: where the run is recorded.
-        experiment_id: where the run belongs.
     """
 
     uri: str
@@ -96,12 +87,6 @@ def start(
 ) -> tuple[SageMakerSubmittedRun, Configuration]:
     """Start a project, or take up the job of a run that has been started before.
 
-    Args:
-        request: of MLflow.
-        client: of the tracking server.
-        environment: this process's own.
-        downloads: where MLflow puts files that a parameter of type path names elsewhere.
-
     Raises:
         BadInput, BudgetRefused, LaunchRefused: nothing was launched.
         LostContact: a job may have been created, and its run is open.
@@ -114,7 +99,7 @@ def start(
     run_id = configuration.run_id
     is_there = run_id is not None and launcher.attach(job_name(run_id, 1)) is not None
     files = {} if is_there else _check(project, launcher)
-    with _listening(interruption):
+    with interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
         what = (request.uri, request.experiment_id, str(project.root))
         run = get_or_create_run(  # type: ignore[no-untyped-call]  # MLflow
             run_id, *what, request.version, request.entry_point, request.parameters
@@ -132,29 +117,21 @@ def start(
             configuration.spec,
             workplace,
             run=Run(client, run.info.run_id, _CLOCK),
-            collect=_no_records if direct else Collector(_CLOCK, client).of(run.info.run_id),
+            collect=(lambda _: []) if direct else Collector(_CLOCK, client).of(run.info.run_id),
         )
         writer.begin_project({} if is_there else _tags(request, direct=direct))
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
-            address = _address(request, run, environment) if direct else None
-            experiment = client.get_experiment(run.info.experiment_id).name
-            return JobInputs(project=_payload(project, files, run.info.run_id, experiment, address))
+            info = run.info
+            address = (request.tracking_uri, info.run_id, info.experiment_id, environment)
+            variables = tracking_environment(*address) if direct else None
+            experiment = client.get_experiment(info.experiment_id).name
+            return JobInputs(project=_payload(project, files, info.run_id, experiment, variables))
 
         submitted = SageMakerSubmittedRun(configuration.spec, workplace, writer, inputs)
         submitted.start()
     return submitted, configuration
-
-
-@contextmanager
-def _listening(interruption: Interruption) -> Iterator[None]:
-    """Ctrl-C and SIGTERM take effect between two calls to AWS; in a thread of the user's they cannot be heard."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    with interruption.listening():
-        yield
 
 
 def _launcher(
@@ -181,19 +158,13 @@ def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Pa
     project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
     faults: list[str] = []
     configuration, needs, command = None, None, None
-    try:
+    with collecting(faults):
         configuration = read_configuration(request.configuration, environment)
-    except BadInput as error:
-        faults += error.faults
-    try:
+    with collecting(faults):
         given = configuration is not None and configuration.spec.image_uri is not None
         needs = Environment() if given and project.docker_env else read_environment(project, root)
-    except BadInput as error:
-        faults += error.faults
-    try:
+    with collecting(faults):
         command = read_command(project, request.entry_point, request.parameters, downloads)
-    except BadInput as error:
-        faults += error.faults
     if configuration is None or needs is None or command is None:
         raise BadInput(faults)
     if not configuration.installs:
@@ -214,12 +185,10 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     admit(spec, price)
     faults = images.faults(spec, account.region) + account_faults(spec, account)
     files: dict[str, Path] = {}
-    try:
+    with collecting(faults):
         files = archive.project_files(project.root)
         if not files:
             faults.append(f"the project in {project.root} has no files that git would not ignore")
-    except BadInput as error:
-        faults += error.faults
     if faults:
         raise BadInput(faults)
     image = images.choose(spec, account.region, direct=False).uri
@@ -238,24 +207,14 @@ def _tags(request: ProjectRequest, *, direct: bool) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Address:
-    """How a command that records directly reaches the tracking server."""
-
-    tracking_uri: str
-    variables: Mapping[str, str]
-
-
-def _address(request: ProjectRequest, run: MlflowRun, environment: Mapping[str, str]) -> _Address:
-    uri, info = request.tracking_uri, run.info
-    return _Address(tracking_uri=uri, variables=tracking_environment(uri, info.run_id, info.experiment_id, environment))
-
-
 def _payload(
-    project: _Project, files: Mapping[str, Path], run_id: str, experiment: str, address: _Address | None
+    project: _Project, files: Mapping[str, Path], run_id: str, experiment: str, direct: Mapping[str, str] | None
 ) -> ProjectPayload:
-    """What travels into the job and runs there; without an address it records into a store in the job."""
-    needs = project.needs if address is None else _with_plugin(project.needs, address.tracking_uri, files)
+    """What travels into the job and runs there.
+
+    `direct` names the tracking server in variables; without them the command records into a store in the job.
+    """
+    needs = project.needs if direct is None else _with_plugin(project.needs, direct["MLFLOW_TRACKING_URI"], files)
     inside = {"inside.py": Path(container_entrypoint.__file__)}
     return ProjectPayload(
         code={f"project/{name}": path for name, path in files.items()} | inside,
@@ -266,10 +225,10 @@ def _payload(
             "folder": needs.folder,
             "run_id": run_id,
             "experiment": experiment,
-            "collect": address is None,
+            "collect": direct is None,
         },
         inputs=project.command.inputs,
-        variables=dict(needs.variables) | dict(address.variables if address is not None else {}),
+        variables=dict(needs.variables) | dict(direct or {}),
     )
 
 
@@ -286,11 +245,6 @@ def _announcement(run_id: str, configuration: Configuration, launcher: SageMaker
         cost = f", {price.usd_per_hour:g} USD an hour each, at most {admit(spec, price):.4g} USD in all"
     where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
     return f"{job_name(run_id, 1)} on {where}{cost}; run {run_id}"
-
-
-def _no_records(_: object) -> list[str]:
-    """Nothing is left to copy: the command writes to the run itself."""
-    return []
 
 
 def _is_direct(logging: str, tracking_uri: str) -> bool:
@@ -310,21 +264,14 @@ def may_be_reached(tracking_uri: str, addresses: Callable[[str], list[str]] = de
 
     A SageMaker managed one: yes, with the role of the job. A public web address: yes, unless it needs a password or a
     certificate. A file, a database, this machine or a private network: no.
-
-    Args:
-        tracking_uri: as MLflow has it.
-        addresses: host name to its addresses.
     """
     if re.match(r"arn:aws[\w-]*:sagemaker:", tracking_uri):
         return True
     address = urlsplit(tracking_uri)
-    if (
-        address.scheme not in {"http", "https"}
-        or not address.hostname
-        or without_password(tracking_uri) != tracking_uri
-    ):
+    if address.scheme not in {"http", "https"} or not address.hostname:
         return False
-    if address.username or address.password or _needs_a_secret(tracking_uri):
+    has_password = address.username or address.password or without_password(tracking_uri) != tracking_uri
+    if has_password or _needs_a_secret(tracking_uri):
         return False
     try:
         found = [address.hostname] if ipaddress.ip_address(address.hostname) else []
@@ -335,11 +282,8 @@ def may_be_reached(tracking_uri: str, addresses: Callable[[str], list[str]] = de
 
 def tracking_environment(tracking_uri: str, run_id: str, experiment_id: str, here: Mapping[str, str]) -> dict[str, str]:
     """Environment of a job that writes to the tracking server itself."""
-    variables = {
-        "MLFLOW_TRACKING_URI": tracking_uri,
-        "MLFLOW_RUN_ID": run_id,
-        "MLFLOW_EXPERIMENT_ID": experiment_id,
-    }
+    ids = {"MLFLOW_RUN_ID": run_id, "MLFLOW_EXPERIMENT_ID": experiment_id}
+    variables = {"MLFLOW_TRACKING_URI": tracking_uri} | ids
     endpoint = here.get("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT")
     return variables | ({"SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": endpoint} if endpoint else {})
 

@@ -23,11 +23,7 @@ _STATUS = {JobState.COMPLETED: "FINISHED", JobState.FAILED: "FAILED", JobState.S
 class SageMakerSubmittedRun(SubmittedRun):
     """A project on SageMaker. Whoever sees first that its job has ended fills its run.
 
-    Args:
-        spec: instances and limits.
-        workplace: the account, and how to be interrupted.
-        writer: fills the run.
-        inputs: makes what runs; not called when the job is there already.
+    `inputs` makes what runs; it is not called when the job is there already.
     """
 
     def __init__(

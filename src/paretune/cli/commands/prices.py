@@ -23,7 +23,10 @@ def run(request: PricesRequest) -> Answer:
     region = request.region or usual_region(read_profile(environment).get("region"), environment)
     prices = PriceList.read(environment)
     if "MLFLOW_RUN_ID" in environment:
-        _name_run(environment)
+        from paretune.tracking import Tracking, schema  # MLflow takes a second to import
+
+        run = Tracking(environment, SystemClock()).begin("prices")  # `mlflow run` shows a run for every command
+        run.set_tags({schema.KIND: "prices"})
     document: dict[str, object] = {"region": region}
     if request.refresh:
         text, document["refreshed"] = _refresh(region, request.price_source, environment, prices)
@@ -71,10 +74,3 @@ def _refresh(
         "not_in_the_catalogue": strange,
         "own_prices_win_for": sorted(own),
     }
-
-
-def _name_run(environment: Mapping[str, str]) -> None:
-    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
-
-    run = Tracking(environment, SystemClock()).begin("prices")  # `mlflow run` shows a run for every command
-    run.set_tags({schema.KIND: "prices"})

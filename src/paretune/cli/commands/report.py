@@ -1,7 +1,7 @@
 """The command `report`: tables of recorded runs, priced again, and the errors of their estimates."""
 
 import os
-from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import date
 
 from paretune.cli.output.accuracy import accuracy, estimate_errors
@@ -28,9 +28,8 @@ def run(request: ReportRequest) -> Answer:
     tracking = Tracking(environment, clock)
     jobs = _jobs(request, tracking)
     if not jobs:
-        return Answer(
-            text="no job is recorded" + (" that fits the filter" if request.filter else ""), document={"rows": []}
-        )
+        text = "no job is recorded" + (" that fits the filter" if request.filter else "")
+        return Answer(text=text, document={"rows": []})
     errors = estimate_errors(jobs)
     costs = reprice(jobs, prices, terms)
     parts = [_costs_text(costs, terms, date.fromtimestamp(clock.now()))]
@@ -38,7 +37,7 @@ def run(request: ReportRequest) -> Answer:
         parts.append(f"estimates against measurements\n{error_tables(errors, accuracy(errors))}")
     own = tracking.begin("report")
     own.set_tags({schema.KIND: "report"})
-    own.log_params(_params(request))
+    own.log_params({name: str(value) for name, value in asdict(request).items() if value is not None})
     table = cost_csv(costs, errors)
     own.log_text(table, "report.csv")
     text = "\n\n".join(parts)
@@ -81,14 +80,3 @@ def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
     if faults:
         raise BadInput(faults)
     return list(found.values())
-
-
-def _params(request: ReportRequest) -> Mapping[str, str]:
-    known = {
-        "runs": request.runs,
-        "filter": request.filter,
-        "region": request.region,
-        "price_date": request.price_date,
-        "spot_share": request.spot_share,
-    }
-    return {name: str(value) for name, value in known.items() if value is not None}

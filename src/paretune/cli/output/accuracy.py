@@ -19,10 +19,8 @@ class EstimateError:
     """One quantity of one job, predicted and measured.
 
     Attributes:
-        job: as it is recorded.
         quantity: seconds, cost_usd or memory_gib.
-        low: of the 80 % interval; None where none was recorded.
-        high: of the 80 % interval.
+        low, high: of the 80 % interval; None where none was recorded.
     """
 
     job: RecordedJob

@@ -20,12 +20,7 @@ class Printable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer of a command that the Python API does not have.
-
-    Attributes:
-        text: for a person; nothing is printed where it is empty.
-        document: for a program.
-    """
+    """The answer of a command that the Python API does not have; nothing is printed where the text is empty."""
 
     text: str = ""
     document: Mapping[str, object] = field(default_factory=dict)
@@ -44,11 +39,10 @@ def error_document(error: BaseException, message: str, exit_code: int) -> dict[s
 
     A failed job's error also has `job_name`, `reason`, `log_tail` and `where` (its whole log).
     """
-    faults = list(error.faults) if isinstance(error, BadInput) else []
     about: dict[str, object] = {
         "class": type(error).__name__ if isinstance(error, (ParetuneError, OSError)) else "Interrupted",
         "message": message,
-        "faults": faults,
+        "faults": list(error.faults) if isinstance(error, BadInput) else [],
         "exit_code": exit_code,
     }
     if isinstance(error, JobFailed):

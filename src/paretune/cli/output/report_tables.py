@@ -14,6 +14,7 @@ _NUMBERS = {"instances", "global batch", "learning rate", "F1", "seconds", "cost
     *("new USD/hour", "new cost USD", "difference", "predicted", "measured", "error", "runs", "mean absolute error"),
     "in 80 % interval",
 }
+_OF_A_PRICE = ("usd_per_hour", "region", "as_of", "source")
 _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_gib": "memory per device, GiB"}
 
 
@@ -41,9 +42,7 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
         row: dict[str, object] = {
             "run_id": job.run_id,
             "run_name": job.name,
-            "origin": job.origin,
-            "launcher": job.launcher,
-            "state": job.state,
+            **{name: getattr(job, name) for name in ("origin", "launcher", "state")},
             "dataset": job.param("dataset"),
             "instance_type": job.instance_type,
             "instance_count": job.instance_count,
@@ -54,15 +53,10 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
             "billable_seconds": job.billable_seconds,
             "cost_usd": job.cost_usd,
             "price_usd_per_hour": _text(job.price_usd_per_hour, "g"),
-            "price_region": job.price_region,
-            "price_as_of": job.price_as_of,
-            "price_source": job.price_source,
+            **{f"price_{name}": getattr(job, f"price_{name}") for name in _OF_A_PRICE[1:]},
             "on_front": was,
             "new_seconds": cost.seconds,
-            "new_price_usd_per_hour": price.usd_per_hour if price else None,
-            "new_price_region": price.region if price else None,
-            "new_price_as_of": price.as_of if price else None,
-            "new_price_source": price.source if price else None,
+            **{f"new_price_{name}": getattr(price, name, None) for name in _OF_A_PRICE},
             "new_cost_usd": cost.cost_usd,
             "difference_usd": cost.difference_usd,
             "on_new_front": now,
@@ -71,9 +65,7 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
         for quantity in _QUANTITIES:
             one = off.get((job.run_id, quantity))
             row[f"estimated_{quantity}"] = one.predicted if one else None
-            row[f"estimated_{quantity}_low"] = one.low if one else None
-            row[f"estimated_{quantity}_high"] = one.high if one else None
-            row[f"estimated_{quantity}_error"] = one.error if one else None
+            row |= {f"estimated_{quantity}_{name}": getattr(one, name, None) for name in ("low", "high", "error")}
         rows.append(row)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["run_id"], lineterminator="\n")
@@ -115,14 +107,14 @@ def front_changes(costs: Sequence[RunCost]) -> list[str]:
     """Which runs join and which leave the front of F1 against cost; a sentence each."""
     was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
     ids = [cost.job.run_id[:_SHORT] for cost in costs]
-    joined = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if now and not was]
-    left = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if was and now is False]
-    lost = [name for name, was, now in zip(ids, was_best, is_best, strict=True) if was and now is None]
-    return [
-        *([f"on the front only by the new costs: {', '.join(joined)}"] if joined else []),
-        *([f"no longer on the front: {', '.join(left)}"] if left else []),
-        *([f"on the front before, and without a new cost: {', '.join(lost)}"] if lost else []),
-    ] or ["the front of F1 against cost is the same"]
+    fates = list(zip(ids, was_best, is_best, strict=True))
+    changed = {
+        "on the front only by the new costs": [name for name, was, now in fates if now and not was],
+        "no longer on the front": [name for name, was, now in fates if was and now is False],
+        "on the front before, and without a new cost": [name for name, was, now in fates if was and now is None],
+    }
+    said = [f"{what}: {', '.join(names)}" for what, names in changed.items() if names]
+    return said or ["the front of F1 against cost is the same"]
 
 
 def about_kinds(costs: Sequence[RunCost]) -> list[str]:

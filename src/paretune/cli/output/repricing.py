@@ -16,8 +16,6 @@ class Terms:
     """On which terms to price again; what is None stays as it was.
 
     Attributes:
-        region: whose prices.
-        on: the day whose prices.
         spot_share: share of the training seconds that managed spot would bill, above 0 and at most 1. AWS bills spot
             as the on-demand price times fewer seconds (DescribeTrainingJob, BillableTimeInSeconds; read 2026-11-20).
     """
@@ -37,9 +35,7 @@ class RunCost:
     """One job with its recorded cost and the one on other terms; what is not known is None or empty.
 
     Attributes:
-        job: as it is recorded.
         seconds: that the new cost counts, per instance.
-        price: row of the new cost.
         cost_usd: on the terms asked for; None where it cannot be known.
         remark: why not, or what else is to be said.
         unknown: instance type and region whose price is missing.
@@ -77,12 +73,7 @@ def reprice(jobs: Sequence[RecordedJob], prices: PriceList, terms: Terms) -> lis
 
 
 def fronts(costs: Sequence[RunCost], *, repriced: bool) -> list[bool | None]:
-    """For each run whether it is on the front of F1 against cost of its kind; None without F1 or cost.
-
-    Args:
-        costs: the runs.
-        repriced: by the new cost, else by the recorded one.
-    """
+    """For each run whether it is on the front of F1 against cost of its kind; None without F1 or cost."""
     on_front: list[bool | None] = [None] * len(costs)
     points: dict[tuple[str, ...], dict[int, tuple[float, float]]] = {}
     for index, cost in enumerate(costs):

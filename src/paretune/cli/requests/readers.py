@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.jobs.estimate_request import EstimateRequest
 from paretune.spec.job import JobSpec, missing_files
@@ -62,11 +62,9 @@ def all_or_faults(make: Callable[[], _Request], faults: list[str], more: Callabl
     Raises:
         BadInput: `faults`, those that `make` raises, and then also those of `more`.
     """
-    found: list[_Request] = []
-    try:
+    found, faults = list[_Request](), list(faults)
+    with collecting(faults):
         found.append(make())
-    except BadInput as error:
-        faults = [*faults, *error.faults]
     if faults:
         raise BadInput([*faults, *more()])
     return found[0]

@@ -26,10 +26,6 @@ class Account:
     What a parameter leaves open comes from the SageMaker SDK's own configuration file (default bucket, role), then from
     the environment (AWS's own variables and profiles; PARETUNE_ROLE, PARETUNE_BUCKET).
 
-    Args:
-        cluster: gives region, role and bucket.
-        environment: for PARETUNE_ROLE and PARETUNE_BUCKET.
-
     Raises:
         LaunchRefused: no region is set anywhere.
     """
@@ -92,10 +88,7 @@ class Account:
                 raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {why}"]) from error
         settings = found.get("SageMaker") or {}
         session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
-        return {
-            "bucket": session.get("DefaultS3Bucket"),
-            "role": (settings.get("TrainingJob") or {}).get("RoleArn"),
-        }
+        return {"bucket": session.get("DefaultS3Bucket"), "role": (settings.get("TrainingJob") or {}).get("RoleArn")}
 
     @cached_property
     def role_arn(self) -> str:

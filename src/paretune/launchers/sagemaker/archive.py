@@ -72,12 +72,7 @@ def project_files(folder: Path) -> dict[str, Path]:
 
 
 def pack(files: Mapping[str, Path | str], target: Path) -> Path:
-    """Write files and texts as a gzipped tar archive whose bytes depend on nothing else.
-
-    Args:
-        files: name in the archive to file, or to a text.
-        target: the archive.
-    """
+    """Write files and texts as a gzipped tar archive whose bytes depend on nothing else."""
     with (
         target.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,

@@ -80,12 +80,7 @@ def is_missing(error: BaseException) -> bool:
 
 
 def explain(error: BaseException, doing: str) -> str:
-    """One sentence with the next step.
-
-    Args:
-        error: what boto raised.
-        doing: what was tried, such as "create the training job".
-    """
+    """One sentence with the next step; `doing` is what was tried, such as "create the training job"."""
     if isinstance(error, NoRegionError):
         return "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
     if isinstance(error, _NO_CREDENTIALS):

@@ -28,25 +28,14 @@ _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer o
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """A training image.
-
-    Attributes:
-        uri: its address.
-        requirements: packages that pip installs when the job starts, paid by the second.
-    """
+    """A training image, and packages that pip installs when the job starts, paid by the second."""
 
     uri: str
     requirements: tuple[str, ...]
 
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
-    """The image for a job.
-
-    Args:
-        spec: instance type, strategy, image_uri.
-        region: where the job runs.
-        direct: whether the job itself writes to MLflow.
-    """
+    """The image for a job; `direct` where the job itself writes to MLflow."""
     added = _as_here(_DIRECT_LOGGING_NEEDS) if direct else ()
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)

@@ -18,13 +18,7 @@ from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.container import Event, FailureKind, JobReport
 
-_STATES = {
-    "InProgress": JobState.RUNNING,
-    "Stopping": JobState.STOPPING,
-    "Completed": JobState.COMPLETED,
-    "Failed": JobState.FAILED,
-    "Stopped": JobState.STOPPED,
-}
+_STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
 _GONE = {"Deleting", DELETED}
 _WANTED = ("report.json", "events.jsonl")  # of the results; the rest stays in S3
 _LIMITS = {
@@ -37,11 +31,6 @@ class SageMakerJob(Job):
     """A training job that runs our training, seen from the process that created it or from any other one.
 
     Args:
-        name: the job's name.
-        account: where it runs.
-        staging: where its results lie.
-        poller: asks about it.
-        clock: for its age.
         description: what DescribeTrainingJob said, when somebody has asked already.
     """
 
@@ -224,9 +213,8 @@ class SageMakerJob(Job):
             self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
             self._must_stop_again = is_transient(error)
-            if (
-                not is_transient(error) and code(error) != "ValidationException"
-            ):  # has ended meanwhile, or stops already
+            has_ended = code(error) == "ValidationException"  # or stops already
+            if not is_transient(error) and not has_ended:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
                     f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -42,13 +42,8 @@ class SageMakerLauncher(Launcher):
     """Starts jobs in an AWS account, and finds those that were started before.
 
     Args:
-        cluster: gives region, role and bucket.
-        clock: for ages and the rate of calls.
-        environment: PARETUNE_ROLE and PARETUNE_BUCKET, and MLflow's address.
         tracking_uri: of the MLflow server; when it is an ARN, the job writes to it itself.
         calls_per_minute: what a poller of its own may spend.
-        poller: asks about the jobs, where several launchers share one.
-        package: folder of the paretune package that travels.
         runs_projects: its jobs run the commands of projects in place of our training.
         check: called while files are uploaded and before a job is created; what it raises ends that.
     """
@@ -87,10 +82,8 @@ class SageMakerLauncher(Launcher):
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region) + account_faults(spec, self.account)
         if spec.entry_script is not None and not spec.runs_project:
-            try:
+            with collecting(faults):
                 archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
-            except BadInput as error:
-                faults += error.faults
         if faults:
             raise BadInput(faults)
         load_sdk()  # takes a second or two, in which the data are still being prepared
@@ -148,9 +141,8 @@ class SageMakerLauncher(Launcher):
         try:
             found = self.attach(job_name)
         except LaunchRefused as unknown:
-            raise LostContact(
-                f"{unknown}\n{job_name} may have been created: `mlflow run . -e sync` finds it"
-            ) from error
+            where = f"{job_name} may have been created: `mlflow run . -e sync` finds it"
+            raise LostContact(f"{unknown}\n{where}") from error
         if found is not None:
             return found
         if code(error) == "ResourceInUse":
@@ -199,7 +191,9 @@ class SageMakerLauncher(Launcher):
             own = code_files.get(archive.REQUIREMENTS, "")
             text = own if isinstance(own, str) else own.read_text()
             code_files[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
-        shown = replace(document, spec=_without_account(inside))
+        # What the training needs to know: nothing of account, network and money.
+        shown_spec = JobSpec.from_text(inside.as_text() | dict.fromkeys(affecting(JobSpec, "account"), ""))
+        shown = replace(document, spec=shown_spec)
         channels["job"] = _upload_document(document.job_name, shown.as_json(), staging)
         module = "paretune.tracking.in_job" if self.is_direct else "paretune.training"
         return TrainingJobRequest(
@@ -292,11 +286,6 @@ class SageMakerLauncher(Launcher):
 def _run_id(job_name: str) -> str:
     """The MLflow run that a job's name was made from."""
     return job_name.removeprefix("paretune-").rpartition("-")[0] or job_name
-
-
-def _without_account(spec: JobSpec) -> JobSpec:
-    """What the training needs to know: nothing of account, network and money."""
-    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "account"), ""))
 
 
 def _smp(spec: JobSpec) -> dict[str, Any]:

@@ -26,8 +26,6 @@ class LogReader:
     """Reads the streams of one job, a page at a time; the caller decides when a call may be made.
 
     Args:
-        client: boto client of CloudWatch Logs.
-        job_name: whose log.
         is_project: the job runs a project's command: its lines are no events.
 
     Attributes:

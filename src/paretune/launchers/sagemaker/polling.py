@@ -9,7 +9,9 @@ threads of their own, so one thread at a time asks.
 import datetime
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from os.path import commonprefix
 from typing import Any
 
 from paretune.core.clock import Clock
@@ -56,8 +58,6 @@ class Poller:
     """Asks AWS about all jobs of this process, in one place.
 
     Args:
-        account: the AWS account.
-        clock: for the rate.
         calls_per_minute: never more than this, averaged over a minute.
     """
 
@@ -74,13 +74,7 @@ class Poller:
         self._lock = threading.RLock()
 
     def watch(self, name: str, description: Mapping[str, Any] | None, *, is_project: bool = False) -> Watched:
-        """Begin to ask about a job.
-
-        Args:
-            name: of the job.
-            description: what DescribeTrainingJob said; None for a job that has just been created.
-            is_project: it runs a project's command.
-        """
+        """Begin to ask about a job; `description` is None for one that has just been created."""
         with self._lock:
             if name not in self._jobs:
                 log = LogReader(self._account.client("logs"), name, is_project=is_project)
@@ -112,20 +106,15 @@ class Poller:
 
     def drain(self, name: str) -> None:
         """Read the rest of an ended job's log: not bounded by the rate, for it happens once."""
-        with self._lock:
-            self._drain(self._jobs[name])
-
-    def _drain(self, job: Watched) -> None:
-        if job.drained:
-            return
-        try:
+        job = self._jobs[name]
+        with self._lock, suppress(*AWS_ERRORS):  # the log helps; the results, which are read next, count
+            if job.drained:
+                return
             job.log.find_streams(all_pages=True)
             for stream in job.log.streams:
                 while job.log.read(stream):
                     pass
-        except AWS_ERRORS:
-            return  # the log helps; the results, which are read next, count
-        job.drained = True
+            job.drained = True
 
     def _refill(self) -> None:
         now = self._clock.monotonic()
@@ -150,7 +139,7 @@ class Poller:
         """Mark the jobs that have changed since the last list."""
         known = [job.description["LastModifiedTime"] for job in running.values()]
         options: dict[str, Any] = {"LastModifiedTimeAfter": (self._listed_until or min(known)) - _OVERLAP}
-        prefix = _common_prefix(set(running))
+        prefix = commonprefix(list(running))[:63]  # noqa: RUF071  # of names; ListTrainingJobs takes 63 characters
         options |= {"MaxResults": 100} | ({"NameContains": prefix} if prefix else {})
         seen = []
         while True:
@@ -213,10 +202,3 @@ def _is_news(summary: Mapping[str, Any], running: Mapping[str, Watched]) -> bool
         return bool(summary["LastModifiedTime"] > known["LastModifiedTime"])
     shown = ("TrainingJobStatus", "SecondaryStatus")
     return any(summary.get(name, known.get(name)) != known.get(name) for name in shown)
-
-
-def _common_prefix(names: set[str]) -> str:
-    """What all names begin with, as far as ListTrainingJobs takes it."""
-    first, last = min(names), max(names)
-    same = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return first[:same][:63]

@@ -11,6 +11,11 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.spec.cluster import Cluster
 
+_FOR_SAGEMAKER = {
+    "ContextKeyName": "iam:PassedToService",
+    "ContextKeyType": "string",
+    "ContextKeyValues": ["sagemaker.amazonaws.com"],
+}
 _QUOTA_KIND = {False: "training job usage", True: "spot training job usage"}
 
 
@@ -35,16 +40,7 @@ def _role_faults(account: Account) -> Iterator[str]:
         caller = f"arn:{account.partition}:iam::{account.identity['Account']}:role/{caller.split('/')[1]}"
     try:
         answer = account.client("iam").simulate_principal_policy(
-            PolicySourceArn=caller,
-            ActionNames=["iam:PassRole"],
-            ResourceArns=[role],
-            ContextEntries=[
-                {
-                    "ContextKeyName": "iam:PassedToService",
-                    "ContextKeyValues": ["sagemaker.amazonaws.com"],
-                    "ContextKeyType": "string",
-                }
-            ],
+            PolicySourceArn=caller, ActionNames=["iam:PassRole"], ResourceArns=[role], ContextEntries=[_FOR_SAGEMAKER]
         )
     except AWS_ERRORS:
         return  # may not be asked, or the caller is the account itself
@@ -56,7 +52,7 @@ def _role_faults(account: Account) -> Iterator[str]:
 
 
 def _bucket_faults(account: Account) -> Iterator[str]:
-    bucket = account.bucket
+    bucket, fault = account.bucket, ""
     try:
         answer = account.client("s3").head_bucket(Bucket=bucket)
     except AWS_ERRORS as error:
@@ -64,20 +60,13 @@ def _bucket_faults(account: Account) -> Iterator[str]:
             if bucket != account.default_bucket:
                 yield f"bucket {bucket} does not exist: create it in {account.region}, or leave bucket out"
             return
-        found = error.response.get("ResponseMetadata", {}) if hasattr(error, "response") else {}
-        region = found.get("HTTPHeaders", {}).get("x-amz-bucket-region", "")
-        if region and region != account.region:
-            yield _elsewhere(bucket, region, account)
-        else:
-            yield explain(error, f"use the bucket {bucket}")
-        return
-    region = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region", "")
+        answer, fault = getattr(error, "response", {}), explain(error, f"use the bucket {bucket}")
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region = answer.get("BucketRegion") or headers.get("x-amz-bucket-region", "")
     if region and region != account.region:
-        yield _elsewhere(bucket, region, account)
-
-
-def _elsewhere(bucket: str, region: str, account: Account) -> str:
-    return f"bucket {bucket} is in {region}, the job would run in {account.region}: use a bucket of the same region"
+        yield f"bucket {bucket} is in {region}, the job would run in {account.region}: use a bucket of the same region"
+    elif fault:
+        yield fault
 
 
 def _quota_faults(cluster: Cluster, account: Account) -> Iterator[str]:

@@ -37,13 +37,7 @@ _CHUNK_BYTES = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What was read.
-
-    Attributes:
-        prices: one row a type, by name.
-        source: where from, in words.
-        notes: what a user should know of how it was read.
-    """
+    """What was read: one row a type, by name, where from, and what a user should know of how it was read."""
 
     prices: tuple[Price, ...]
     source: str
@@ -88,23 +82,17 @@ def _has_credentials() -> bool:
 
 def _from_api(region: str, environment: Mapping[str, str], today: date) -> Reading:
     wanted = {"regionCode": region, "component": "Training"}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
     account = Account(Cluster(region=_API_REGION), environment)
     try:
-        pages = (
-            account.client("pricing")
-            .get_paginator("get_products")
-            .paginate(
-                ServiceCode=_SERVICE,
-                Filters=[{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()],
-            )
-        )
+        listing = account.client("pricing").get_paginator("get_products")
+        pages = listing.paginate(ServiceCode=_SERVICE, Filters=filters)
         products = [json.loads(text) for page in pages for text in page["PriceList"]]
     except AWS_ERRORS as error:
         raise LaunchRefused(explain(error, "read the price list (pricing:GetProducts)")) from error
     except ValueError as error:
-        raise LaunchRefused(
-            f"the Pricing API's answer is no JSON ({error}): try again, or price_source=bulk"
-        ) from error
+        why = f"the Pricing API's answer is no JSON ({error}): try again, or price_source=bulk"
+        raise LaunchRefused(why) from error
     offers = ((product.get("product"), product.get("terms", {}).get("OnDemand")) for product in products)
     return _reading(offers, region, "AWS Pricing API", today)
 

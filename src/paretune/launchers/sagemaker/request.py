@@ -37,18 +37,10 @@ class TrainingJobRequest:
     """What a job is, in our words; `build` says it in AWS's.
 
     Attributes:
-        job_name: the exact name.
-        cluster: instances, limits, network, encryption.
-        image_uri: training image.
         code: name to file or text, unpacked in the job's current folder.
         command: shell command; it replaces the shell, so that SIGTERM reaches it.
         channels: channel name to S3 URI.
         environment: shown by DescribeTrainingJob to everybody who may look.
-        checkpoints: S3 URI of the checkpoints.
-        max_seconds: the longest the job may run.
-        volume_gib: storage of each instance.
-        tags: AWS tags.
-        smp: settings of SageMaker model parallel, if it is used.
     """
 
     job_name: str
@@ -134,9 +126,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         ),
         hyperparameters={},
         environment=dict(order.environment),
-        input_data_config=[
-            configs.InputData(channel_name=name, data_source=uri) for name, uri in order.channels.items()
-        ],
+        input_data_config=[configs.InputData(channel_name=key, data_source=uri) for key, uri in order.channels.items()],
         checkpoint_config=configs.CheckpointConfig(s3_uri=order.checkpoints, local_path="/opt/ml/checkpoints"),
         output_data_config=configs.OutputDataConfig(
             s3_output_path=staging.uri(f"{PREFIX}/jobs"), **({"kms_key_id": cluster.kms_key} if cluster.kms_key else {})

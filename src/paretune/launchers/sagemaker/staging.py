@@ -9,7 +9,7 @@ s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,6 @@ from boto3.exceptions import S3UploadFailedError
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-
-_CHUNK = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,6 @@ class Staging:
     """Where uploads go.
 
     Attributes:
-        s3: boto client.
-        bucket: name of the bucket.
         kms_key: encrypts what is uploaded; None leaves it to the bucket.
         dry: only say where things would lie.
         check: called before and while files are sent; what it raises ends the upload.
@@ -53,13 +49,7 @@ class Staging:
     uploaded: dict[str, int] = field(default_factory=dict)
 
     def folder(self, kind: str, folder: Path, digest: str | None = None) -> str:
-        """S3 URI, with a slash at its end, of a folder's content.
-
-        Args:
-            kind: first part of the key.
-            folder: what to upload, all files in it; links are followed.
-            digest: of the content, where it is known already.
-        """
+        """S3 URI, with a slash at its end, of a folder's content."""
         files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
         prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
         missing = dict(files) if self.dry else self._missing(prefix, files)
@@ -159,12 +149,6 @@ def _digest(files: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         digest.update(f"\0{name}\0{path.stat().st_size}\0".encode())
-        for chunk in _chunks(path):
-            digest.update(chunk)
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)  # updates it, chunk by chunk
     return digest.hexdigest()[:32]
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
