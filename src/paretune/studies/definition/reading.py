@@ -160,7 +160,10 @@ class Reading:
         if kind not in (int, float):
             raise ValueError(f"{name} is no number and has no range: write {{choices: [...]}}")
         if "log" in entries:
-            log = parse(f"{name}: log", _text(fault_path, entries["log"]), bool)
+            text = ""
+            with self._noting(fault_path):  # and look at the ends as well
+                text = _text(fault_path, entries["log"])
+            log = text != "" and parse(f"{name}: log", text, bool)
         ends = {key: node for key, node in entries.items() if key != "log"}
         if missing := [key for key in ("low", "high") if key not in ends]:
             text = "choices, or low and high" if len(missing) == 2 else f"{missing[0]} as well"
