@@ -13,7 +13,8 @@
 Any other exception that reaches a user is a bug of paretune.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class ParetuneError(Exception):
@@ -38,6 +39,20 @@ class BadInput(ParetuneError):
         if len(self.faults) == 1:
             return self.faults[0]
         return "\n".join([f"{len(self.faults)} faults:", *(f"  - {fault}" for fault in self.faults)])
+
+
+@contextmanager
+def collected(faults: list[str]) -> Iterator[None]:
+    """Add the faults of a `BadInput` that the block raises to `faults`; the block ends there."""
+    try:
+        yield
+    except BadInput as error:
+        faults += error.faults
+
+
+def first_line(error: BaseException) -> str:
+    """First line of the error's text; the name of its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class TrackingUnavailable(ParetuneError):
