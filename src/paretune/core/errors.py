@@ -46,6 +46,20 @@ def collecting(faults: list[str]) -> Iterator[None]:
         faults += error.faults
 
 
+@contextmanager
+def collected(faults: list[str]) -> Iterator[None]:
+    """Add the faults of a `BadInput` that the block raises to `faults`; the block ends there."""
+    try:
+        yield
+    except BadInput as error:
+        faults += error.faults
+
+
+def first_line(error: BaseException) -> str:
+    """First line of the error's text; the name of its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class TrackingUnavailable(ParetuneError):
     """The MLflow tracking server or store does not answer; nothing was launched."""
 

@@ -46,30 +46,16 @@ _STARTER_GRACE_S = 2.0
 
 
 class LocalJob(Job):
-    """A job on this machine, in the process that started it or in another one.
+    """A job on this machine, in the process that started it (`child` is the job's process) or in another one."""
 
-    Args:
-        name: the job's name.
-        root: the job's folder.
-        clock: for time stamps and limits.
-        child: the process, when this object started it.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        root: Path,
-        clock: Clock,
-        child: "subprocess.Popen[bytes] | None" = None,
-    ) -> None:
+    def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
         self.name = name
         self.folder = JobFolder(root)
         self._clock = clock
         self._child = child
         self._reader = EventReader(self.folder.events)
-        self._end = root / "end.json"
-        self._stop = root / "stop"
-        raw = json.loads((root / "process.json").read_text())
+        self._end, self._stop = root / "end.json", root / "stop"
+        raw = _read(root / "process.json")
         self._started = float(raw["started"])
         self._max_seconds = float(raw["max_seconds"])
         self._oom_kills = raw["oom_kills"]
@@ -82,7 +68,7 @@ class LocalJob(Job):
         if self._end.exists():
             if self._child is not None:
                 self._child.poll()  # else it stays a zombie
-            return JobState(json.loads(self._end.read_text())["state"])
+            return JobState(_read(self._end)["state"])
         ended, code = self._has_ended()
         if ended:
             return self._record_end(code)
@@ -90,7 +76,7 @@ class LocalJob(Job):
             self._ask_to_stop(f"MaxRuntimeExceeded: it ran longer than {self._max_seconds / 60:g} minutes")
         if not self._stop.exists():
             return JobState.RUNNING
-        if self._clock.now() - json.loads(self._stop.read_text())["time"] > STOP_GRACE_S:
+        if self._clock.now() - _read(self._stop)["time"] > STOP_GRACE_S:
             self._process.kill_all()
         return JobState.STOPPING
 
@@ -109,14 +95,12 @@ class LocalJob(Job):
 
     def failure(self) -> tuple[FailureKind, str] | None:
         """Kind and reason of the failure, or of a stop that the user did not request."""
-        if not self.state().is_terminal:
-            return None
-        raw = json.loads(self._end.read_text())
-        return (FailureKind(raw["kind"]), raw["reason"]) if raw["reason"] else None
+        end = _read(self._end) if self.state().is_terminal else None
+        return (FailureKind(end["kind"]), end["reason"]) if end is not None and end["reason"] else None
 
     def seconds(self) -> float:
         """Wall-clock seconds from the start to the end, or to now."""
-        end = json.loads(self._end.read_text())["time"] if self._end.exists() else self._clock.now()
+        end = _read(self._end)["time"] if self._end.exists() else self._clock.now()
         return float(end - self._started)
 
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -151,7 +135,7 @@ class LocalJob(Job):
 
     def _record_end(self, code: int | None) -> JobState:
         kind, reason = FailureKind.ERROR, ""
-        stop = json.loads(self._stop.read_text()) if self._stop.exists() else None
+        stop = _read(self._stop) if self._stop.exists() else None
         if self.folder.report.exists() and code in (0, None):
             state = JobState.COMPLETED
         elif stop is not None or self.folder.stopped.exists():
@@ -161,7 +145,7 @@ class LocalJob(Job):
             kind, reason = self.folder.read_failure() or self._unexplained(code)
         end = {"state": state.value, "time": self._clock.now(), "kind": kind.value, "reason": reason}
         write_json_once(self._end, end)
-        return JobState(json.loads(self._end.read_text())["state"])
+        return JobState(_read(self._end)["state"])
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         before, now = self._oom_kills, out_of_memory_kills()
@@ -176,19 +160,15 @@ class LocalJob(Job):
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 
     def _ask_to_stop(self, reason: str) -> None:
-        if self._stop.exists():  # at a second SIGTERM torchrun ends without its workers; the grace would start anew
-            return
-        write_json(self._stop, {"time": self._clock.now(), "reason": reason})
-        self._process.terminate()
+        if not self._stop.exists():  # at a second SIGTERM torchrun ends without its workers; the grace would start anew
+            write_json(self._stop, {"time": self._clock.now(), "reason": reason})
+            self._process.terminate()
 
 
 class LocalLauncher(Launcher):
-    """Starts jobs on this machine.
+    """Starts jobs on this machine, with folders for jobs and checkpoints in `home`.
 
-    Args:
-        home: folder for jobs and checkpoints.
-        clock: for time stamps and limits.
-        environment: environment of the jobs, except for MLFLOW_*: a job does not use the tracking server.
+    Jobs get `environment` without MLFLOW_*, because a job does not use the tracking server.
     """
 
     name = "local"
@@ -256,10 +236,9 @@ class LocalLauncher(Launcher):
     def _claim_checkpoints(
         self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
     ) -> int | None:
-        """Link the checkpoints of this specification into the job unless a running job uses them.
+        """Link the checkpoints of this specification into the job; file descriptor of their lock.
 
-        Returns:
-            File descriptor of the lock; None when another job holds it.
+        None, without a link, while another job holds it.
         """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
@@ -275,17 +254,23 @@ class LocalLauncher(Launcher):
         return lock
 
     def _job_environment(self, processes: int) -> dict[str, str]:
-        environment = dict(self._environment)
-        # With more threads than cores, torch's processes wait actively for each other.
-        environment["OMP_NUM_THREADS"] = str(max(1, usable_cores() // processes))
-        environment["TOKENIZERS_PARALLELISM"] = "false"
-        environment["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-        environment["PYTHONUNBUFFERED"] = "1"
-        environment["PYTHONSAFEPATH"] = "1"  # or a datasets.py in the current folder hides the library
-        environment["PARETUNE_STARTER"] = str(os.getpid())
-        if platform.system() == "Linux":  # else gloo resolves the host name, which can fail
-            environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        return environment
+        return {
+            # Without it gloo resolves the host name, which can fail.
+            **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
+            **self._environment,
+            # With more threads than cores, torch's processes wait actively for each other.
+            "OMP_NUM_THREADS": str(max(1, usable_cores() // processes)),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONSAFEPATH": "1",  # or a datasets.py in the current folder hides the library
+            "PARETUNE_STARTER": str(os.getpid()),
+        }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text())
+    return values
 
 
 def _link(link: Path, target: Path) -> None:

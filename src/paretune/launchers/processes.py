@@ -20,11 +20,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> "Process":
-        """The process `pid`.
-
-        Raises:
-            psutil.NoSuchProcess: there is none.
-        """
+        """The process `pid`; psutil.NoSuchProcess where there is none."""
         return cls(pid, psutil.Process(pid).create_time())
 
     def is_living(self) -> bool:
@@ -40,10 +36,9 @@ class Process:
     def kill_all(self) -> None:
         """Send SIGKILL to it and its descendants, if it runs."""
         process = self._living()
-        if process is not None:
-            for member in [*process.children(recursive=True), process]:
-                with suppress(psutil.NoSuchProcess):
-                    member.kill()
+        for member in [] if process is None else [*process.children(recursive=True), process]:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
 
     def _living(self) -> psutil.Process | None:
         try:
@@ -57,9 +52,7 @@ class Process:
 def out_of_memory_kills() -> int | None:
     """Number of processes that Linux has killed for lack of memory since it booted; None where it is not known."""
     path = Path("/proc/vmstat")
-    if not path.exists():
-        return None
-    counters = dict(line.split() for line in path.read_text().splitlines())
+    counters = dict(line.split() for line in path.read_text().splitlines()) if path.exists() else {}
     return int(counters["oom_kill"]) if "oom_kill" in counters else None
 
 

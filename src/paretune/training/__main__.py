@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, first_line
 from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
@@ -39,9 +39,8 @@ def main(folder: JobFolder) -> int:
                 _check_machine(document)
                 os.environ.update(rendezvous.network_environment(hosts, os.environ))
             if rendezvous.world_size(document.spec, hosts) > 1:
-                arguments = rendezvous.torchrun_arguments(
-                    document.spec, hosts, folder.root, grace_s=stop_signal.grace_s
-                )
+                grace_s = stop_signal.grace_s
+                arguments = rendezvous.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
                 rendezvous.run_torchrun(arguments, folder.stopped)
                 return 0
         if document.spec.entry_script is not None:
@@ -72,15 +71,13 @@ def _check_machine(document: JobDocument) -> None:
 
 
 def _classify(error: Exception) -> tuple[FailureKind, str]:
-    sentence = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+    sentence = first_line(error)
     if isinstance(error, BadInput):
         return FailureKind.BAD_INPUT, str(error)
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or sentence).partition(".")[0]
-        return FailureKind.BAD_INPUT, (
-            f"package {package} is missing where the job runs: list it in the job's requirements, "
-            "or set image_uri to an image that has it"
-        )
+        remedy = "list it in the job's requirements, or set image_uri to an image that has it"
+        return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
     from paretune.training.device import is_out_of_memory
 
     if is_out_of_memory(error):
@@ -95,8 +92,7 @@ def _classify(error: Exception) -> tuple[FailureKind, str]:
 def _leave(code: int) -> None:
     """Flush the output and end this process without Python's shutdown.
 
-    During it some torch releases abort in gloo's destructors, so that a finished job fails (torch 2.13 on CPU: 2 of 14
-    runs).
+    In it torch 2.13 on CPU aborted in gloo's destructors in 2 of 14 runs, so that a finished job failed.
     """
     gc.collect()
     sys.stdout.flush()

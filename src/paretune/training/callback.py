@@ -1,8 +1,9 @@
 """Events, throughput and stop requests of a running training: a callback of the Hugging Face Trainer."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,7 @@ from paretune.training.rows.batches import GlobalBatchSampler
 
 
 class EventWriter:
-    """Appends each event as a line to a file and to standard output.
-
-    Args:
-        path: the events file; None writes nothing (for ranks other than 0).
-    """
+    """Appends each event as a line to the file `path` and to standard output; to neither with None (other ranks)."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -30,21 +27,22 @@ class EventWriter:
         self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
     ) -> None:
         """Write one event; values that are not finite numbers are left out."""
-        numbers = {name: float(value) for name, value in metrics.items() if _is_finite(value)}
+        numbers = finite_numbers(metrics)
         if self._path is None or not (numbers or message):
             return
-        event = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
-        line = event.line()
+        line = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps).line()
         with self._path.open("a") as file:
             file.write(line + "\n")
         print(line, flush=True)
 
 
-def _is_finite(value: Any) -> bool:
-    try:
-        return bool(np.isfinite(float(value)))
-    except (TypeError, ValueError):
-        return False
+def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The entries with finite numbers, also those as text, which transformers 5 prints."""
+    numbers = {}
+    for name, value in values.items():
+        with suppress(TypeError, ValueError):
+            numbers[str(name)] = float(value)
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 class Stopwatch:
@@ -115,17 +113,12 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
     allocated and kernels are chosen. Evaluation and checkpoints are excluded.
-
-    Args:
-        events: writes the curves.
-        progress: counts rows and tokens.
-        stop_requested: whether this process has received a stop request.
     """
 
     def __init__(self, events: EventWriter, progress: Progress, stop_requested: Callable[[], bool]) -> None:
         self.stopwatch = Stopwatch()
         self.stopped_at: int | None = None
-        self._events = events
+        self.events = events
         self._progress = progress
         self._stop_requested = stop_requested
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens when steady state began
@@ -159,40 +152,34 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             control.should_save = False
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, Any], **_: Any
     ) -> None:
         """Write loss, learning rate and gradient norm, with throughput and load since the last call."""
-        logs = logs or {}
         if "loss" not in logs:
             return
         seconds, rows = self.stopwatch.seconds(), self._progress.rows
-        before_s, before_rows = self._last
-        self._last = (seconds, rows)
+        (before_s, before_rows), self._last = self._last, (seconds, rows)
         curves = {f"train/{name}": logs.get(name) for name in ("loss", "learning_rate", "grad_norm", "epoch")}
         if seconds > before_s and rows > before_rows:
             curves["train/samples_per_second"] = (rows - before_rows) / (seconds - before_s)
-        self._events.write(state.global_step, curves | _system(), total_steps=state.max_steps)
+        curves |= {
+            "system/cpu_percent": psutil.cpu_percent(),
+            "system/memory_gib": psutil.virtual_memory().used / 2**30,
+        }
+        if device.has_gpu():
+            curves["system/gpu_memory_gib"] = torch.cuda.memory_allocated() / 2**30
+        self.events.write(state.global_step, curves, total_steps=state.max_steps)
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: dict[str, float], **_: Any
     ) -> None:
         """Write the metrics of the evaluation."""
         curves = {
             f"eval/{name.removeprefix('eval_')}": value
-            for name, value in (metrics or {}).items()
+            for name, value in metrics.items()
             if name.startswith("eval_") and not name.endswith(("_runtime", "_per_second"))
         }
-        self._events.write(state.global_step, curves, total_steps=state.max_steps)
+        self.events.write(state.global_step, curves, total_steps=state.max_steps)
 
     def throughput(self) -> tuple[float, float] | None:
         """(Samples per second, tokens per second) after the warm-up; None if no step followed it."""
@@ -219,10 +206,3 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if self._stop_requested():
             store.compare_set("paretune/stop_after", "", str(step + 1))
         return False
-
-
-def _system() -> dict[str, float]:
-    load = {"system/cpu_percent": psutil.cpu_percent(), "system/memory_gib": psutil.virtual_memory().used / 2**30}
-    if device.has_gpu():
-        load["system/gpu_memory_gib"] = torch.cuda.memory_allocated() / 2**30
-    return load

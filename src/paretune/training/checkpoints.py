@@ -27,11 +27,7 @@ _FINISHED = "finished"
 
 
 class CheckpointFolder:
-    """The folder of checkpoints of one specification.
-
-    Args:
-        root: path; on SageMaker each instance has its own copy.
-    """
+    """The folder of checkpoints of one specification, `root`; on SageMaker each instance has its own copy."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -43,9 +39,7 @@ class CheckpointFolder:
 
     def remove_finished(self) -> None:
         """Remove the checkpoints of finished trainings; called by one process of each instance."""
-        if not self._finished():
-            return
-        stale = [*self._root.glob("checkpoint-*"), *self._root.glob("after-*")]
+        stale = [*self._root.glob("checkpoint-*"), *self._root.glob("after-*")] if self._finished() else []
         for path in stale:
             if path != self.current:
                 shutil.rmtree(path, ignore_errors=True)
@@ -78,11 +72,11 @@ def unseal(checkpoint: Path) -> None:
 def agree(folder: CheckpointFolder) -> Path | None:
     """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
     own = folder.complete()
-    common = set(own)
+    known: list[Any] = [own]
     if torch.distributed.is_initialized():
-        known: list[Any] = [None] * torch.distributed.get_world_size()
+        known = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(known, sorted(own))
-        common = set.intersection(*map(set, known))
+    common = set.intersection(*map(set, known))
     return own[max(common, key=lambda name: int(name.rpartition("-")[2]))] if common else None
 
 

@@ -25,9 +25,7 @@ def has_bf16() -> bool:
 
 def choose_precision(asked: str) -> str:
     """`asked`, or for `auto` bf16 where the device has it and else fp32."""
-    if asked != "auto":
-        return asked
-    return "bf16" if has_bf16() else "fp32"
+    return asked if asked != "auto" else "bf16" if has_bf16() else "fp32"
 
 
 def device_name() -> str:
@@ -81,9 +79,8 @@ def device_faults(spec: JobSpec) -> list[str]:
         faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
     most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (hardware.usable_cores(), "processor cores")
     if spec.instance_count > most:
-        faults.append(
-            f"instance_count must be at most {most} here, one per process ({unit}), got {spec.instance_count}"
-        )
+        rule = f"instance_count must be at most {most} here, one per process ({unit})"
+        faults.append(f"{rule}, got {spec.instance_count}")
     return faults
 
 
@@ -92,10 +89,8 @@ def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
     faults = []
     chip = hardware.accelerator_of(instance)
     if spec.precision == "bf16" and chip is not None and not chip.has_bf16:
-        faults.append(
-            f"precision bf16 needs a GPU that has it; {instance.instance_type} has {instance.accelerator}: "
-            "use auto, fp16 or fp32"
-        )
+        given = f"{instance.instance_type} has {instance.accelerator}"
+        faults.append(f"precision bf16 needs a GPU that has it; {given}: use auto, fp16 or fp32")
     if spec.precision == "fp16" and not instance.has_gpu:
         faults.append(f"precision fp16 needs a GPU, {instance.instance_type} has none: use auto or fp32")
     return faults
@@ -103,22 +98,17 @@ def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
 
 def machine_faults(spec: JobSpec) -> list[str]:
     """Why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
-    if has_gpu() and spec.processes > torch.cuda.device_count():
-        return [
-            f"processes_per_instance must be at most {torch.cuda.device_count()}, the GPUs that PyTorch sees on "
-            f"{spec.instance_type}, got {spec.processes}"
-        ]
-    return []
+    if not has_gpu() or spec.processes <= torch.cuda.device_count():
+        return []
+    most = f"{torch.cuda.device_count()}, the GPUs that PyTorch sees on {spec.instance_type}"
+    return [f"processes_per_instance must be at most {most}, got {spec.processes}"]
 
 
 def machine_warnings(spec: JobSpec) -> list[str]:
     """Sentences about differences from the instance type with which the job still runs; empty if there are none."""
-    if not spec.on_sagemaker or has_gpu():
+    instance = catalog.instance(spec.instance_type) if spec.on_sagemaker and not has_gpu() else None
+    if instance is None or not instance.has_gpu:
         return []
-    instance = catalog.instance(spec.instance_type)
-    if not instance.has_gpu:
-        return []
-    return [
-        f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}, but PyTorch "
-        f"{torch.__version__} in this image sees no GPU: training on the CPU; set image_uri to a GPU image"
-    ]
+    given = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"
+    seen = f"PyTorch {torch.__version__} in this image sees no GPU"
+    return [f"{given}, but {seen}: training on the CPU; set image_uri to a GPU image"]

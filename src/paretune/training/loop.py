@@ -4,32 +4,21 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
+from paretune.spec import metrics
 from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset
-from paretune.spec.metrics import (
-    EVAL_LOSS,
-    F1,
-    MFU,
-    PEAK_MEMORY_GIB,
-    PERPLEXITY,
-    THROUGHPUT_SAMPLES,
-    THROUGHPUT_TOKENS,
-    TRAIN_SECONDS,
-    TRAINABLE_PARAMETERS,
-    perplexity,
-    training_flops,
-)
 from paretune.training import checkpoints, device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.data import TokenRows, as_batch, read_vocabulary
+from paretune.training.rows.data import as_batch, read_vocabulary
 from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.trainer import (
@@ -46,10 +35,6 @@ class _Training:
     """The parts of one training."""
 
     trainer: LengthGroupedTrainer
-    callback: MetricsCallback
-    events: EventWriter
-    classification: ClassificationMetrics
-    rows: TokenRows
     prepared: PreparedDataset
     tokenizer: Any
     strategy: Strategy
@@ -67,37 +52,31 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     strategy = strategy_of(document.spec)
     strategy.begin()
     kept = checkpoints.CheckpointFolder(folder.checkpoints)
-    parts = _build_parts(document, folder, stop_signal, strategy, kept)
+    parts = _build_parts(document, folder, stop_signal, strategy, kept.current)
+    callback = parts.trainer.callback
     for warning in device.machine_warnings(document.spec):
-        parts.events.write(0, {}, message=warning)
-    if _is_first_of_instance():
+        callback.events.write(0, {}, message=warning)
+    is_first_of_instance = os.environ.get("LOCAL_RANK", "0") == "0"
+    if is_first_of_instance:
         kept.remove_finished()
     checkpoint = checkpoints.agree(kept)
     if checkpoint is not None:
-        parts.events.write(0, {}, message=f"continuing from {checkpoint.name}")
+        callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
     parts.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    parts.callback.stopwatch.stop()
-    state, stopped_at = parts.trainer.state, parts.callback.stopped_at
-    if stopped_at is not None and stopped_at < state.max_steps:
-        parts.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
+    callback.stopwatch.stop()
+    stopped_at = callback.stopped_at
+    if stopped_at is not None and stopped_at < parts.trainer.state.max_steps:
+        callback.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
         return False
     _finish(parts, document, folder, resumed=checkpoint is not None)
     checkpoints.wait_for_all()
-    if _is_first_of_instance():
+    if is_first_of_instance:
         kept.finish()
     return True
 
 
-def _is_first_of_instance() -> bool:
-    return int(os.environ.get("LOCAL_RANK", "0")) == 0
-
-
 def _build_parts(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopSignal,
-    strategy: Strategy,
-    kept: checkpoints.CheckpointFolder,
+    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, strategy: Strategy, output: Path
 ) -> _Training:
     spec = document.spec
     transformers.set_seed(spec.seed)
@@ -116,10 +95,9 @@ def _build_parts(
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None)
     callback = MetricsCallback(events, Progress(sampler, rows.lengths), lambda: stop_signal.stop_requested)
-    classification = ClassificationMetrics(len(prepared.labels))
     smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
     arguments = training_arguments(
-        document, kept.current, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+        document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )
     trainer = strategy.trainer_class()(
         model=strategy.spread(model),
@@ -127,17 +105,13 @@ def _build_parts(
         train_dataset=rows,
         eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id),
         data_collator=as_batch,
-        compute_metrics=classification if prepared.labels else None,
+        compute_metrics=ClassificationMetrics(len(prepared.labels)) if prepared.labels else None,
         compute_loss_func=partial(classification_loss, smoothing=smoothing) if prepared.labels else None,
         sampler=sampler,
         callback=callback,
     )
     return _Training(
         trainer=trainer,
-        callback=callback,
-        events=events,
-        classification=classification,
-        rows=rows,
         prepared=prepared,
         tokenizer=tokenizer,
         strategy=strategy,
@@ -154,9 +128,13 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
     quality: dict[str, float] = {}
     confusion = None
     if not is_probe:
-        quality = _final_quality(trainer, parts.classification)
-        confusion = parts.classification.confusion  # of the validation rows: the next evaluation replaces it
-        quality |= _test_quality(trainer, open_split(folder, "test", parts.tokenizer.pad_token_id))
+        quality = _final_quality(trainer)
+        # Of the validation rows: the next evaluation replaces it.
+        confusion = trainer.compute_metrics.confusion if parts.prepared.labels else None
+        test = open_split(folder, "test", parts.tokenizer.pad_token_id)
+        if test is not None:
+            measured = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test")
+            quality |= {f"test_{name}": value for name, value in measured.items()}
         parts.strategy.save(trainer, parts.build, str(folder.model))
     speed = _speed(parts, document)
     if not trainer.is_world_process_zero():
@@ -172,62 +150,51 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
     report.write(folder.report)
 
 
-def _final_quality(trainer: LengthGroupedTrainer, classification: ClassificationMetrics) -> dict[str, float]:
+def _final_quality(trainer: LengthGroupedTrainer) -> dict[str, float]:
     """Metrics of the returned model on the validation split, from the last evaluation if it was after the last step."""
     history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
     evaluated = history and history[-1]["step"] == trainer.state.global_step
-    in_this_process = classification.confusion is not None or trainer.compute_metrics is None
+    in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.confusion is not None
     if evaluated and in_this_process and not trainer.args.load_best_model_at_end:
         measured: Mapping[str, Any] = history[-1]
     else:
         measured = trainer.evaluate()
-    quality = {EVAL_LOSS: float(measured["eval_loss"])}
-    if "eval_f1" in measured:
-        quality |= {F1: float(measured["eval_f1"]), "accuracy": float(measured["eval_accuracy"])}
-    else:
-        quality |= _perplexity(PERPLEXITY, quality[EVAL_LOSS])
-    return quality
+    quality = _quality(measured, "eval")
+    return {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
 
 
-def _test_quality(trainer: LengthGroupedTrainer, test: TokenRows | None) -> dict[str, float]:
-    if test is None:
-        return {}
-    measured = trainer.evaluate(test, metric_key_prefix="test")
-    names: tuple[str, ...] = ("test_loss", "test_f1", "test_accuracy")
-    quality = {name: float(measured[name]) for name in names if name in measured}
-    return quality if "test_f1" in quality else quality | _perplexity("test_perplexity", quality["test_loss"])
-
-
-def _perplexity(name: str, loss: float) -> dict[str, float]:
-    value = perplexity(loss)
-    return {} if value is None else {name: value}
+def _quality(measured: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """Loss, F1 and accuracy of an evaluation, or loss and perplexity where it has no F1."""
+    found = {name.removeprefix(f"{prefix}_"): value for name, value in measured.items()}
+    quality = {name: float(found[name]) for name in ("loss", metrics.F1, "accuracy") if name in found}
+    perplexity = None if metrics.F1 in quality else metrics.perplexity(quality["loss"])
+    return quality | ({} if perplexity is None else {metrics.PERPLEXITY: perplexity})
 
 
 def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
-    trainer, callback = parts.trainer, parts.callback
-    shape = parts.shape
+    trainer, shape = parts.trainer, parts.shape
     measured: dict[str, float] = {
-        TRAIN_SECONDS: callback.stopwatch.seconds(),
-        PEAK_MEMORY_GIB: device.peak_memory_gib(),
-        TRAINABLE_PARAMETERS: shape.trainable,
+        metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
+        metrics.PEAK_MEMORY_GIB: device.peak_memory_gib(),
+        metrics.TRAINABLE_PARAMETERS: shape.trainable,
         **_architecture(parts),
     }
-    speed = callback.throughput()
+    speed = trainer.callback.throughput()
     if speed is None:
         return measured
-    measured[THROUGHPUT_SAMPLES], measured[THROUGHPUT_TOKENS] = speed
+    measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = speed
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
     config = trainer.model.config
     if peak is not None and hasattr(config, "num_hidden_layers") and hasattr(config, "hidden_size"):
-        flops = training_flops(
+        flops = metrics.training_flops(
             parameters=shape.matrices,
             trained_share=shape.trained_share,
             tokens=1,
             layers=config.num_hidden_layers,
             hidden_size=config.hidden_size,
-            mean_length=float(parts.rows.lengths.mean()),
+            mean_length=float(trainer.train_dataset.lengths.mean()),
         )
-        measured[MFU] = flops * speed[1] / (peak * document.plan.devices)
+        measured[metrics.MFU] = flops * speed[1] / (peak * document.plan.devices)
     return measured
 
 
@@ -244,12 +211,9 @@ def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[st
     return {
         "model_class": parts.shape.name,
         "device": device.device_name(),
-        "devices": document.plan.devices,
         "precision": device.choose_precision(document.spec.precision),
-        "per_device_train_batch_size": document.plan.per_device_train_batch_size,
-        "gradient_accumulation_steps": document.plan.gradient_accumulation_steps,
+        **asdict(document.plan),
         "global_batch_size": document.plan.global_batch_size,
-        "learning_rate": document.plan.learning_rate,
         "steps": parts.trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,

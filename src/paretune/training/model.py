@@ -14,19 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from huggingface_hub import HfApi, snapshot_download
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-)
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
 from paretune.spec.job import BUNDLED, JobSpec
@@ -58,8 +48,7 @@ _POSITIONS_AFTER_PADDING = {
 def find_model(name: str) -> Path:
     """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
 
-    Raises:
-        BadInput: there is no such model, it has no weights, or the hub does not answer.
+    BadInput where there is no such model, it has no weights, or the hub does not answer.
     """
     if name.startswith(BUNDLED):
         return bundled.model_folder(name)
@@ -93,13 +82,9 @@ def _weights_of(name: str) -> list[str]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The model's tokenizer, with a padding token.
-
-    Raises:
-        BadInput: the folder has no usable tokenizer.
-    """
+    """The model's tokenizer, with a padding token; BadInput where the folder has none that can be used."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     except Exception as error:
         raise BadInput([f"model {folder} has no tokenizer that transformers can load: {first_line(error)}"]) from error
     files = {*tokenizer.vocab_files_names.values(), "tokenizer.json"}
@@ -116,39 +101,36 @@ def load_tokenizer(folder: Path) -> Any:
 def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     """Why the model in `folder` cannot do the task; empty if it can."""
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder)
     except Exception as error:
         return [f"model {spec.model} has no configuration that transformers can load: {first_line(error)}"]
     faults = []
     kind = config.model_type
-    is_encoder = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
-    if spec.task == "classification" and kind not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+    is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
+    if spec.task == "classification" and kind not in modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
         faults.append(f"model {spec.model} is a {kind} model, which has no text classification head in transformers")
-    if spec.task == "causal-lm" and (kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
-        faults.append(
-            f"task causal-lm needs a causal language model such as gpt2 or llama; {spec.model} is a {kind} model: "
-            "set model to another one"
-        )
+    if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
+        needs = "task causal-lm needs a causal language model such as gpt2 or llama"
+        faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
     longest = getattr(config, "max_position_embeddings", None)
-    if isinstance(longest, int) and kind in _POSITIONS_AFTER_PADDING:
-        longest -= config.pad_token_id + 1
-    if isinstance(longest, int) and spec.max_seq_length > longest:
-        faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
+    if isinstance(longest, int):
+        longest -= config.pad_token_id + 1 if kind in _POSITIONS_AFTER_PADDING else 0
+        if spec.max_seq_length > longest:
+            faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
     return faults
 
 
-def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> PreTrainedModel:
+def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> transformers.PreTrainedModel:
     """The model in fp32 with a head for `labels`, its trainable parameters as `fine_tuning` says."""
     if spec.task == "causal-lm":
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     else:
-        names = dict(enumerate(labels))
-        model = AutoModelForSequenceClassification.from_pretrained(
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder,
             dtype=torch.float32,
             num_labels=len(labels),
-            id2label=names,
-            label2id={name: number for number, name in names.items()},
+            id2label=dict(enumerate(labels)),
+            label2id={name: number for number, name in enumerate(labels)},
             ignore_mismatched_sizes=True,
         )
     if model.config.pad_token_id is None:
@@ -158,18 +140,15 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
 
 def _adapt(model: Any, spec: JobSpec) -> Any:
     if spec.fine_tuning == "head":
-        for parameter in model.base_model.parameters():
-            parameter.requires_grad = False
+        model.base_model.requires_grad_(False)
         if spec.task == "causal-lm":  # even where it is tied to the embeddings
-            for parameter in model.get_output_embeddings().parameters():
-                parameter.requires_grad = True
+            model.get_output_embeddings().requires_grad_(True)
     elif spec.fine_tuning == "lora":
         from peft import LoraConfig, TaskType, get_peft_model
 
         task = TaskType.CAUSAL_LM if spec.task == "causal-lm" else TaskType.SEQ_CLS
-        model = get_peft_model(
-            model, LoraConfig(task_type=task, r=LORA_RANK, lora_alpha=LORA_ALPHA, target_modules="all-linear")
-        )
+        adapters = LoraConfig(task_type=task, r=LORA_RANK, lora_alpha=LORA_ALPHA, target_modules="all-linear")
+        return get_peft_model(model, adapters)
     return model
 
 
@@ -177,12 +156,8 @@ def _adapt(model: Any, spec: JobSpec) -> Any:
 class Shape:
     """Class name and parameter counts of a model, taken before it is distributed over devices.
 
-    Attributes:
-        name: class of the model.
-        total: all parameters, with the embedding rows that are left out of the training.
-        trainable: trainable parameters, with the embedding rows that are left out of the training.
-        matrices: weights that multiply every token.
-        trained_share: share of `matrices` that is trainable.
+    `total` and `trainable` include embedding rows that are left out of the training; `matrices` are the weights that
+    multiply every token, `trained_share` is the trainable share of them.
     """
 
     name: str
@@ -208,8 +183,8 @@ class Shape:
 
 def count_parameters(model: torch.nn.Module) -> tuple[int, int]:
     """Number of (trainable, all) parameters."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return sum(size for size, trains in sizes if trains), sum(size for size, _ in sizes)
+    whole = list(model.parameters())
+    return sum(item.numel() for item in whole if item.requires_grad), sum(item.numel() for item in whole)
 
 
 def matrix_parameters(model: torch.nn.Module) -> tuple[int, float]:
@@ -225,12 +200,7 @@ def matrix_parameters(model: torch.nn.Module) -> tuple[int, float]:
 
 
 class UsedRows(torch.nn.Module):
-    """Looks up token ids (B, T) int64 in a table of U used rows; returns (B, T, D).
-
-    Args:
-        table: the whole table, (V, D).
-        used: the U token ids that occur, ascending.
-    """
+    """Looks up token ids (B, T) int64 in the U rows `used` (ascending) of a table (V, D); returns (B, T, D)."""
 
     def __init__(self, table: torch.nn.Embedding, used: np.ndarray) -> None:
         super().__init__()

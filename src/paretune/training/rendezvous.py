@@ -44,13 +44,9 @@ def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[st
 
 
 def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
-    """Torchrun's arguments for this instance's processes.
+    """Torchrun's arguments for this instance's processes; without `hosts` all processes are on this machine.
 
-    Args:
-        spec: the job.
-        hosts: the cluster; None for processes on this machine only.
-        root: the job's folder.
-        grace_s: seconds that the processes have to end after SIGTERM.
+    `root` is the job's folder; `grace_s` are the seconds that the processes have to end after SIGTERM.
     """
     if hosts is None:
         arguments = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
@@ -69,12 +65,8 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
 def run_torchrun(arguments: list[str], stopped: Path) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
-    Args:
-        arguments: from `torchrun_arguments`.
-        stopped: file that exists when the processes have stopped as requested.
-
-    Raises:
-        RuntimeError: a process failed; names the first one and its signal or exit code.
+    RuntimeError names the first process that failed and its signal or exit code. The file `stopped` exists when the
+    processes have stopped as requested.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException

@@ -6,30 +6,25 @@ The script gets arguments in the style of `HfArgumentParser`. Dictionaries that 
 
 import ast
 import json
-import math
 import os
 import runpy
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from paretune.spec.container import JobDocument, JobFolder, JobReport
 from paretune.spec.job import JobSpec
-from paretune.spec.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
+from paretune.spec.metrics import F1, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
 from paretune.training import device
-from paretune.training.callback import EventWriter
+from paretune.training.callback import EventWriter, finite_numbers
 
 _LOGGING_STEPS = 10
-_RESULTS = ("train_results.json", "eval_results.json", "all_results.json")
 
 # The script's names of metrics to ours; all others keep their names.
 RENAMED = {
     "eval_f1": F1,
     "eval_macro_f1": F1,
     "eval_f1_macro": F1,
-    "eval_loss": EVAL_LOSS,
-    "perplexity": PERPLEXITY,
     "train_runtime": TRAIN_SECONDS,
     "train_samples_per_second": THROUGHPUT_SAMPLES,
     "train_tokens_per_second": THROUGHPUT_TOKENS,
@@ -70,9 +65,7 @@ def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
 def run_script(document: JobDocument, folder: JobFolder) -> bool:
     """Run the script in this process as `__main__`; True when it has ended.
 
-    Raises:
-        RuntimeError: the script ended with an exit code other than 0.
-        Exception: any exception of the script.
+    RuntimeError where it ended with an exit code other than 0; else any exception of the script.
     """
     script = Path(document.spec.entry_script or "").expanduser().resolve()
     rank = int(os.environ.get("RANK", "0"))
@@ -98,11 +91,9 @@ def run_script(document: JobDocument, folder: JobFolder) -> bool:
 def report_of(results: Path, document: JobDocument) -> JobReport:
     """The report of a script, from the result files in the folder `results`."""
     found: dict[str, float] = {}
-    for name in _RESULTS:
-        path = results / name
+    for path in (results / f"{which}_results.json" for which in ("train", "eval", "all")):
         if path.exists():
-            found |= _numbers(json.loads(path.read_text()))
-    renamed = {RENAMED.get(name, name): value for name, value in found.items()}
+            found |= finite_numbers(json.loads(path.read_text()))
     facts: dict[str, str | int | float | bool] = {
         "entry_script": Path(document.spec.entry_script or "").name,
         "device": device.device_name(),
@@ -111,7 +102,7 @@ def report_of(results: Path, document: JobDocument) -> JobReport:
         "learning_rate": document.plan.learning_rate,
         "attempt": document.attempt,
     }
-    return JobReport(metrics=renamed, facts=facts)
+    return JobReport(metrics={RENAMED.get(name, name): value for name, value in found.items()}, facts=facts)
 
 
 class PrintedMetrics:
@@ -119,11 +110,6 @@ class PrintedMetrics:
 
     The Trainer does not print the step. Each printed dictionary of the training counts as `logging_steps` more steps;
     an evaluation gets the last step counted.
-
-    Args:
-        stream: the real standard output.
-        events: writes the events.
-        logging_steps: steps between two printed dictionaries of the training.
     """
 
     def __init__(self, stream: TextIO, events: EventWriter, *, logging_steps: int = _LOGGING_STEPS) -> None:
@@ -148,7 +134,7 @@ class PrintedMetrics:
         if not (line.startswith("{") and line.endswith("}")):
             return
         try:
-            numbers = _numbers(ast.literal_eval(line))
+            numbers = finite_numbers(ast.literal_eval(line))
         except (ValueError, SyntaxError, AttributeError):
             return
         if "train_runtime" in numbers or not numbers:
@@ -174,16 +160,3 @@ def _own_arguments(spec: JobSpec) -> dict[str, Any]:
         own["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
     same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
     return own | {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The entries with finite numbers, also those as text, which transformers 5 prints."""
-    numbers = {}
-    for name, value in values.items():
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            continue
-        if math.isfinite(number):
-            numbers[str(name)] = number
-    return numbers

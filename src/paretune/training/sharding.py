@@ -9,17 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from paretune.training import device
 from paretune.training.trainer import LengthGroupedTrainer
 
+HALF_FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _STATE = "sharded.pt"
 """Trained weights and optimiser state of a checkpoint, not sharded, written by the first process."""
 _SCHEDULER = "scheduler.pt"  # the Trainer's own name
@@ -30,20 +27,12 @@ def shard(model: Any, precision: str) -> Any:
 
     Outside forward and backward the parameters are fp32 DTensors, sharded along their first dimension. With bf16 or
     fp16 a layer is gathered and computed in that precision, and gradients are summed in fp32. Frozen parameters are
-    sharded too. Every process must have loaded the same weights.
-
-    Raises:
-        RuntimeError: the process group is not initialised.
+    sharded too. The process group must be initialised, and every process must have loaded the same weights.
     """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     mesh = init_device_mesh("cuda" if device.has_gpu() else "cpu", (torch.distributed.get_world_size(),))
-    formats = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    policy = MixedPrecisionPolicy(param_dtype=formats.get(precision), reduce_dtype=torch.float32)
-    for layer in layers_of(model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    policy = MixedPrecisionPolicy(param_dtype=HALF_FORMATS.get(precision), reduce_dtype=torch.float32)
+    for module in (*layers_of(model), model):
+        fully_shard(module, mesh=mesh, mp_policy=policy)
     return model
 
 
@@ -61,12 +50,10 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 def gather(model: Any, build: Callable[[], Any]) -> Any | None:
     """An unsharded copy of a sharded model on the CPU, in the first process; None in the others. All must call it.
 
-    Args:
-        model: the sharded model.
-        build: makes an unsharded model of the same shape, with any weights.
+    `build` makes an unsharded model of the same shape, with any weights.
     """
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state = get_model_state_dict(model, options=options)
+    options = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = state_dict.get_model_state_dict(model, options=options)
     if torch.distributed.get_rank() != 0:
         return None
     plain = build()
@@ -117,8 +104,8 @@ class ShardedTrainer(LengthGroupedTrainer):
         """No effect: a checkpoint has the weights in its state, and the trained model is written from `gather`."""
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
-        weights, moments = get_state_dict(self.model, self._bare_optimizer(), options=options)
+        options = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
+        weights, moments = state_dict.get_state_dict(self.model, self._bare_optimizer(), options=options)
         if self.args.should_save:
             os.makedirs(output_dir, exist_ok=True)
             torch.save({"model": weights, "optimizer": moments}, os.path.join(output_dir, _STATE))
@@ -142,10 +129,10 @@ class ShardedTrainer(LengthGroupedTrainer):
 
     def _load_state(self, checkpoint: str) -> None:
         state = self._read(checkpoint, _STATE) or {"model": {}, "optimizer": {}}
-        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
+        options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         # Not `set_state_dict`: it rejects the empty mappings of all processes but the first.
-        set_model_state_dict(self.model, state["model"], options=options)
-        set_optimizer_state_dict(self.model, self._bare_optimizer(), state["optimizer"], options=options)
+        state_dict.set_model_state_dict(self.model, state["model"], options=options)
+        state_dict.set_optimizer_state_dict(self.model, self._bare_optimizer(), state["optimizer"], options=options)
 
     def _read(self, checkpoint: str, name: str) -> Any:
         """The content of a file of a checkpoint, in the first process; None in the others."""

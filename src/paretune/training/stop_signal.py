@@ -18,9 +18,7 @@ class StopSignal:
     A thread checks the parent once a second, which works on every system and for every cause of the parent's end. The
     parent's process id is in PARETUNE_STARTER, because the parent may end before this process can read its id; not for
     torchrun's workers, which have another parent. The first process of a container has parent 0, which never ends.
-
-    Args:
-        grace_s: seconds from SIGTERM until this process ends itself.
+    `grace_s` are the seconds from SIGTERM until this process ends itself.
     """
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
@@ -35,7 +33,7 @@ class StopSignal:
         Except in the first process of a container, for which Linux ignores SIGTERM: there it ends the process.
         """
         if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _end)
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
         threading.Thread(target=self._watch, name="watch-parent", daemon=True).start()
 
     def stop_at_next_step(self) -> None:
@@ -57,7 +55,3 @@ class StopSignal:
             timer = threading.Timer(self.grace_s, os._exit, [128 + signal.SIGTERM])
             timer.daemon = True
             timer.start()
-
-
-def _end(_signum: int, _frame: FrameType | None) -> None:
-    os._exit(128 + signal.SIGTERM)

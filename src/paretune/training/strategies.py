@@ -22,6 +22,7 @@ from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training import device
 from paretune.training.model import leave_out_unused_rows, optimizer_skips_zero_gradients, restore_embeddings
+from paretune.training.sharding import HALF_FORMATS, ShardedTrainer, gather, layers_of, shard
 from paretune.training.trainer import LengthGroupedTrainer
 
 PROCESS_TIMEOUT_S = 600
@@ -30,11 +31,7 @@ without closing its connections. Saving or gathering a model must not take longe
 
 
 class Strategy:
-    """Plain data parallelism (ddp), and the base class of the other strategies.
-
-    Args:
-        spec: the job.
-    """
+    """Plain data parallelism (ddp), and the base class of the other strategies."""
 
     package: tuple[str, str] | None = None
     """Module that the image must have, and what to do if it is missing."""
@@ -43,11 +40,7 @@ class Strategy:
         self.spec = spec
 
     def begin(self) -> None:
-        """Initialise the strategy's library; called in each process before the process group is used.
-
-        Raises:
-            BadInput: the image has no such library.
-        """
+        """Initialise the strategy's library, in each process before the process group is used; BadInput without it."""
         if self.package is not None and not _has(self.package[0]):
             name, remedy = self.package
             raise BadInput([f"strategy {self.spec.strategy} needs package {name}, which this image lacks: {remedy}"])
@@ -69,22 +62,16 @@ class Strategy:
         return LengthGroupedTrainer
 
     def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """Leave embedding rows of tokens that the data lacks out of the training, where possible; whether it was done.
+        """Train only the embedding rows of `used()`, the token ids in the data, where possible; whether it was done.
 
-        Args:
-            model: the model, before `spread`.
-            used: returns the token ids in the data.
+        Called before `spread`.
         """
-        allowed = optimizer_skips_zero_gradients(self.spec.training_arguments)
-        return allowed and leave_out_unused_rows(model, used())
+        return optimizer_skips_zero_gradients(self.spec.training_arguments) and leave_out_unused_rows(model, used())
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
 
-        Args:
-            trainer: the trainer, after the training.
-            build: makes a model of the same shape as the one given to `spread`.
-            folder: folder to write.
+        `build` makes a model of the same shape as the one given to `spread`.
         """
         restore_embeddings(trainer.model)
         if trainer.is_world_process_zero():
@@ -96,20 +83,14 @@ class FullySharded(Strategy):
 
     def spread(self, model: Any) -> Any:
         """The model with its parameters sharded over all processes."""
-        from paretune.training.sharding import shard
-
         return shard(model, device.choose_precision(self.spec.precision))
 
     def trainer_class(self) -> type[LengthGroupedTrainer]:
         """`ShardedTrainer`."""
-        from paretune.training.sharding import ShardedTrainer
-
         return ShardedTrainer
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Gather the weights in the first process, which writes them."""
-        from paretune.training.sharding import gather
-
         plain = gather(trainer.model, build)
         if plain is not None:
             restore_embeddings(plain)
@@ -161,15 +142,10 @@ class SageMakerModelParallel(FullySharded):
 
     def configuration(self) -> dict[str, int | bool]:
         """Arguments of `torch.sagemaker.init`."""
-        spec = self.spec
-        degrees = {
-            "tensor_parallel_degree": spec.tensor_parallel_degree,
-            "context_parallel_degree": spec.context_parallel_degree,
-            "expert_parallel_degree": spec.expert_parallel_degree,
-            "hybrid_shard_degree": spec.hybrid_shard_degree,
-        }
+        names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree", "hybrid_shard_degree")
+        degrees = {name: getattr(self.spec, name) for name in names}
         given: dict[str, int | bool] = {name: value for name, value in degrees.items() if value is not None}
-        return given | {"sm_activation_offloading": spec.activation_offloading, "random_seed": spec.seed}
+        return given | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed}
 
     def data_rank(self) -> int:
         """Index of this process's group of tensor and context parallel processes."""
@@ -189,12 +165,8 @@ class SageMakerModelParallel(FullySharded):
         from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-        from paretune.training.sharding import layers_of
-
-        tsm = importlib.import_module("torch.sagemaker")
-        model = tsm.transform(model)
-        formats = {"bf16": torch.bfloat16, "fp16": torch.float16}
-        number = formats.get(device.choose_precision(self.spec.precision))
+        model = importlib.import_module("torch.sagemaker").transform(model)
+        number = HALF_FORMATS.get(device.choose_precision(self.spec.precision))
         mixed = None if number is None else MixedPrecision(param_dtype=number, reduce_dtype=torch.float32)
         kinds: set[type[torch.nn.Module]] = {type(layer) for layer in layers_of(model)}
         return FullyShardedDataParallel(
@@ -212,23 +184,18 @@ class DeepSpeed(Strategy):
     A configuration in the user's `training_arguments` under `deepspeed` replaces it.
     """
 
-    package = (
-        "deepspeed",
-        "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp",
-    )
+    package = ("deepspeed", "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp")
 
     def training_arguments(self) -> dict[str, Any]:
         """The DeepSpeed configuration."""
-        auto: Mapping[str, Any] = {
-            "train_micro_batch_size_per_gpu": "auto",
-            "train_batch_size": "auto",
-            "gradient_accumulation_steps": "auto",
-            "gradient_clipping": "auto",
-            "bf16": {"enabled": "auto"},
-            "fp16": {"enabled": "auto"},
-        }
+        sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
         zero = {"stage": 2, "overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
-        return super().training_arguments() | {"deepspeed": {**auto, "zero_optimization": zero}}
+        configuration: dict[str, Any] = {
+            **dict.fromkeys((*sizes, "gradient_clipping"), "auto"),
+            **{precision: {"enabled": "auto"} for precision in ("bf16", "fp16")},
+            "zero_optimization": zero,
+        }
+        return super().training_arguments() | {"deepspeed": configuration}
 
     def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
         """False: DeepSpeed trains flat copies of the parameters, so the whole table could not be restored."""
@@ -256,9 +223,9 @@ def strategy_of(spec: JobSpec) -> Strategy:
 
 def strategy_faults(spec: JobSpec) -> list[str]:
     """Parameters that the strategy does not support; always empty for a user's own script."""
-    faults: list[str] = []
     if spec.entry_script is not None:
-        return faults
+        return []
+    faults = []
     sharded = spec.strategy in {"fsdp", "smp"}
     if spec.compiler != "none" and (sharded or spec.strategy == "deepspeed"):
         faults.append(f"compiler {spec.compiler} goes with strategy ddp, got {spec.strategy}: set compiler=none")

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from sklearn.metrics import accuracy_score, confusion_matrix
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from paretune.spec.container import JobDocument, JobFolder
 from paretune.training import checkpoints, device
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.data import TokenRows
+from paretune.training.rows.data import TokenRows, macro_f1
 
 LOG_POINTS = 50
 """Least number of points on a training curve; all steps where there are fewer."""
@@ -29,25 +29,22 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         # The Trainer scales losses itself; in transformers 5.3 accelerate divides them by the steps a second time.
         self.accelerator.gradient_accumulation_steps = 1
         self._sampler = sampler
-        self._callback = callback
+        self.callback = callback
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader[Any]:
         """Batches of this device. Not prepared by accelerate, which would distribute rows to devices a second time."""
         return torch.utils.data.DataLoader(
-            self.train_dataset,
-            batch_sampler=self._sampler,
-            collate_fn=self.data_collator,
-            pin_memory=device.has_gpu(),
+            self.train_dataset, batch_sampler=self._sampler, collate_fn=self.data_collator, pin_memory=device.has_gpu()
         )
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """The metrics of the base class; the stopwatch is paused meanwhile."""
-        with self._callback.stopwatch.paused():
+        with self.callback.stopwatch.paused():
             metrics: dict[str, float] = super().evaluate(*args, **kwargs)
         return metrics
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        with self._callback.stopwatch.paused():
+        with self.callback.stopwatch.paused():
             checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             if self.is_world_process_zero():
                 checkpoints.unseal(checkpoint)
@@ -64,18 +61,15 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 def training_arguments(
     document: JobDocument, output: Path, *, steps_per_epoch: int, of_strategy: Mapping[str, Any] | None = None
 ) -> TrainingArguments:
-    """The Trainer's arguments for this job; the user's `training_arguments` override these defaults.
+    """The Trainer's arguments for this job, with checkpoints in `output`.
 
-    Args:
-        document: the job.
-        output: folder for its checkpoints.
-        steps_per_epoch: optimiser steps.
-        of_strategy: further defaults, of the strategy.
+    The user's `training_arguments` override the defaults of the strategy, which override those here.
     """
     spec, plan = document.spec, document.plan
     precision = device.choose_precision(spec.precision)
     limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # none if not positive
     total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
+    by_steps = spec.num_train_epochs < EVAL_POINTS or limit > 0
     chosen: dict[str, Any] = {
         "logging_steps": max(1, min(50, total // LOG_POINTS)),
         "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
@@ -87,12 +81,11 @@ def training_arguments(
         "use_cpu": not device.has_gpu(),
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
         "prediction_loss_only": spec.task == "causal-lm",
+        "eval_strategy": "steps" if by_steps else "epoch",
+        **({"eval_steps": max(1, -(-total // EVAL_POINTS))} if by_steps else {}),
+        **(of_strategy or {}),
+        **spec.training_arguments,
     }
-    if spec.num_train_epochs < EVAL_POINTS or limit > 0:
-        chosen |= {"eval_strategy": "steps", "eval_steps": max(1, -(-total // EVAL_POINTS))}
-    else:
-        chosen |= {"eval_strategy": "epoch"}
-    chosen |= {**(of_strategy or {}), **spec.training_arguments}
     if spec.probe_steps:
         chosen |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
     return TrainingArguments(
@@ -124,10 +117,7 @@ class ClassificationMetrics:
         predicted = np.asarray(logits).argmax(axis=-1)
         labels = np.asarray(prediction.label_ids)
         self.confusion = confusion_matrix(labels, predicted, labels=np.arange(self._classes))
-        return {
-            "f1": float(f1_score(labels, predicted, average="macro", zero_division=0)),
-            "accuracy": float(accuracy_score(labels, predicted)),
-        }
+        return {"f1": macro_f1(labels, predicted), "accuracy": float(accuracy_score(labels, predicted))}
 
 
 def classification_loss(
@@ -137,12 +127,7 @@ def classification_loss(
 
     Without the division loss and gradients would grow with accumulation steps and devices: the Trainer leaves it to
     models that take keyword arguments, and sequence classifiers take them but do not divide (transformers 5.23).
-
-    Args:
-        outputs: output of the model; logits (B, C).
-        labels: B classes.
-        num_items_in_batch: rows of the optimiser step; the B rows of this batch when None.
-        smoothing: label smoothing, 0 to 1.
+    `outputs` has logits (B, C), `labels` B classes; without `num_items_in_batch` the rows are the B of this batch.
     """
     total = torch.nn.functional.cross_entropy(outputs["logits"], labels, reduction="sum", label_smoothing=smoothing)
     return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)

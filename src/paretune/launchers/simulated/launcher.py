@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collected
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
@@ -30,15 +30,7 @@ _ROUNDING_S = 1e-6  # four times the resolution of a present time stamp
 
 
 class SimulatedJob(Job):
-    """A simulated job.
-
-    Args:
-        document: the job document.
-        created: time of its creation, in virtual seconds since the epoch.
-        stop_file: holds the time of the first stop request; absent until then.
-        clock: the virtual clock.
-        timeline: its course if it is not stopped.
-    """
+    """A simulated job, `created` in virtual seconds since the epoch; `timeline` is its course if it is not stopped."""
 
     def __init__(
         self, document: JobDocument, created: float, stop_file: Path, clock: VirtualClock, timeline: Timeline
@@ -90,9 +82,8 @@ class SimulatedJob(Job):
     def failure(self) -> tuple[FailureKind, str] | None:
         """Kind and reason of the failure, or the limit that stopped the job."""
         state = self.state()
-        if state is JobState.STOPPED:
-            reason = self._end()[2]
-            return (FailureKind.ERROR, reason) if reason else None
+        if state is JobState.STOPPED and (reason := self._end()[2]):
+            return FailureKind.ERROR, reason
         return self._timeline.failure if state is JobState.FAILED else None
 
     def seconds(self) -> float:
@@ -131,9 +122,8 @@ class SimulatedJob(Job):
         stop, end = (self._created + moment for moment in self._end()[:2])
         if end <= after:
             return None
-        index = bisect.bisect_right(self._changes, after)
-        own = self._changes[index] if index < len(self._changes) else math.inf
-        found = min(moment for moment in (own, stop, end) if moment > after)
+        following = self._changes[bisect.bisect_right(self._changes, after) :][:1]
+        found = min(moment for moment in (*following, stop, end) if moment > after)
         return found if math.isfinite(found) else None
 
     @property
@@ -168,13 +158,10 @@ class SimulatedJob(Job):
 
 
 class SimulatedLauncher(Launcher):
-    """Creates jobs on a virtual clock; their origin is `simulated`.
+    """Creates jobs on `clock`, the virtual clock of the folder `home`; their origin is `simulated`.
 
-    Args:
-        home: folder for the jobs' files.
-        clock: the virtual clock of `home`; see `clock_path`.
-        environment: PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from it.
-        timeline_of: gives the timeline of a new job; raises BadInput where it cannot.
+    PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` gives the timeline of
+    a new job; BadInput where it cannot.
     """
 
     name = "simulated"
@@ -218,10 +205,8 @@ class SimulatedLauncher(Launcher):
         """Raise `BadInput` where the job has no timeline on one of its instance types."""
         faults: list[str] = []
         for candidate in (spec, *(spec.on_instance_type(name) for name in spec.instance_types()[1:])):
-            try:
+            with collected(faults):
                 self._timeline_of(JobDocument(job_name="paretune-check", spec=candidate, plan=candidate.plan()))
-            except BadInput as error:
-                faults += error.faults
         if faults:
             raise BadInput(list(dict.fromkeys(faults)))
 

@@ -1,5 +1,6 @@
 """Phases, events and result of one simulated job, in virtual seconds since it was created."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +11,9 @@ from paretune.spec.container import Event, FailureKind, JobReport
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One part of a job's duration.
+    """One part of a job's duration; `detail` is SageMaker's secondary status, such as Downloading or Interrupted.
 
-    Attributes:
-        seconds: its duration.
-        detail: SageMaker's secondary status: Starting, Downloading, Training, Interrupted.
-        runs: whether instances are running: then it is billed and counts towards the maximum runtime.
+    A phase that `runs`, in which instances are running, is billed and counts towards the maximum runtime.
     """
 
     seconds: float
@@ -27,14 +25,9 @@ class Phase:
 class Timeline:
     """The course of a job that is not stopped.
 
-    Attributes:
-        phases: in order.
-        events: seconds since the creation and the event written then, ascending; the event's own `time` is not used.
-        failure: kind and reason of the failure at the end of the last phase; None when the job completes.
-        report: the report of a job that completes.
-        log: lines of the log.
-        facts: recorded as tags of the run.
-        billable_share: share of the running seconds that is billed.
+    `events`: seconds since the creation and the event written then, ascending; the event's own `time` is not used.
+    `failure`: at the end of the last phase; None when the job completes and has a `report`.
+    `facts`: recorded as tags of the run. `billable_share`: of the running seconds.
     """
 
     phases: tuple[Phase, ...]
@@ -106,8 +99,5 @@ class Timeline:
 
     def changes(self) -> list[float]:
         """Seconds since the creation at which state, detail or events change, ascending."""
-        ends, end = [], 0.0
-        for phase in self.phases:
-            end += phase.seconds
-            ends.append(end)
+        ends = itertools.accumulate(phase.seconds for phase in self.phases)
         return sorted({*ends, *(moment for moment, _ in self.events)})

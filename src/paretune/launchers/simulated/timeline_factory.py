@@ -4,10 +4,11 @@ Every random draw is a function of the simulation's seed, the job's specificatio
 same command gives the same timeline, whatever ran before it.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput
@@ -30,23 +31,14 @@ _MOST_INTERRUPTIONS = 100
 
 @dataclass
 class TimelineFactory:
-    """Makes the timeline of a job.
-
-    Attributes:
-        predict: gives the seconds of a job that names no table of recorded runs.
-        recall_f1: gives the F1 of such a job.
-    """
+    """Makes the timeline of a job; `predict` and `recall_f1` are for jobs that name no table of recorded runs."""
 
     predict: Predict
     recall_f1: RecallF1
-    _tables: dict[str, RecordedRuns] = field(default_factory=dict)
+    _read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
-        """The timeline of the job if it is not stopped.
-
-        Raises:
-            BadInput: neither the table nor the estimate covers the job.
-        """
+        """The timeline of the job if it is not stopped; BadInput where neither table nor estimate covers the job."""
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
         wait = Phase(seconds=draws.exponential(settings.startup_delay_seconds, "delay"), detail="Starting", runs=False)
@@ -69,17 +61,13 @@ class TimelineFactory:
     def _answer(self, document: JobDocument, settings: Simulation) -> Answer:
         spec = document.spec
         if spec.recorded_runs is not None:
-            return self._table(spec.recorded_runs).answer(
+            return self._read_table(Path(spec.recorded_runs)).answer(
                 spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds
             )
         found = self.predict(document)
         if found is None:
-            raise BadInput(
-                [
-                    "the seconds of this job cannot be estimated: set recorded_runs to a table of runs, or set "
-                    "max_train_samples"
-                ]
-            )
+            remedy = "set recorded_runs to a table of runs, or set max_train_samples"
+            raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
         if not found.fits:
             return Answer(
                 billable_seconds=found.startup_seconds,
@@ -87,24 +75,16 @@ class TimelineFactory:
                 status=OUT_OF_MEMORY,
                 basis=f"{found.memory_gib or 0:.1f} GiB do not fit a device of {spec.instance_type} ({found.basis})",
             )
-        basis, f1 = f"seconds from {found.basis}", None
         recalled = self.recall_f1(document) if spec.probe_steps is None else None
-        if recalled is not None:
-            f1 = recalled[0]
-            basis += f", F1 from {recalled[1]}"
+        f1, source = (None, "") if recalled is None else (recalled[0], f", F1 from {recalled[1]}")
         return Answer(
             billable_seconds=found.seconds,
             f1=f1,
-            basis=basis,
+            basis=f"seconds from {found.basis}{source}",
             startup_seconds=found.startup_seconds,
             steps=found.steps,
             measured={} if found.memory_gib is None else {metrics.PEAK_MEMORY_GIB: found.memory_gib},
         )
-
-    def _table(self, path: str) -> RecordedRuns:
-        if path not in self._tables:
-            self._tables[path] = RecordedRuns.read(Path(path))
-        return self._tables[path]
 
 
 class _Draws:
@@ -225,27 +205,19 @@ def _report(document: JobDocument, answer: Answer) -> JobReport:
     """The report of a completed job: F1, and the throughput that follows from the seconds."""
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
     found: dict[str, float] = {metrics.TRAIN_SECONDS: training}
+    facts: dict[str, str | int | float | bool] = {
+        "simulated": True,
+        "basis": answer.basis,
+        "startup_seconds": answer.startup_seconds,
+        **asdict(document.plan),
+        "global_batch_size": document.plan.global_batch_size,
+        "attempt": document.attempt,
+    }
     if answer.steps is not None:
+        facts["steps"] = answer.steps
         found[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
-    found |= answer.measured
-    if answer.f1 is not None:
-        found[metrics.F1] = answer.f1
-    plan = document.plan
-    return JobReport(
-        metrics=found,
-        facts={
-            "simulated": True,
-            "basis": answer.basis,
-            "startup_seconds": answer.startup_seconds,
-            "devices": plan.devices,
-            "per_device_train_batch_size": plan.per_device_train_batch_size,
-            "gradient_accumulation_steps": plan.gradient_accumulation_steps,
-            "global_batch_size": plan.global_batch_size,
-            "learning_rate": plan.learning_rate,
-            "attempt": document.attempt,
-            **({} if answer.steps is None else {"steps": answer.steps}),
-        },
-    )
+    found |= {**answer.measured, **({} if answer.f1 is None else {metrics.F1: answer.f1})}
+    return JobReport(metrics=found, facts=facts)
 
 
 def _between_0_and_1(value: float) -> float:

@@ -22,10 +22,7 @@ class Scheduled(Protocol):
 class VirtualClock:
     """A `Clock` whose `sleep` advances to the next change of a watched object, at least by the seconds given.
 
-    A new clock starts at the machine's time; a later process continues at the time in the file.
-
-    Args:
-        path: file that holds the time; created if absent.
+    A new clock starts at the machine's time; a later process continues at the time in the file `path`.
     """
 
     def __init__(self, path: Path) -> None:

@@ -21,13 +21,7 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
     Each epoch: rows in random order; pools of up to 50 steps (at least four pools where the data allows) sorted by
     length and cut into steps; steps in random order. Only the last step of an epoch may be smaller; its rows are
     distributed evenly. In the first epoch the step with the longest row comes first, so that a job that does not fit
-    into memory fails in its first step.
-
-    Args:
-        lengths: tokens of each of the N rows.
-        plan: per-device batch, accumulation and devices.
-        rank: index of this device, from 0.
-        seed: seed of the order.
+    into memory fails in its first step. `lengths` are the tokens of each row; `rank` is the index of this device.
     """
 
     def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
@@ -49,13 +43,16 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Micro-batches per epoch."""
-        plan, rest = self._plan, len(self._lengths) % self._plan.global_batch_size
-        full = len(self._lengths) // plan.global_batch_size
-        return full * plan.gradient_accumulation_steps + self._micro_batches(rest)
+        full, rest = divmod(len(self._lengths), self._plan.global_batch_size)
+        return full * self._plan.gradient_accumulation_steps + self._micro_batches(rest)
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in self.epoch_steps(self._epoch):
-            yield from self._own_rows(step)
+            for part in np.array_split(step, self._micro_batches(len(step))):
+                # Rows of similar length are given to the devices in turn. Every device needs a row, or the others wait
+                # for it: with too few rows it repeats the first.
+                own = part[self._rank :: self._plan.devices] if self._rank < len(part) else part[:1]
+                yield own.tolist()
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
         """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""
@@ -64,8 +61,7 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
         return self._cached[1]
 
     def _make_steps(self, epoch: int) -> list[np.ndarray]:
-        size = self._plan.global_batch_size
-        rows = len(self._lengths)
+        size, rows = self._plan.global_batch_size, len(self._lengths)
         random = np.random.default_rng((self._seed, epoch))
         order = random.permutation(rows)
         if epoch == 0:  # keep the longest row out of the smaller last step
@@ -86,11 +82,3 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def _micro_batches(self, rows: int) -> int:
         return -(-rows // (self._plan.per_device_train_batch_size * self._plan.devices))
-
-    def _own_rows(self, step: np.ndarray) -> Iterator[list[int]]:
-        """Rows of this device in each micro-batch: rows of similar length, given to the devices in turn."""
-        devices = self._plan.devices
-        for part in np.array_split(step, self._micro_batches(len(step))):
-            # Every device needs a row, or the others wait for it: with too few rows it repeats the first.
-            own = part[self._rank :: devices] if self._rank < len(part) else part[:1]
-            yield own.tolist()

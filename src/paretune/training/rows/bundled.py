@@ -30,8 +30,7 @@ DATASETS = ("rotten_tomatoes", "imdb")
 def model_folder(name: str) -> Path:
     """Folder of the bundled model `name`, a plain Hugging Face directory, its hashes checked.
 
-    Raises:
-        BadInput: no such bundled model, the package is not installed, or a file differs from the original.
+    BadInput where there is none, its package is not installed, or a file differs from the original.
     """
     if name != f"{BUNDLED}all-MiniLM-L6-v2":
         raise BadInput([f"model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got {name!r}"])
@@ -43,8 +42,7 @@ def model_folder(name: str) -> Path:
 def dataset_file(name: str) -> tuple[Path, str]:
     """CSV file with columns text, label, source, and the source that `name` stands for; its hash checked.
 
-    Raises:
-        BadInput: no such bundled data set, the package is not installed, or the file differs.
+    BadInput where there is none, its package is not installed, or the file differs from the original.
     """
     source = name.removeprefix(BUNDLED)
     if source not in DATASETS:
@@ -69,9 +67,5 @@ def _compare(what: str, expected: dict[Path, str]) -> None:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != digest:
-            raise BadInput(
-                [
-                    f"the bundled {what} is damaged: sha256 of {path} is {found[:16]}..., expected {digest[:16]}...; "
-                    f"{_INSTALL} --force-reinstall"
-                ]
-            )
+            fault = f"sha256 of {path} is {found[:16]}..., expected {digest[:16]}..."
+            raise BadInput([f"the bundled {what} is damaged: {fault}; {_INSTALL} --force-reinstall"])

@@ -8,6 +8,7 @@
 """
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import torch
+from sklearn.metrics import f1_score
 
 from paretune.spec.container import PreparedDataset
 from paretune.spec.job import JobSpec
@@ -44,14 +46,9 @@ class Rows:
 class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """One split as a data set whose items are whole batches, for a DataLoader with a batch sampler.
 
-    Token ids stay in the memory-mapped file.
-
-    Args:
-        path: Arrow file of the split.
-        pad_id: token that fills the rows of a batch up to its longest.
-        pad_multiple: batches are as long as their longest row, rounded up to a multiple of this.
-        longest_first: sort rows by descending length, so that evaluation batches need little padding and the batch
-            that needs most memory comes first.
+    Token ids stay in the memory-mapped file. Batches are as long as their longest row, rounded up to a multiple of
+    `pad_multiple`. With `longest_first`, for evaluation, rows are sorted by descending length: batches need little
+    padding and the one that needs most memory comes first.
     """
 
     def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -105,22 +102,12 @@ def read_vocabulary(folder: Path) -> np.ndarray:
 
 
 def prepare(
-    spec: JobSpec,
-    rows: Mapping[str, Rows],
-    labels: tuple[str, ...],
-    tokenizer: Any,
-    cache: Path,
+    spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any, cache: Path
 ) -> PreparedDataset:
     """The tokenised `rows` with their facts: row and token counts, share of truncated rows, baselines.
 
     Taken from `cache` where equal rows were prepared with an equal tokenizer, task and max_seq_length; else computed.
-
-    Args:
-        spec: gives task and max_seq_length.
-        rows: split name to rows, from `sources.read_rows`.
-        labels: class names; empty for causal-lm.
-        tokenizer: a Hugging Face tokenizer.
-        cache: folder of prepared data sets.
+    `rows` and class names `labels` are those of `sources.read_rows`.
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
@@ -156,7 +143,7 @@ def baselines(rows: Mapping[str, Rows], classes: int) -> dict[str, float]:
     if train.labels is None or validation.labels is None:
         return {}
     most_frequent = int(np.bincount(train.labels, minlength=classes).argmax())
-    found = {BASELINE_MAJORITY: _macro_f1(validation.labels, np.full(len(validation), most_frequent))}
+    found = {BASELINE_MAJORITY: macro_f1(validation.labels, np.full(len(validation), most_frequent))}
     index = np.random.default_rng(0).permutation(len(train))[:_TFIDF_ROWS]
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
     try:
@@ -165,12 +152,11 @@ def baselines(rows: Mapping[str, Rows], classes: int) -> dict[str, float]:
         return found
     model = LogisticRegression(C=5, max_iter=1000).fit(features, train.labels[index])
     predicted = model.predict(vectorizer.transform(validation.texts))
-    return found | {BASELINE_TFIDF: _macro_f1(validation.labels, predicted)}
+    return found | {BASELINE_TFIDF: macro_f1(validation.labels, predicted)}
 
 
-def _macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
-    from sklearn.metrics import f1_score
-
+def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
+    """Mean over the classes of their F1; 0 for a class that is never predicted."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
 
 
@@ -183,9 +169,8 @@ def _remove_abandoned_drafts(cache: Path) -> None:
 
 
 def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
-    digest = hashlib.sha256()
     header = [_FORMAT, spec.task, spec.max_seq_length, labels, _tokenizer_text(tokenizer)]
-    digest.update(json.dumps(header).encode())
+    digest = hashlib.sha256(json.dumps(header).encode())
     for split, part in sorted(rows.items()):
         digest.update(f"\0{split}\0{len(part)}".encode())
         for text in part.texts:
@@ -211,16 +196,14 @@ def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folde
     used: set[int] = set(tokenizer.all_special_ids)
     for split, part in rows.items():
         if spec.task == "causal-lm":
-            tokens, truncated = _blocks(part.texts, tokenizer, spec.max_seq_length), 0
+            tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
         else:
             tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
+            if split == "train":
+                facts[TRUNCATED_SHARE] = truncated / len(tokens)
         _write_split(folder / f"{split}.arrow", tokens, part.labels)
-        for row in tokens:
-            used.update(row)
-        facts[f"{split}_rows"] = len(tokens)
-        facts[f"{split}_tokens"] = sum(len(row) for row in tokens)
-        if split == "train" and spec.task != "causal-lm":
-            facts[TRUNCATED_SHARE] = truncated / len(tokens)
+        used.update(*tokens)
+        facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
     _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
     return facts
 
@@ -252,8 +235,8 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
 
 
 def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: np.ndarray | None) -> None:
-    offsets = np.cumsum([0, *(len(row) for row in tokens)], dtype=np.int64)
-    flat = np.fromiter((token for row in tokens for token in row), dtype=np.int32, count=int(offsets[-1]))
+    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    flat = np.fromiter(itertools.chain.from_iterable(tokens), dtype=np.int32, count=int(offsets[-1]))
     columns = {"input_ids": pa.LargeListArray.from_arrays(offsets, flat)}
     if labels is not None:
         columns["label"] = pa.array(labels, pa.int64())
