@@ -220,6 +220,13 @@ def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: 
         assert said in text
 
 
+def test_a_confidence_that_there_is_not_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    header = HEADER.replace("source", "source,confidence")
+    (fault,) = faults_of(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,certain\n")
+    assert "confidence must be one of confirmed, single_source, uncertain, user, got 'certain'" in fault
+    assert dollars(own(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,uncertain\n")) == 1.0
+
+
 def test_a_missing_column_is_named_with_those_that_are_needed(tmp_path: Path) -> None:
     (fault,) = faults_of(tmp_path / "own.csv", "instance_type,price_usd_per_hour,as_of,source\nml.m5.large,1,2026,x\n")
 

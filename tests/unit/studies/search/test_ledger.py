@@ -15,11 +15,13 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import OperationalError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Balance, Ledger, Reservation, TrialEnd, TrialNote
+from tests.stand_ins import postgresql
 from tests.study_tables import entries_of
 
 
@@ -63,6 +65,12 @@ def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: Ledg
     reserve(ledger, 2, 3.0, budget_usd=10.0)  # to the last cent
 
 
+def test_a_billionth_of_a_dollar_is_taken_for_rounding(ledger: Ledger) -> None:
+    assert reserve(ledger, 0, 1e-9, budget_usd=0.0) is Reservation.GRANTED
+    with pytest.raises(BudgetRefused):
+        reserve(ledger, 1, 1e-9, budget_usd=0.0)
+
+
 def test_an_unknown_price_fits_no_budget_and_any_study_without_one(ledger: Ledger) -> None:
     with pytest.raises(BudgetRefused, match=r"price of ml\.g5\.xlarge is not known"):
         reserve(ledger, 0, None, budget_usd=10.0)
@@ -89,6 +97,8 @@ def test_no_more_trials_are_begun_than_the_study_may_have(ledger: Ledger) -> Non
     assert reserve(ledger, 1, most_trials=1, counts=False) is Reservation.GRANTED  # a repeat
     book(ledger, 0, 0.0, retryable=True)  # it met trouble: that was no trial
     assert reserve(ledger, 2, most_trials=1) is Reservation.GRANTED
+    book(ledger, 2, 1.0)
+    assert reserve(ledger, 3, most_trials=1) is Reservation.TRIAL_LIMIT
 
 
 def test_the_first_booking_stands(ledger: Ledger) -> None:
@@ -255,6 +265,50 @@ def test_from_the_first_statement_of_a_transaction_others_cannot_write_and_wait_
     assert len(answers) >= 4
     assert set(answers) == {60_000, "database is locked"}
     assert answers.count(60_000) == answers.count("database is locked")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    missing = postgresql.what_is_missing()
+    if missing:
+        pytest.skip(missing)
+    with postgresql.server() as address:
+        yield address
+
+
+def test_on_postgresql_the_study_s_row_is_locked_from_the_first_statement_of_a_transaction(server: str) -> None:
+    ledger, other, answers = Ledger(server, "locked"), create_engine(server), []
+    ledger.open("", "{}")
+
+    def try_to_lock(connection: Connection, *_: object) -> None:
+        if connection.engine is other:
+            return
+        with other.connect() as second:
+            try:
+                second.execute(text("SELECT name FROM paretune_studies WHERE name = 'locked' FOR UPDATE NOWAIT"))
+                answers.append("granted")
+            except OperationalError as error:
+                answers.append(type(error.orig).__name__)
+
+    event.listen(Engine, "after_cursor_execute", try_to_lock)
+    try:
+        ledger.balance()
+    finally:
+        event.remove(Engine, "after_cursor_execute", try_to_lock)
+        ledger.close()
+        other.dispose()
+    assert answers == ["LockNotAvailable"] * 2
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_again(server: str) -> None:
+    ledger, other = Ledger(server, "closed"), create_engine(server)
+    ledger.balance()
+    with other.connect() as connection:
+        mine = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        connection.execute(text(mine + " AND backend_type = 'client backend'")).all()
+    assert ledger.balance() == Balance(spent_usd=0.0, committed_usd=0.0)
+    ledger.close()
+    other.dispose()
 
 
 def test_a_closed_ledger_keeps_no_file_open_and_one_that_was_refused_neither(ledger: Ledger, storage: str) -> None:
