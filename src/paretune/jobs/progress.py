@@ -25,7 +25,9 @@ class ProgressPrinter:
                 self._draw(event)
             evaluation = {name: value for name, value in event.metrics.items() if name.startswith("eval/")}
             if event.message or evaluation:
-                self._line(event.message or _evaluation(event.step, evaluation))
+                evaluation.pop("eval/epoch", None)
+                shown = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
+                self._line(event.message or f"step {event.step}: {', '.join(shown)}")
 
     def close(self) -> None:
         """Take the bar away."""
@@ -47,13 +49,6 @@ class ProgressPrinter:
             self._bar.write(text, file=self._stream)
         else:
             print(text, file=self._stream, flush=True)
-
-
-def _evaluation(step: int, values: dict[str, float]) -> str:
-    shown = ", ".join(
-        f"{name.removeprefix('eval/')} {value:.4f}" for name, value in values.items() if name != "eval/epoch"
-    )
-    return f"step {step}: {shown}"
 
 
 def say_on_stderr(text: str) -> None:

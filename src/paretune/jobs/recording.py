@@ -43,7 +43,7 @@ def failure_message(job: Job, spec: JobSpec) -> str:
 
 
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
-_STATUS = {
+RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
     JobState.FAILED: RunStatus.FAILED,
     JobState.STOPPED: RunStatus.KILLED,
@@ -54,8 +54,7 @@ class JobRunWriter:
     """What goes into the run of one job, over all its attempts.
 
     Args:
-        run_id: the run, when it is there already.
-        run: the same, where this process has just made it: then nothing of it has to be read.
+        run: that of `run_id`, where this process has just made it: then nothing of it has to be read.
         collect: called when the job has ended, before its run is closed: takes over what the job has recorded itself,
             and returns a sentence for each part that it could not.
     """
@@ -250,7 +249,7 @@ class JobRunWriter:
                 }
             )
         self.run.flush()
-        self.run.end(_STATUS[state])
+        self.run.end(RUN_STATUS[state])
         self._closed = True
         return measured
 

@@ -27,13 +27,10 @@ class JobResult(Result):
 
     Attributes:
         job_name: its name for the launcher, SageMaker's for a job there.
-        spec: what was asked for.
         params: what its run records of that, as text.
         metrics: name to value, named as in MLflow; what was not measured is absent.
         price: of one instance; None where it is not known, then so are the dollars.
-        model: folder or S3 address of the trained model.
         has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
-        origin: measured or simulated.
         basis: where a simulated job's figures come from, in words.
     """
 

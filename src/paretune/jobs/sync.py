@@ -5,7 +5,7 @@ jobs of MLflow projects are followed like those of our training.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
@@ -41,30 +41,22 @@ class _Followed:
     clock: Clock
 
 
+@dataclass(frozen=True, kw_only=True)
 class Sync:
     """Follows every unfinished job to its end. The jobs are watched, not owned: an interruption leaves them running.
 
-    Args:
+    Attributes:
         workplace_of: the workplace a specification belongs to; the same one for jobs of one place.
         collect: copies what the command of a project has recorded in its job into the run of that id; sentences on
             what could not be copied.
     """
 
-    def __init__(
-        self,
-        *,
-        workplace_of: Callable[[JobSpec], Workplace],
-        tracking: Tracking,
-        interruption: Interruption,
-        on_events: Callable[[list[Event]], None],
-        collect: Callable[[Job, str], list[str]] = lambda job, run_id: [],
-    ) -> None:
-        self._workplace_of = workplace_of
-        self._tracking = tracking
-        self._interruption = interruption
-        self._on_events = on_events
-        self._collect = collect
-        self._under_way: dict[str, _Followed] = {}
+    workplace_of: Callable[[JobSpec], Workplace]
+    tracking: Tracking
+    interruption: Interruption
+    on_events: Callable[[list[Event]], None]
+    collect: Callable[[Job, str], list[str]] = lambda job, run_id: []
+    _under_way: dict[str, _Followed] = field(default_factory=dict)
 
     def run(self) -> list[Collected]:
         """Take up all unfinished runs and follow them; how each ended.
@@ -73,7 +65,7 @@ class Sync:
             Interrupted: somebody wants to stop; the jobs go on.
             TrackingUnavailable: MLflow does not answer; nothing was touched.
         """
-        taken = [(run.run_id, self._take_up(run)) for run in self._tracking.unfinished()]
+        taken = [(run.run_id, self._take_up(run)) for run in self.tracking.unfinished()]
         collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in taken if remark]
         try:
             while self._under_way:
@@ -82,7 +74,7 @@ class Sync:
                     if found is not None:
                         collected.append(found)
                         del self._under_way[run_id]
-                self._interruption.check()
+                self.interruption.check()
                 for clock in {id(followed.clock): followed.clock for followed in self._under_way.values()}.values():
                     clock.sleep(WATCH_INTERVAL_S)
         finally:
@@ -99,7 +91,7 @@ class Sync:
         except (BadInput, ValueError, KeyError) as error:
             return f"it cannot be read back: {error}"
         try:
-            workplace = self._workplace_of(spec)
+            workplace = self.workplace_of(spec)
             elsewhere = _another_account(run, workplace)
             if elsewhere:
                 return elsewhere
@@ -111,7 +103,7 @@ class Sync:
         writer = JobRunWriter(spec, workplace, run_id=run.run_id, collect=self._collector(run))
         writer.begin_project({}) if spec.runs_project else writer.begin(None)
         plan = first_plan(spec, run.tags)
-        job = RetryingJob(spec, workplace, writer, self._on_events, plan=plan, halves=not spec.runs_project)
+        job = RetryingJob(spec, workplace, writer, self.on_events, plan=plan, halves=not spec.runs_project)
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:
@@ -122,7 +114,7 @@ class Sync:
 
     def _collector(self, run: RecordedRun) -> Callable[[Job], list[str]]:
         if run.tags.get(schema.LOGGING) == "collect":
-            return lambda job: self._collect(job, run.run_id)
+            return lambda job: self.collect(job, run.run_id)
         return lambda job: []
 
 

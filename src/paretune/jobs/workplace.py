@@ -108,7 +108,12 @@ def _launcher(
 ) -> Launcher:
     """The launcher that a specification asks for; each is imported only where it is used."""
     if isinstance(clock, VirtualClock):
-        return _simulated(home, clock, environment)
+        from paretune.estimating.recorded.rehearsal import Rehearsal
+        from paretune.launchers.simulated.launcher import SimulatedLauncher
+        from paretune.launchers.simulated.timeline_factory import TimelineFactory
+
+        rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
+        return SimulatedLauncher(home, clock, environment, TimelineFactory(rehearsal.predict, rehearsal.recall_f1))
     if not spec.on_sagemaker:
         from paretune.launchers.local import LocalLauncher
 
@@ -124,15 +129,6 @@ def _launcher(
         runs_projects=spec.runs_project,
         check=interruption.check,
     )
-
-
-def _simulated(home: Path, clock: VirtualClock, environment: Mapping[str, str]) -> Launcher:
-    from paretune.estimating.recorded.rehearsal import Rehearsal
-    from paretune.launchers.simulated.launcher import SimulatedLauncher
-    from paretune.launchers.simulated.timeline_factory import TimelineFactory
-
-    rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
-    return SimulatedLauncher(home, clock, environment, TimelineFactory(rehearsal.predict, rehearsal.recall_f1))
 
 
 def home_folder(environment: Mapping[str, str]) -> Path:

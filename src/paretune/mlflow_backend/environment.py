@@ -45,9 +45,7 @@ class Environment:
     Attributes:
         requirements: lines of a requirements file.
         folder: where relative paths in them begin, inside the project.
-        image_uri: the project's own image.
         python: version the project asks for, such as 3.10.
-        variables: environment variables the project sets.
         notes: sentences for the user: what was left out, and why.
     """
 

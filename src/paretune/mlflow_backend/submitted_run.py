@@ -9,7 +9,7 @@ from mlflow.projects.submitted_run import SubmittedRun
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import RUN_STATUS, JobRunWriter, job_name
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState
@@ -17,7 +17,6 @@ from paretune.spec.container import Event, JobInputs
 from paretune.spec.job import JobSpec
 
 _INTERVAL_S = 0.5  # between two looks; the poller limits the calls that they cost
-_STATUS = {JobState.COMPLETED: "FINISHED", JobState.FAILED: "FAILED", JobState.STOPPED: "KILLED"}
 
 
 class SageMakerSubmittedRun(SubmittedRun):
@@ -94,7 +93,7 @@ class SageMakerSubmittedRun(SubmittedRun):
     def get_status(self) -> str:
         """MLflow's word for the state of the run, such as RUNNING; the run is filled when it is over."""
         state = self._poll()
-        return "RUNNING" if state is None else _STATUS[state]
+        return "RUNNING" if state is None else RUN_STATUS[state].value
 
     def _follow(self, interruption: Interruption | None) -> bool:
         if self._ended is None:

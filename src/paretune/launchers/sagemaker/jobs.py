@@ -246,10 +246,7 @@ class SageMakerJob(Job):
 
 
 class ProjectJob(SageMakerJob):
-    """A training job that runs a project's command: it leaves no report of ours, and what it prints is shown.
-
-    The arguments are those of `SageMakerJob`.
-    """
+    """A training job that runs a project's command: it leaves no report of ours, and what it prints is shown."""
 
     is_project = True
 

@@ -47,12 +47,8 @@ class Reading:
 def read_prices(region: str, source: str, environment: Mapping[str, str], clock: Clock) -> Reading:
     """On-demand prices of SageMaker Training in a region, as of today.
 
-    Args:
-        region: such as us-east-1.
-        source: api (needs credentials and pricing:GetProducts), bulk (needs none), or auto: the API where there are
-            credentials that may ask it, else the public file.
-        environment: AWS's own variables; PARETUNE_PRICE_LIST_URL.
-        clock: for the date of the rows, and for patience.
+    `source` is api (needs credentials and pricing:GetProducts), bulk (needs none), or auto: the API where there are
+    credentials that may ask it, else the public file, at PARETUNE_PRICE_LIST_URL where that is set.
 
     Raises:
         BadInput: PARETUNE_PRICE_LIST_URL is no address.

@@ -39,7 +39,6 @@ class TrainingJobRequest:
     Attributes:
         code: name to file or text, unpacked in the job's current folder.
         command: shell command; it replaces the shell, so that SIGTERM reaches it.
-        channels: channel name to S3 URI.
         environment: shown by DescribeTrainingJob to everybody who may look.
     """
 
