@@ -58,7 +58,15 @@ def report(run: Run) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def one_thread() -> Iterator[None]:
+    """Jobs of one thread: a second one does nothing for a tiny model but take the other core."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paretune.launchers.local.cores", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(one_thread: None, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """One job that has learnt the tiny data set, looked at by several tests, with its folder as the current one."""
     place = tmp_path_factory.mktemp("finished")
     data = write_csv(place / "reviews.csv", sentences(120))
@@ -116,6 +124,7 @@ def test_a_checkpoint_does_not_outlive_a_finished_job(finished: Run) -> None:
     assert list(Path(".paretune/checkpoints").glob("*/checkpoint-*")) == []
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_integer_labels_three_classes_and_own_validation_and_test_files(
     workplace: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -133,6 +142,7 @@ def test_integer_labels_three_classes_and_own_validation_and_test_files(
     assert [run.data.metrics[f"{split}_rows"] for split in ("train", "validation", "test")] == [60, 15, 15]
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_causal_language_model_is_judged_by_perplexity_and_has_no_f1(
     workplace: Path, tiny_causal_model: Path, tmp_path: Path
 ) -> None:
