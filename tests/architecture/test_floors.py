@@ -170,7 +170,8 @@ def test_what_travels_into_a_job_holds_all_that_it_imports() -> None:
         name = starts.pop()
         needed.add(name)
         parents = {name.rpartition(".")[0], name.rpartition(".")[0].rpartition(".")[0]} & set(modules())
-        starts += sorted(((imports_of(name) & set(modules())) | parents) - needed)
+        imported = imports_of(name) if name != "paretune" else frozenset()  # its names are imported when they are used
+        starts += sorted(((imported & set(modules())) | parents) - needed)
 
     assert not {name for name in needed if modules()[name] not in there}
     assert len(needed) > 20

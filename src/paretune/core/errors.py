@@ -108,8 +108,3 @@ class Interrupted(ParetuneError):
     """Ctrl-C, SIGTERM, or the end of the process that started this command."""
 
     exit_code = 130
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text; its class where it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

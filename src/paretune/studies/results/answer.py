@@ -12,7 +12,6 @@ from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.page import page
 from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
 from paretune.studies.results.quantities import axis, usd, with_error
@@ -48,10 +47,6 @@ class StudyAnswer:
         """Run id to Pareto rank, 0 on the front; runs without a rank (failed, constraint not met) are not in it."""
         ranked = {trial.run_id: self.front.rank(trial) for trial in self.front.trials}
         return {run_id: rank for run_id, rank in ranked.items() if rank is not None}
-
-    def html(self) -> str:
-        """The page, pareto.html; complete in itself."""
-        return page(self)
 
     def csv(self) -> str:
         """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown."""
@@ -153,7 +148,7 @@ class StudyResult(Result):
     """A study that has ended: its front, what it recommends, and its bill.
 
     Attributes:
-        answer: front, recommendation and bill; `answer.html()` is the page pareto.html.
+        answer: front, recommendation and bill; `page.page` makes pareto.html of it.
         run_id: MLflow run that holds pareto.html and pareto.csv.
         ending: why the study ended, and what was repeated.
         open_command: what to type or open to look at it.

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
+from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import MANY, course, heat_map, hypervolume_curve, parallel, scatter
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
@@ -20,9 +21,6 @@ from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import axis, format_value, label, usd, with_error
 from paretune.studies.results.recommendation import failures, headline, job_of
 from paretune.studies.results.trials import Trial, TrialStatus
-
-if TYPE_CHECKING:
-    from paretune.studies.results.answer import StudyAnswer
 
 _MOST_POINTS = 30  # rows of the table of the front
 _MOST_PAIRS = 10  # 5 objectives; each picture takes a fifth of a second
@@ -59,7 +57,7 @@ def _template() -> jinja2.Template:
     return environment.get_template("page.html")
 
 
-def page(answer: "StudyAnswer") -> str:
+def page(answer: StudyAnswer) -> str:
     """The whole HTML document: page.html, filled."""
     front, picks, budget_usd, committed_usd = answer.front, answer.picks, answer.budget_usd, answer.committed_usd
     completed = sum(trial.status is TrialStatus.COMPLETED for trial in front.trials)

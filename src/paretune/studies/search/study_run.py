@@ -10,6 +10,7 @@ from paretune.jobs.progress import say_on_stderr
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
+from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_trial
 from paretune.studies.search.driver import Driver
@@ -129,7 +130,7 @@ class StudyRunWriter:
 
     def _write(self, found: StudyAnswer, *, is_last: bool = False) -> None:
         """Page, table and ranks; until the last time only the ranks of runs that come to the front or leave it."""
-        self._run.log_text(found.html(), "pareto.html")
+        self._run.log_text(page(found), "pareto.html")
         self._run.log_text(found.csv(), "pareto.csv")
         ranks = found.ranks()
         for run_id in {*ranks, *self._ranks}:

@@ -6,6 +6,7 @@ import io
 import pytest
 
 from paretune.studies.results.answer import answer
+from paretune.studies.results.page import page
 from paretune.studies.results.trials import TrialStatus
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
@@ -48,7 +49,7 @@ def test_no_trials_are_an_answer_too() -> None:
     assert found.hypervolume == 0.0
     assert found.picks == ()
     assert "No trial has been tried yet" in found.text()
-    assert "<html" in found.html()
+    assert "<html" in page(found)
 
 
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from paretune.studies.results.answer import answer
 from paretune.studies.results.importance import importance
+from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
@@ -48,7 +49,7 @@ class Reader(HTMLParser):
 
 def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None, **also: Any) -> str:
     settings: dict[str, Any] = {"name": "a study", "budget_usd": 100.0, "committed_usd": 5.0, **also}
-    return answer(trials, objectives, constraints or {}, **settings).html()
+    return page(answer(trials, objectives, constraints or {}, **settings))
 
 
 def read(page: str) -> Reader:
