@@ -51,7 +51,7 @@ class StudyAnswer:
 
     def html(self) -> str:
         """The page, pareto.html; complete in itself."""
-        return page(self)
+        return page(self.name, self.front, self.picks, self.payoff, self.budget_usd, self.committed_usd)
 
     def csv(self) -> str:
         """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown."""

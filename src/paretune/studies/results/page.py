@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -16,13 +16,11 @@ from paretune.spec.parameters import spell
 from paretune.studies.results.figures import MANY, course, heat_map, hypervolume_curve, parallel, scatter
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
+from paretune.studies.results.payoff import Payoff
 from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import axis, format_value, label, usd, with_error
-from paretune.studies.results.recommendation import failures, headline, job_of
+from paretune.studies.results.recommendation import Pick, failures, headline, job_of
 from paretune.studies.results.trials import Trial, TrialStatus
-
-if TYPE_CHECKING:
-    from paretune.studies.results.answer import StudyAnswer
 
 _MOST_POINTS = 30  # rows of the table of the front
 _MOST_PAIRS = 10  # 5 objectives; each picture takes a fifth of a second
@@ -59,9 +57,15 @@ def _template() -> jinja2.Template:
     return environment.get_template("page.html")
 
 
-def page(answer: "StudyAnswer") -> str:
-    """The whole HTML document: page.html, filled."""
-    front, picks, budget_usd, committed_usd = answer.front, answer.picks, answer.budget_usd, answer.committed_usd
+def page(
+    name: str,
+    front: StudyFront,
+    picks: Sequence[Pick],
+    payoff: Payoff,
+    budget_usd: float | None,
+    committed_usd: float,
+) -> str:
+    """The whole HTML document: page.html, filled with the parts of a `StudyAnswer`."""
     completed = sum(trial.status is TrialStatus.COMPLETED for trial in front.trials)
     spent = front.spent_usd
     budget = [("spent", usd(spent)), ("committed to running jobs, at worst", usd(committed_usd))]
@@ -71,13 +75,13 @@ def page(answer: "StudyAnswer") -> str:
         bar = [100 * min(part / budget_usd, 1.0) if budget_usd > 0 else 0.0 for part in (spent, committed_usd)]
     return _template().render(
         front=front,
-        name=answer.name,
+        name=name,
         is_all_simulated=all(trial.origin == "simulated" for trial in front.trials),
         counted=f"{len(front.trials)} trials, {completed} completed; configurations on the front: {len(front.best)}.",
         wanted=_wanted(front),
         opening=headline(front, picks),
         picks=picks,
-        payoff=answer.payoff,
+        payoff=payoff,
         budget=budget,
         bar=bar,
         noise=_noise(front),
