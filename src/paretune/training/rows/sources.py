@@ -3,6 +3,7 @@
 The `datasets` library reads; splits, samples and checks are made here.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collected
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.data import Rows
@@ -39,46 +40,38 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Split (train, validation, where it exists test) to rows, and the class names in the order of their ids.
 
     Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
-    each split is sampled down to max_train_samples or max_eval_samples.
-
-    Raises:
-        BadInput: all faults found at once.
+    each split is sampled down to max_train_samples or max_eval_samples. BadInput has all faults of the data.
     """
     tables = _read_tables(spec)
     faults = _column_faults(spec, tables)
     if faults:
         raise BadInput(faults)
-    if spec.task == "causal-lm":
-        return _rows_without_labels(spec, tables), ()
-    ids, names = _class_ids(spec, tables)
-    picked = _pick(spec, {split: len(table) for split, table in tables.items()}, ids)
+    ids, names = _class_ids(spec, tables) if spec.task == "classification" else ({}, ())
     rows = {
-        split: Rows(texts=_texts(spec, tables[origin], index), labels=ids[origin][index])
-        for split, (origin, index) in picked.items()
+        split: Rows(
+            texts=tables[origin].data.column(spec.text_column).take(index).to_pylist(),
+            labels=ids[origin][index] if ids else None,
+        )
+        for split, (origin, index) in _pick(spec, tables, ids).items()
     }
-    origin, index = picked["train"]
-    missing = sorted(set(ids[origin].tolist()) - set(ids[origin][index].tolist()))
+    kept = rows["train"].labels
+    missing = [] if kept is None else np.setdiff1d(ids["train"], kept).tolist()
     if missing:
         short = ", ".join(names[label] for label in missing[:5])
-        raise BadInput(
-            [f"the training rows lack {len(missing)} of {len(names)} classes ({short}): raise max_train_samples"]
-        )
+        lacking = f"the training rows lack {len(missing)} of {len(names)} classes ({short})"
+        raise BadInput([f"{lacking}: raise max_train_samples"])
     return rows, names
 
 
 def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
-    try:
+    with collected(faults):
         tables = _read_bundled(spec.dataset) if spec.dataset.startswith(BUNDLED) else _read_named(spec)
-    except BadInput as error:
-        faults += error.faults
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
         if path is not None:
-            try:
+            with collected(faults):
                 tables[split] = _read_file(Path(path), f"{split}_file")
-            except BadInput as error:
-                faults += error.faults
     if faults:
         raise BadInput(faults)
     empty = [split for split, table in tables.items() if len(table) == 0]
@@ -106,12 +99,11 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     name = str(path) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
         options = _folder_options(name, spec.dataset_config_name) if is_local else {}
-        found = datasets.load_dataset(name, spec.dataset_config_name, **options)
+        tables = dict(datasets.load_dataset(name, spec.dataset_config_name, **options))
     except Exception as error:
         raise BadInput([_load_fault("dataset", spec.dataset, error, is_local=is_local)]) from error
-    tables = dict(found)
-    if "validation" not in tables and "valid" in tables:
-        tables["validation"] = tables.pop("valid")
+    if "valid" in tables:
+        tables.setdefault("validation", tables["valid"])
     return {split: tables[split] for split in ("train", "validation", "test") if split in tables}
 
 
@@ -142,19 +134,17 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     links = list(hub.chain(error))
     for link in links:
         if isinstance(link, UnicodeDecodeError):
-            return (
-                f"{parameter} {name} is not UTF-8 text (byte {link.start} cannot be decoded): "
-                "convert it, e.g. with iconv"
-            )
+            fault = f"is not UTF-8 text (byte {link.start} cannot be decoded)"
+            return f"{parameter} {name} {fault}: convert it, e.g. with iconv"
     text = str(error) + str(links[-1])
     if "corresponds to no data" in text or isinstance(links[-1], pd.errors.EmptyDataError):
         return f"{parameter} {name} has no rows"
     if "Config name is missing" in text or ("BuilderConfig" in text and "not found" in text):
         reason = " ".join(str(links[-1]).split())
         return f"{parameter} {name} has several configurations; set dataset_config_name: {reason}"
-    return (
-        f"{parameter} {name} cannot be loaded: {hub.reason(error)}" if is_local else hub.explain(parameter, name, error)
-    )
+    if is_local:
+        return f"{parameter} {name} cannot be loaded: {hub.reason(error)}"
+    return hub.explain(parameter, name, error)
 
 
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
@@ -174,24 +164,19 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
             try:
                 values.validate(full=True)
             except pa.ArrowInvalid:  # the JSON reader accepts any bytes as text
-                faults.append(
-                    f"dataset {spec.dataset} is not UTF-8 text (column {column!r} of its {split} rows): "
-                    "convert it, e.g. with iconv"
-                )
+                where = f"column {column!r} of its {split} rows"
+                faults.append(f"dataset {spec.dataset} is not UTF-8 text ({where}): convert it, e.g. with iconv")
                 continue
             if values.null_count:
-                first = [number for number, value in enumerate(values.to_pylist()) if value is None][:5]
-                faults.append(
-                    f"{column!r} is missing in {values.null_count} of {len(table)} {split} rows (first: rows "
-                    f"{', '.join(str(number + 1) for number in first)}): fill or drop them"
-                )
-        if spec.text_column in table.column_names and not _is_text(table.features[spec.text_column]):
-            faults.append(f"text_column {spec.text_column!r} holds no text but {table.features[spec.text_column]}")
+                rows = (str(number) for number, value in enumerate(values.to_pylist(), start=1) if value is None)
+                first = f"first: rows {', '.join(itertools.islice(rows, 5))}"
+                missing = f"{column!r} is missing in {values.null_count} of {len(table)} {split} rows"
+                faults.append(f"{missing} ({first}): fill or drop them")
+        kind = table.features.get(spec.text_column)
+        is_text = isinstance(kind, datasets.Value) and kind.dtype in {"string", "large_string", "null"}
+        if kind is not None and not is_text:
+            faults.append(f"text_column {spec.text_column!r} holds no text but {kind}")
     return faults
-
-
-def _is_text(feature: Any) -> bool:
-    return isinstance(feature, datasets.Value) and feature.dtype in {"string", "large_string", "null"}
 
 
 def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -204,9 +189,8 @@ def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict
         names = tuple(feature.names)
     else:
         if any(isinstance(value, float) for value in raw["train"]):
-            raise BadInput(
-                [f"label_column {spec.label_column!r} holds decimal numbers: classes must be text or whole numbers"]
-            )
+            fault = f"label_column {spec.label_column!r} holds decimal numbers"
+            raise BadInput([f"{fault}: classes must be text or whole numbers"])
         known = sorted(set(raw["train"]), key=lambda value: (str(type(value)), value))
         names = tuple(str(value) for value in known)
     faults = []
@@ -219,42 +203,40 @@ def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict
             shown = ", ".join(repr(value) for value in list(unknown)[:5])
             faults.append(f"{sum(unknown.values())} {split} rows have labels that no training row has: {shown}")
     if len(names) > 1 and len(names) > len(raw["train"]) / 2:
-        faults.append(
-            f"label_column {spec.label_column!r} has {len(names)} classes in {len(raw['train'])} rows: "
-            "is it the right column?"
-        )
+        many = f"{len(names)} classes in {len(raw['train'])} rows"
+        faults.append(f"label_column {spec.label_column!r} has {many}: is it the right column?")
     if faults:
         raise BadInput(faults)
     return {split: np.array([id_of[value] for value in values]) for split, values in raw.items()}, names
 
 
-def _pick(spec: JobSpec, sizes: Mapping[str, int], ids: Mapping[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+def _pick(
+    spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
+) -> dict[str, tuple[str, np.ndarray]]:
     """Split to (split of the data set, row numbers)."""
-    picked = {split: (split, np.arange(size)) for split, size in sizes.items()}
+    picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
-        picked["train"], picked["validation"] = _split("train", sizes["train"], ids.get("train"))
-    limits = {"train": spec.max_train_samples, "validation": _eval_limit(spec), "test": _eval_limit(spec)}
+        train, validation = _split(len(tables["train"]), ids.get("train"))
+        picked |= {"train": ("train", train), "validation": ("train", validation)}
     generator = np.random.default_rng(SPLIT_SEED)
     for split, (origin, index) in picked.items():
-        limit = limits[split]
+        limit = spec.max_train_samples if split == "train" else _eval_limit(spec)
         if limit is not None and limit < len(index):
             picked[split] = (origin, np.sort(generator.permutation(index)[:limit]))
     return picked
 
 
-def _split(origin: str, size: int, ids: np.ndarray | None) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]]:
-    held_out = max(1, round(size * VALIDATION_SHARE))
+def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers for training and for validation, stratified by class where the classes have enough rows."""
     if size < 2:
         raise BadInput([f"the data set has {size} row: at least 2 are needed to train and validate"])
-    stratify = ids
+    held_out = max(1, round(size * VALIDATION_SHARE))
     if ids is not None:
-        classes, counts = np.unique(ids, return_counts=True)
-        if counts.min() < 2 or held_out < len(classes) or size - held_out < len(classes):
-            stratify = None
-    train, validation = train_test_split(
-        np.arange(size), test_size=held_out, random_state=SPLIT_SEED, stratify=stratify
-    )
-    return (origin, np.sort(train)), (origin, np.sort(validation))
+        counts = np.unique(ids, return_counts=True)[1]
+        if counts.min() < 2 or min(held_out, size - held_out) < len(counts):
+            ids = None
+    parts = train_test_split(np.arange(size), test_size=held_out, random_state=SPLIT_SEED, stratify=ids)
+    return np.sort(parts[0]), np.sort(parts[1])
 
 
 def _eval_limit(spec: JobSpec) -> int | None:
@@ -263,15 +245,3 @@ def _eval_limit(spec: JobSpec) -> int | None:
     if spec.max_train_samples is None:
         return None
     return max(1, round(spec.max_train_samples * VALIDATION_SHARE / (1 - VALIDATION_SHARE)))
-
-
-def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[str]:
-    texts: list[str] = table.data.column(spec.text_column).take(index).to_pylist()
-    return texts
-
-
-def _rows_without_labels(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> dict[str, Rows]:
-    picked = _pick(spec, {split: len(table) for split, table in tables.items()}, {})
-    return {
-        split: Rows(texts=_texts(spec, tables[origin], index), labels=None) for split, (origin, index) in picked.items()
-    }
