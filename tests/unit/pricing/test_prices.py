@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.pricing.prices import ML_M5_LARGE, Price, PriceList, local_price, price_remarks
+from paretune.pricing.prices import ML_M5_LARGE, Price, PriceList, local_price, price_remarks, read_file, usual_price
 from paretune.spec.job import JobSpec
 
 HEADER = "instance_type,region,price_usd_per_hour,as_of,source\n"
@@ -61,7 +62,18 @@ def test_a_price_of_the_user_s_own_claims_no_region_and_no_date(usd: float) -> N
 @pytest.mark.parametrize("usd", [0.115, 1.0])
 def test_every_price_of_a_local_job_says_that_it_is_notional_and_is_never_stale(usd: float) -> None:
     assert local_price(usd).source.startswith("notional")
-    assert local_price(usd).remarks(date(2036, 1, 1)) == []
+    assert local_price(usd).doubts(date(2036, 1, 1)) == local_price(usd).remarks(date(2036, 1, 1)) == []
+
+
+def test_a_job_s_price_is_that_of_its_region_or_a_local_one() -> None:
+    prices = PriceList(listed=(row(1, region="eu-west-1"), row(2, region="us-east-1")))
+    there = {"AWS_REGION": "eu-west-1"}
+    remote = JobSpec(launcher="sagemaker", instance_type="ml.m5.large")
+
+    assert usual_price(JobSpec(launcher="local", local_price_usd_per_hour=0.5), prices, there) == local_price(0.5)
+    assert usual_price(remote, prices, there) == row(1, region="eu-west-1")
+    assert usual_price(remote, prices, {}) == row(2, region="us-east-1")
+    assert usual_price(replace(remote, instance_type="ml.g5.xlarge"), prices, {}) is None
 
 
 # the list that travels with the package
@@ -220,11 +232,28 @@ def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: 
         assert said in text
 
 
+def test_at_most_three_known_instance_types_are_proposed(tmp_path: Path) -> None:
+    (fault,) = faults_of(tmp_path / "own.csv", HEADER + "ml.g5.2xlarg,eu-west-1,1,2026,x\n")
+    assert len(fault.partition("did you mean ")[2].split(" or ")) == 3
+
+
+def test_a_price_of_the_cache_without_a_source_says_so(tmp_path: Path) -> None:
+    (tmp_path / "us-east-1.csv").write_text(HEADER + "ml.zz9.large,us-east-1,3,2026-01-01,\n")
+    (price,) = read_file(tmp_path / "us-east-1.csv", [], own=False)
+    assert (price.source, price.confidence) == ("unknown source", "confirmed")
+
+
 def test_a_confidence_that_there_is_not_is_refused_with_those_there_are(tmp_path: Path) -> None:
     header = HEADER.replace("source", "source,confidence")
     (fault,) = faults_of(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,certain\n")
     assert "confidence must be one of confirmed, single_source, uncertain, user, got 'certain'" in fault
     assert dollars(own(tmp_path / "own.csv", header + "ml.m5.large,eu-west-1,1,2026,x,uncertain\n")) == 1.0
+
+
+@pytest.mark.parametrize("as_of", ["2026-1", "2026-11-2", "26", "2026-11-20-01", "2026-1-20"])
+def test_a_date_in_another_form_is_refused(tmp_path: Path, as_of: str) -> None:
+    (fault,) = faults_of(tmp_path / "own.csv", HEADER + f"ml.m5.large,eu-west-1,1,{as_of},x\n")
+    assert fault.endswith(f"got '{as_of}'")
 
 
 def test_a_missing_column_is_named_with_those_that_are_needed(tmp_path: Path) -> None:

@@ -92,6 +92,12 @@ def test_a_small_saving_is_multiplied_by_the_later_runs_as_it_is() -> None:
     assert "saved 0 USD" in costs_too_much(halves(10.0, 10.0), study(later_runs=120))
 
 
+def test_a_trial_whose_price_is_not_known_adds_no_dollars() -> None:
+    unpriced = trial_of(99, 0.0, 0.0, values={}, cost_usd=None, status=TrialStatus.FAILED)
+    said = costs_too_much([*halves(12.0, 10.0), unpriced], study(later_runs=39))
+    assert "the last 9 trials have cost 80 USD" in said
+
+
 def test_completed_trials_in_which_an_objective_was_not_measured_do_not_fill_the_halves() -> None:
     count = 2 * FEWEST_HALVES
     unmeasured = [trial_of(count + number, 10.0, 0.9, values={"cost_usd": 10.0}) for number in range(count)]
