@@ -8,20 +8,22 @@ import json
 import logging
 import os
 import sys
+from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collected
 from paretune.spec.container import JobDocument, write_json
 from paretune.spec.job import BUNDLED, JobSpec
+from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 0 with `dataset` and `model` folders, or 2 with `faults`, as JSON in the output file.
 
-    Args:
-        arguments: file with the specification as JSON, folder of prepared data sets, output file.
+    `arguments`: file with the specification as JSON, folder of prepared data sets, output file.
     """
     request, cache, answer = (Path(argument) for argument in arguments)
     spec = JobSpec.from_text(json.loads(request.read_text()))
@@ -30,20 +32,14 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # or `datasets` reports every local file it reads
     logging.disable(logging.WARNING)
     try:
-        if _needs_hub(spec):
-            from paretune.training.rows import hub
-
+        here = (BUNDLED, ".", "/", "~")
+        if any(not name.startswith(here) and not Path(name).exists() for name in (spec.model, spec.dataset)):
             hub.go_offline_if_unreachable()
         write_json(answer, _prepare(spec, cache))
     except BadInput as error:
         write_json(answer, {"faults": error.faults})
         return 2
     return 0
-
-
-def _needs_hub(spec: JobSpec) -> bool:
-    here = (BUNDLED, ".", "/", "~")
-    return any(not name.startswith(here) and not Path(name).exists() for name in (spec.model, spec.dataset))
 
 
 def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
@@ -57,16 +53,12 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategies.strategy_faults(spec)
     folder = rows = tokenizer = None
     labels: tuple[str, ...] = ()
-    try:
+    with collected(faults):
         folder = model.find_model(spec.model)
         faults += model.model_faults(spec, folder)
         tokenizer = model.load_tokenizer(folder)
-    except BadInput as error:
-        faults += error.faults
-    try:
+    with collected(faults):
         rows, labels = sources.read_rows(spec)
-    except BadInput as error:
-        faults += error.faults
     if faults or folder is None or rows is None:
         raise BadInput(faults)
     prepared = data.prepare(spec, rows, labels, tokenizer, cache)
@@ -76,9 +68,6 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
 
 
 def _training_argument_faults(spec: JobSpec) -> list[str]:
-    from dataclasses import fields, replace
-    from difflib import get_close_matches
-
     from transformers import TrainingArguments
 
     from paretune.training.trainer import training_arguments
