@@ -119,6 +119,19 @@ def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
     assert model.posterior.constant("latency:local") == pytest.approx(0.012)  # untouched
 
 
+def test_a_prediction_is_the_sum_by_hand_with_the_constants_that_were_learnt() -> None:
+    setting = replace(ROUND, attention_share=0.5)
+    model = TimeModel([Measurement(setting=setting, seconds=100 * 0.9 + 300, step_seconds=0.9)])
+    shared = [model.constant(name) for name in ("utilisation", "chip:chip", "model:model", "cluster:cluster")]
+    attention = 1 + (model.constant("attention:network") - 1) * 0.5
+    compute = 10 * 3e9 / 1e12 / math.prod(shared) * attention
+    update = 24 * 1e8 / 1e11 / model.constant("memory:chip")
+
+    assert all(constant != 1.0 for constant in shared)
+    (found,) = model.predict([setting])
+    assert found.step_seconds == pytest.approx(2 * (model.constant("latency:network") + compute) + update)
+
+
 def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:
     slow = Measurement(setting=ROUND, step_seconds=2 * STEP)
     model = TimeModel([slow])
