@@ -225,7 +225,7 @@ def test_the_first_line_of_what_a_storage_says_is_repeated_or_else_the_kind_of_e
     def refuse(*_: object, **__: object) -> None:
         raise ConnectionResetError
 
-    monkeypatch.setattr("paretune.studies.search.ledger.create_engine", refuse)
+    monkeypatch.setattr("paretune.studies.search.ledger.sa.create_engine", refuse)
     with pytest.raises(BadInput, match=r"cannot be used \(ConnectionResetError\): check address"):
         Ledger("sqlite:////nowhere/at/all.db", "one")
 
