@@ -39,15 +39,6 @@ class BadInput(ParetuneError):
 
 @contextmanager
 def collecting(faults: list[str]) -> Iterator[None]:
-    """Adds the faults of a `BadInput` that is raised in the block to `faults`, and goes on after it."""
-    try:
-        yield
-    except BadInput as error:
-        faults += error.faults
-
-
-@contextmanager
-def collected(faults: list[str]) -> Iterator[None]:
     """Add the faults of a `BadInput` that the block raises to `faults`; the block ends there."""
     try:
         yield

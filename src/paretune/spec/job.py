@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster
 from paretune.spec.parameters import (
@@ -189,12 +189,10 @@ class JobSpec(Cluster):
             object.__setattr__(self, name, current_name(getattr(self, name)))
         faults = check(self) + _contradictions(self)
         if not faults:
-            try:
+            with collecting(faults):
                 self.plan()
                 for instance_type in self.instance_types()[1:]:
                     self.on_instance_type(instance_type)
-            except BadInput as error:
-                faults += error.faults
         if faults:
             raise BadInput(faults)
 

@@ -12,7 +12,7 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 
 _Asked = TypeVar("_Asked")
 
@@ -102,10 +102,8 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
                 values[name] = parse(name, text, kinds[name])
             except ValueError as error:
                 faults.append(str(error))
-    try:
+    with collecting(faults):
         asked = cls(**values)
-    except BadInput as error:
-        faults += error.faults
     if faults:
         raise BadInput(faults)
     return asked

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.spec.parameters import annotations, check, parameter
 
 
@@ -54,10 +54,8 @@ class Simulation:
             else:
                 wanted = "a whole number" if kinds[name] is int else "a number"
                 faults.append(f"simulation: {name} must be {wanted}, got {value!r}")
-        try:
+        with collecting(faults):
             read = cls(**good)
-        except BadInput as error:
-            faults += error.faults
         if faults:
             raise BadInput(faults)
         return read

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collected
+from paretune.core.errors import BadInput, collecting
 from paretune.spec.container import JobDocument, write_json
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import hub
@@ -53,11 +53,11 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategies.strategy_faults(spec)
     folder = rows = tokenizer = None
     labels: tuple[str, ...] = ()
-    with collected(faults):
+    with collecting(faults):
         folder = model.find_model(spec.model)
         faults += model.model_faults(spec, folder)
         tokenizer = model.load_tokenizer(folder)
-    with collected(faults):
+    with collecting(faults):
         rows, labels = sources.read_rows(spec)
     if faults or folder is None or rows is None:
         raise BadInput(faults)

@@ -72,8 +72,6 @@ def all_or_faults(make: Callable[[], _Request], faults: list[str], more: Callabl
 
 def _with_profile(texts: Mapping[str, str], faults: list[str]) -> Mapping[str, str]:
     """`texts` completed by the profile; what is wrong with the profile is added to `faults`."""
-    try:
+    with collecting(faults):
         return with_profile(texts, os.environ)
-    except BadInput as error:
-        faults += error.faults
-        return texts
+    return texts

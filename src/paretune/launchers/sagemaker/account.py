@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from paretune.core.errors import BadInput, LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.spec.cluster import Cluster
 
@@ -84,7 +84,7 @@ class Account:
             try:
                 found = load_sagemaker_config()
             except Exception as error:  # whatever its readers of YAML and schemas raise
-                why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                why = first_line(error)
                 raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {why}"]) from error
         settings = found.get("SageMaker") or {}
         session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}

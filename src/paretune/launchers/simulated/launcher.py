@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collected
+from paretune.core.errors import BadInput, collecting
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
@@ -205,7 +205,7 @@ class SimulatedLauncher(Launcher):
         """Raise `BadInput` where the job has no timeline on one of its instance types."""
         faults: list[str] = []
         for candidate in (spec, *(spec.on_instance_type(name) for name in spec.instance_types()[1:])):
-            with collected(faults):
+            with collecting(faults):
                 self._timeline_of(JobDocument(job_name="paretune-check", spec=candidate, plan=candidate.plan()))
         if faults:
             raise BadInput(list(dict.fromkeys(faults)))

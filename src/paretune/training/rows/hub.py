@@ -78,7 +78,7 @@ def explain(what: str, name: str, error: BaseException) -> str:
 def reason(error: BaseException) -> str:
     """First line of the error that caused `error`."""
     root = list(chain(error))[-1]
-    return (str(root).strip().splitlines() or [type(root).__name__])[0]
+    return first_line(root)
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

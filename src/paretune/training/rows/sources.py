@@ -16,7 +16,7 @@ import pyarrow as pa
 from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
-from paretune.core.errors import BadInput, collected
+from paretune.core.errors import BadInput, collecting
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.data import Rows
@@ -66,11 +66,11 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
 def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
-    with collected(faults):
+    with collecting(faults):
         tables = _read_bundled(spec.dataset) if spec.dataset.startswith(BUNDLED) else _read_named(spec)
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
         if path is not None:
-            with collected(faults):
+            with collecting(faults):
                 tables[split] = _read_file(Path(path), f"{split}_file")
     if faults:
         raise BadInput(faults)
