@@ -61,7 +61,7 @@ def report(run: Run) -> dict[str, Any]:
 def one_thread() -> Iterator[None]:
     """Jobs of one thread: a second one does nothing for a tiny model but take the other core."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paretune.launchers.local.cores", lambda: 1)
+        patch.setattr("paretune.launchers.local.usable_cores", lambda: 1)
         yield
 
 

@@ -128,7 +128,7 @@ class PreparedDataset:
     def read(cls, folder: Path) -> "PreparedDataset":
         """The prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
-        return cls(folder=folder, **raw | {"labels": tuple(raw["labels"])})
+        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"])
 
     def write(self) -> None:
         """Write the description beside the rows, last of all: its presence means the folder is complete."""
@@ -186,9 +186,15 @@ class JobDocument:
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":
-        """The document in `path`, checked again."""
+        """The document in `path`, checked again; the file may hold more than it."""
         raw = json.loads(path.read_text())
-        return cls(**raw | {"spec": JobSpec.from_text(raw["spec"]), "plan": BatchPlan(**raw["plan"])})
+        return cls(
+            job_name=raw["job_name"],
+            attempt=raw["attempt"],
+            spent_seconds=raw["spent_seconds"],
+            spec=JobSpec.from_text(raw["spec"]),
+            plan=BatchPlan(**raw["plan"]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

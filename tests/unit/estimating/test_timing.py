@@ -122,14 +122,14 @@ def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
 def test_a_prediction_is_the_sum_by_hand_with_the_constants_that_were_learnt() -> None:
     setting = replace(ROUND, attention_share=0.5)
     model = TimeModel([Measurement(setting=setting, seconds=100 * 0.9 + 300, step_seconds=0.9)])
-    shared = [model.constant(name) for name in ("utilisation", "chip:chip", "model:model", "cluster:cluster")]
-    attention = 1 + (model.constant("attention:network") - 1) * 0.5
+    shared = [model.posterior.constant(name) for name in ("utilisation", "chip:chip", "model:model", "cluster:cluster")]
+    attention = 1 + (model.posterior.constant("attention:network") - 1) * 0.5
     compute = 10 * 3e9 / 1e12 / math.prod(shared) * attention
-    update = 24 * 1e8 / 1e11 / model.constant("memory:chip")
+    update = 24 * 1e8 / 1e11 / model.posterior.constant("memory:chip")
 
     assert all(constant != 1.0 for constant in shared)
     (found,) = model.predict([setting])
-    assert found.step_seconds == pytest.approx(2 * (model.constant("latency:network") + compute) + update)
+    assert found.step_seconds == pytest.approx(2 * (model.posterior.constant("latency:network") + compute) + update)
 
 
 def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:

@@ -191,9 +191,7 @@ class SageMakerLauncher(Launcher):
             own = code_files.get(archive.REQUIREMENTS, "")
             text = own if isinstance(own, str) else own.read_text()
             code_files[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
-        # What the training needs to know: nothing of account, network and money.
-        shown_spec = JobSpec.from_text(inside.as_text() | dict.fromkeys(affecting(JobSpec, "account"), ""))
-        shown = replace(document, spec=shown_spec)
+        shown = replace(document, spec=_without_account(inside))
         channels["job"] = _upload_document(document.job_name, shown.as_json(), staging)
         module = "paretune.tracking.in_job" if self.is_direct else "paretune.training"
         return TrainingJobRequest(
@@ -317,3 +315,8 @@ def _bytes_on_disk(inputs: JobInputs) -> float:
 def _bytes(path: Path) -> int:
     """Bytes of a file, or of all files in a folder."""
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+
+
+def _without_account(spec: JobSpec) -> JobSpec:
+    """What the training needs to know: nothing of account, network and money."""
+    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "account"), ""))

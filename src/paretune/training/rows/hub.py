@@ -5,6 +5,8 @@ import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from paretune.core.errors import first_line
+
 # One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names to
 # which the hub redirects them.
 MOVED_DATASETS = {
