@@ -1,7 +1,7 @@
 """A split search on tables whose fronts are known: what it pays for, and what it recommends."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY
+from tests.conftest import copy_store
 from tests.study_rig import driver_of
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
@@ -60,19 +61,28 @@ method: split
 """
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[tuple[Driver, str]]:
+    """A driver that has searched the smooth table to its end, and what the search said; one for all who only look."""
+    folder = tmp_path_factory.mktemp("searched")
+    write_table(folder / "table.csv", smooth)
+    (folder / "study.yaml").write_text(STUDY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, folder))
+        driver = driver_of(folder, "study.yaml", {})
+        yield driver, split.search(driver)
+
+
 @pytest.fixture
-def driver(workplace: Path) -> Driver:
-    """A driver of a study on the smooth table."""
-    write_table(workplace / "table.csv", smooth)
-    (workplace / "study.yaml").write_text(STUDY)
-    return driver_of(workplace, "study.yaml", {})
+def driver(searched: tuple[Driver, str]) -> Driver:
+    """The driver of the study on the smooth table."""
+    return searched[0]
 
 
-def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, workplace: Path) -> None:
-    points = write_table(workplace / "table.csv", smooth)
+def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, tmp_path: Path) -> None:
+    points = write_table(tmp_path / "table.csv", smooth)
     reference = (max(usd for usd, _ in points), max(f1 for _, f1 in points))
-
-    split.search(driver)
 
     found = [(trial.values["cost_usd"], -trial.values["f1"]) for trial in split.recommended(driver)]
     whole = hypervolume(points, reference)
@@ -84,8 +94,6 @@ def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, w
 
 
 def test_every_type_is_probed_and_f1_is_learnt_where_it_is_cheapest(driver: Driver) -> None:
-    split.search(driver)
-
     kinds = {number: kind for number, kind in driver.history.kinds.items() if number in driver.trials}
     probed = {driver.trials[number].point["instance_type"] for number, kind in kinds.items() if kind == PROBE}
     learnt = [driver.trials[number] for number, kind in kinds.items() if kind == LEARN]
@@ -96,8 +104,6 @@ def test_every_type_is_probed_and_f1_is_learnt_where_it_is_cheapest(driver: Driv
 
 
 def test_a_batch_that_did_not_fit_is_not_tried_again_on_its_type(driver: Driver) -> None:
-    split.search(driver)
-
     full = [trial for trial in driver.trials.values() if trial.status is TrialStatus.OUT_OF_MEMORY]
     places = [(trial.point["instance_type"], trial.point["per_device_train_batch_size"]) for trial in full]
     assert len(places) == len(set(places)) <= 1
@@ -144,8 +150,8 @@ def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> Non
     assert len(jobs) == len(set(jobs))
 
 
-def test_predictions_and_what_came_of_them_are_in_the_books(driver: Driver) -> None:
-    said = split.search(driver)
+def test_predictions_and_what_came_of_them_are_in_the_books(searched: tuple[Driver, str]) -> None:
+    driver, said = searched
 
     verified = [number for number, kind in driver.history.kinds.items() if kind == VERIFY]
     assert verified
@@ -155,11 +161,9 @@ def test_predictions_and_what_came_of_them_are_in_the_books(driver: Driver) -> N
         assert f"trial {number}: F1 {trial.values['f1']:.4f}" in said
 
 
-def test_what_is_recommended_was_run_but_for_a_small_part(driver: Driver, workplace: Path) -> None:
-    points = write_table(workplace / "table.csv", smooth)
+def test_what_is_recommended_was_run_but_for_a_small_part(driver: Driver, tmp_path: Path) -> None:
+    points = write_table(tmp_path / "table.csv", smooth)
     reference = (max(usd for usd, _ in points), max(f1 for _, f1 in points))
-
-    split.search(driver)
 
     everything = [(trial.values["cost_usd"], -trial.values["f1"]) for trial in split.recommended(driver)]
     ran = [
