@@ -74,7 +74,7 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
     storage = f"sqlite:///{home / 'studies.db'}"
     ledger = Ledger(storage, file.name)
     course = TimelineFactory(predict=lambda document: None, recall_f1=lambda document: None)
-    course._tables[str(table.path)] = table.runs  # read once for all studies
+    course.read_table = lambda path: table.runs  # read once for all studies
     booked: list[Booked] = []
     recommended: Callable[[Driver], list[Trial]] | None = getattr(module, "recommended", None)
     names = list(file.objectives)

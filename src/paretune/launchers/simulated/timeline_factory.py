@@ -35,7 +35,7 @@ class TimelineFactory:
 
     predict: Predict
     recall_f1: RecallF1
-    _read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
+    read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
         """The timeline of the job if it is not stopped; BadInput where neither table nor estimate covers the job."""
@@ -61,7 +61,7 @@ class TimelineFactory:
     def _answer(self, document: JobDocument, settings: Simulation) -> Answer:
         spec = document.spec
         if spec.recorded_runs is not None:
-            return self._read_table(Path(spec.recorded_runs)).answer(
+            return self.read_table(Path(spec.recorded_runs)).answer(
                 spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds
             )
         found = self.predict(document)
