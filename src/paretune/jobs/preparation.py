@@ -45,7 +45,7 @@ def prepare(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] =
 
     Raises:
         BadInput: everything that is wrong with the model, the data and the machine, at once.
-        Interrupted: somebody wants to stop; the preparing process has been ended.
+        Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
     known = JobInputs() if spec.entry_script is not None else load_cached_inputs(spec, workplace.home)

@@ -228,7 +228,7 @@ class JobRunWriter:
         return found
 
     def leave(self) -> None:
-        """Say that nobody watches the job any more; it goes on, and its run stays open."""
+        """Record that this process no longer follows the job; it goes on, and its run stays open."""
         self.run.set_tags({schema.WATCHED_BY: ""})
 
     def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:

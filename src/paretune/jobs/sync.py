@@ -1,4 +1,4 @@
-"""Bring MLflow up to date with jobs that nobody watches.
+"""Bring MLflow up to date with jobs whose launcher has ended.
 
 Those that run are adopted, those that have ended are collected, and a run whose job was never created is closed. The
 jobs of MLflow projects are followed like those of our training.
@@ -62,7 +62,7 @@ class Sync:
         """Take up all unfinished runs and follow them; how each ended.
 
         Raises:
-            Interrupted: somebody wants to stop; the jobs go on.
+            Interrupted: Ctrl-C or SIGTERM; the jobs go on.
             TrackingUnavailable: MLflow does not answer; nothing was touched.
         """
         taken = [(run.run_id, self._take_up(run)) for run in self.tracking.unfinished()]

@@ -29,7 +29,7 @@ _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, sqlite3.Error)
 _BATCH = 500  # metrics a request; MLflow takes 1000
-_OUTSIDE_KNOWS_BETTER = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
+_SET_BY_MLFLOW_RUN = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
 
 
 class Collector:
@@ -176,7 +176,7 @@ def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) ->
     fresh = [Param(name, text) for name, text in run.params.items() if name not in known.data.params]
     for start in range(0, len(fresh), 100):
         client.log_batch(run_id, params=fresh[start : start + 100])
-    tags = {name: text for name, text in run.tags.items() if not name.startswith(_OUTSIDE_KNOWS_BETTER)}
+    tags = {name: text for name, text in run.tags.items() if not name.startswith(_SET_BY_MLFLOW_RUN)}
     if run.name == RUN_NAME or not run.name:
         tags.pop(MLFLOW_RUN_NAME, None)
     own_tags = [RunTag(name, text) for name, text in tags.items()]

@@ -3,5 +3,5 @@
 prices        the known prices of a region, read anew on request
 report        recorded runs, priced again; estimates against measurements
 imports       import: runs of other teams, from a table into MLflow
-sync          jobs that nobody watches
+sync          jobs whose launcher has ended
 """

@@ -12,7 +12,7 @@ from paretune.tracking import Tracking
 
 
 def run(_: None) -> Answer:
-    """Bring MLflow up to date with every job that nobody watches."""
+    """Bring MLflow up to date with every job whose launcher has ended."""
     workplaces = Workplaces.of_process()
     tracking = Tracking(workplaces.environment, SystemClock())
     if tracking.opened_run_id() is not None:
