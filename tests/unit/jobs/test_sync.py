@@ -186,7 +186,7 @@ def test_a_run_whose_job_is_being_created_is_left_open(desk: Desk) -> None:
 
 def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_starts_it(desk: Desk) -> None:
     run_id = desk.leave()
-    desk.client.set_tag(run_id, "paretune.claimed_at", f"{SystemClock().now() - CREATED_WITHIN_S:.0f}")
+    desk.client.set_tag(run_id, "paretune.claimed_at", f"{SystemClock().now() - CREATED_WITHIN_S - 1:.0f}")
 
     remark = desk.sync()[run_id].remark
 
