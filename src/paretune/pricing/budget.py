@@ -7,6 +7,8 @@ from paretune.pricing.prices import Price
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import JobSpec
 
+_ROUNDING_USD = 1e-9
+
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
@@ -18,6 +20,10 @@ class Balance:
     def left_usd(self, budget_usd: float) -> float:
         """Dollars of a budget that are neither spent nor committed; negative where it has been lowered below them."""
         return budget_usd - self.spent_usd - self.committed_usd
+
+    def covers(self, worst_usd: float, budget_usd: float) -> bool:
+        """Whether a further worst case fits what is left of a budget."""
+        return worst_usd <= self.left_usd(budget_usd) + _ROUNDING_USD
 
 
 def cost_usd(price: Price | None, cluster: Cluster, seconds: float) -> float | None:

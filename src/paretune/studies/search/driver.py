@@ -195,6 +195,15 @@ class Driver:
         self._begin(asked.number, self.worst_case.limited(spec), "", counts=repeats is None)
         return True
 
+    def fits_budget(self, spec: JobSpec) -> bool:
+        """Whether what is left of the budget covers the job's worst case now; True where that worst case is unknown."""
+        budget_usd = self.file.budget_usd
+        with suppress(BudgetRefused):  # above max_cost_usd: `start` says so
+            worst_usd = self.worst_case.usd(spec)
+            if budget_usd is not None and worst_usd is not None:
+                return self.ledger.balance().covers(worst_usd, budget_usd)
+        return True
+
     def start_due(self) -> bool:
         """Start a job again that was retryable, if one is due; whether one was."""
         if (identity := self._next_due()) is None:

@@ -167,9 +167,6 @@ def entry_of(row: sa.Row[Any]) -> Entry:
     )
 
 
-_ROUNDING_USD = 1e-9
-
-
 class Reservation(Enum):
     """What `Ledger.reserve` answers."""
 
@@ -388,7 +385,7 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
             f"the price of {instance_type} is not known, so it fits no budget: "
             "leave it out of the search, or give its price (PARETUNE_PRICES)"
         )
-    if worst_usd > balance.left_usd(budget_usd) + _ROUNDING_USD:
+    if not balance.covers(worst_usd, budget_usd):
         raise BudgetRefused(
             f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} "
             f"are spent and {balance.committed_usd:.4g} promised to running jobs"

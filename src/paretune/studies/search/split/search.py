@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from paretune.spec import metrics
+from paretune.spec.job import JobSpec
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
@@ -96,7 +97,13 @@ class Split:
         return costs_too_much(list(self.driver.trials.values()), self.driver.file)
 
     def _next(self) -> Action | None:
+        """The most valuable action whose worst case fits the budget now."""
         self._learn()
+        while (action := self._most_valuable()) and not self.driver.fits_budget(self._job_of(action)):
+            self._refused.add(action.identity)
+        return action
+
+    def _most_valuable(self) -> Action | None:
         if self.know.has_f1:
             return self._actions.best()
         waiting = {action.point.get("instance_type") for action in self._pending.values()}
@@ -109,13 +116,18 @@ class Split:
 
     def _begin(self, action: Action) -> None:
         asked = self.driver.study.ask_for(action.point)
-        limit = {} if self.driver.file.budget_usd is None else {"max_runtime_minutes": self._limit_minutes(action)}
-        changes = {**action.changes, **limit}
-        if self.driver.start(asked, changes=changes, kind=action.kind, predicted=action.predicted):
+        if self.driver.start(asked, changes=self._changes(action), kind=action.kind, predicted=action.predicted):
             self._pending[asked.number] = action
         else:
-            is_closed = self.driver.is_closed(self.driver.file.spec_at(action.point).replace(**changes))
+            is_closed = self.driver.is_closed(self._job_of(action))
             (self._impossible if is_closed else self._refused).add(action.identity)
+
+    def _job_of(self, action: Action) -> JobSpec:
+        return self.driver.file.spec_at(action.point).replace(**self._changes(action))
+
+    def _changes(self, action: Action) -> Mapping[str, object]:
+        has_budget = self.driver.file.budget_usd is not None
+        return {**action.changes, **({"max_runtime_minutes": self._limit_minutes(action)} if has_budget else {})}
 
     def _limit_minutes(self, action: Action) -> float:
         """A limit not far above what is expected, so that the worst case binds little of the budget."""

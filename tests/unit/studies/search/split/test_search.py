@@ -197,5 +197,6 @@ def test_what_did_not_fit_beside_running_jobs_is_begun_when_they_have_ended(work
     said = split.search(driver)
 
     assert driver.ledger.balance().spent_usd <= 6
+    assert sorted(driver.trials) == list(range(len(driver.trials)))  # nothing was asked for that could not be paid
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) > 4
     assert "fits what is left of the budget" in said
