@@ -28,7 +28,17 @@ import hypothesis
 import pytest
 
 MOST = 100
-_PYTEST = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+_PYTEST = [
+    "-q",
+    "-n",
+    "0",
+    "-x",
+    "--tb=no",
+    "-p",
+    "no:cacheprovider",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+]
 _LIMIT_S = 120.0  # a mutant that runs longer loops for ever: the tests of one module take seconds
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt}
 _COMPARISONS |= {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
