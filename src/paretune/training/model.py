@@ -120,7 +120,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     return faults
 
 
-def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> transformers.PreTrainedModel:
+def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
     """The model in fp32 with a head for `labels`, its trainable parameters as `fine_tuning` says."""
     if spec.task == "causal-lm":
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

@@ -46,11 +46,11 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
     import datasets
 
-    from paretune.training import device, model, strategies
+    from paretune.training import device, model
     from paretune.training.rows import data, sources
 
     datasets.disable_progress_bars()
-    faults = _training_argument_faults(spec) + device.device_faults(spec) + strategies.strategy_faults(spec)
+    faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
     folder = rows = tokenizer = None
     labels: tuple[str, ...] = ()
     with collecting(faults):
@@ -68,6 +68,9 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
 
 
 def _training_argument_faults(spec: JobSpec) -> list[str]:
+    if not spec.training_arguments:
+        return []
+    # Imported here because the Trainer's libraries take as long as all others together.
     from transformers import TrainingArguments
 
     from paretune.training.trainer import training_arguments
@@ -82,13 +85,29 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
         elif isinstance(known[name].default, (int, float)) and not isinstance(value, (int, float)):
             kind = "true or false" if isinstance(known[name].default, bool) else "a number"
             faults.append(f"training_arguments: {name} must be {kind}, got {value!r}")
-    if not faults and spec.training_arguments:
+    if not faults:
         # With the defaults of the job; `device_faults` checks the precision.
         document = JobDocument(job_name="check", spec=replace(spec, precision="fp32"), plan=spec.plan())
         try:
             training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
+    return faults
+
+
+def strategy_faults(spec: JobSpec) -> list[str]:
+    """Parameters that the strategy does not support; always empty for a user's own script."""
+    if spec.entry_script is not None:
+        return []
+    faults = []
+    sharded = spec.strategy in {"fsdp", "smp"}
+    if spec.compiler != "none" and (sharded or spec.strategy == "deepspeed"):
+        faults.append(f"compiler {spec.compiler} goes with strategy ddp, got {spec.strategy}: set compiler=none")
+    for name in ("fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"):
+        if name in spec.training_arguments and not (name == "deepspeed" == spec.strategy):
+            faults.append(f"training_arguments must not set {name}: use the parameter strategy")
+    if sharded and spec.training_arguments.get("save_only_model"):
+        faults.append(f"training_arguments must not set save_only_model with strategy {spec.strategy}: leave it out")
     return faults
 
 

@@ -221,22 +221,6 @@ def strategy_of(spec: JobSpec) -> Strategy:
     return (Strategy if alone else _STRATEGIES[spec.strategy])(spec)
 
 
-def strategy_faults(spec: JobSpec) -> list[str]:
-    """Parameters that the strategy does not support; always empty for a user's own script."""
-    if spec.entry_script is not None:
-        return []
-    faults = []
-    sharded = spec.strategy in {"fsdp", "smp"}
-    if spec.compiler != "none" and (sharded or spec.strategy == "deepspeed"):
-        faults.append(f"compiler {spec.compiler} goes with strategy ddp, got {spec.strategy}: set compiler=none")
-    for name in ("fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"):
-        if name in spec.training_arguments and not (name == "deepspeed" == spec.strategy):
-            faults.append(f"training_arguments must not set {name}: use the parameter strategy")
-    if sharded and spec.training_arguments.get("save_only_model"):
-        faults.append(f"training_arguments must not set save_only_model with strategy {spec.strategy}: leave it out")
-    return faults
-
-
 def _has(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from paretune.training.prepare import main
+from paretune.spec.job import JobSpec
+from paretune.training.prepare import main, strategy_faults
 
 
 def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
@@ -130,3 +131,29 @@ def test_texts_without_a_single_token_are_refused(
     for task in ("classification", "causal-lm"):
         (found,) = faults_of(model=str(folder), dataset=str(rows), task=task)
         assert found == f"dataset {rows} has no tokens to train on: every text is empty"
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        (JobSpec(strategy="fsdp", compiler="inductor"), "compiler inductor goes with strategy ddp, got fsdp"),
+        (
+            JobSpec(training_arguments={"fsdp": True}),
+            "training_arguments must not set fsdp: use the parameter strategy",
+        ),
+        (JobSpec(strategy="fsdp", training_arguments={"save_only_model": True}), "must not set save_only_model"),
+    ],
+)
+def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None:
+    (found,) = strategy_faults(spec)
+
+    assert fault in found
+
+
+def test_what_a_strategy_can_do_is_not_refused() -> None:
+    for spec in (
+        JobSpec(compiler="inductor"),
+        JobSpec(strategy="fsdp", fine_tuning="lora"),
+        JobSpec(strategy="deepspeed", training_arguments={"deepspeed": {}}, instance_type="ml.p4d.24xlarge"),
+    ):
+        assert strategy_faults(spec) == []

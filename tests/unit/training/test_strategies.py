@@ -3,7 +3,6 @@
 import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training import device, strategies
 from paretune.training.sharding import ShardedTrainer, layers_of
-from paretune.training.strategies import Strategy, strategy_faults, strategy_of
+from paretune.training.strategies import Strategy, strategy_of
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 
@@ -104,32 +103,6 @@ def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int],
 
     assert chosen["zero_optimization"]["stage"] == 2
     assert chosen["train_micro_batch_size_per_gpu"] == chosen["gradient_accumulation_steps"] == "auto"
-
-
-@pytest.mark.parametrize(
-    ("spec", "fault"),
-    [
-        (JobSpec(strategy="fsdp", compiler="inductor"), "compiler inductor goes with strategy ddp, got fsdp"),
-        (
-            JobSpec(training_arguments={"fsdp": True}),
-            "training_arguments must not set fsdp: use the parameter strategy",
-        ),
-        (JobSpec(strategy="fsdp", training_arguments={"save_only_model": True}), "must not set save_only_model"),
-    ],
-)
-def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None:
-    (found,) = strategy_faults(spec)
-
-    assert fault in found
-
-
-def test_what_a_strategy_can_do_is_not_refused(tmp_path: Path) -> None:
-    for spec in (
-        JobSpec(compiler="inductor"),
-        JobSpec(strategy="fsdp", fine_tuning="lora"),
-        JobSpec(strategy="deepspeed", training_arguments={"deepspeed": {"zero_optimization": {"stage": 3}}}, **GPU),
-    ):
-        assert strategy_faults(spec) == []
 
 
 def test_layers_are_the_repeated_parts() -> None:
