@@ -1,11 +1,15 @@
 """Small real things every test may use: a tiny BERT, a few labelled sentences, a store of its own."""
 
+import os
 import random
 import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 GOOD = tuple("great warm funny clever moving fresh lovely bright tender bold".split())  # noqa: SIM905
 BAD = tuple("dull cold stale clumsy boring tired ugly flat hollow weak".split())  # noqa: SIM905

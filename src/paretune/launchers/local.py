@@ -254,12 +254,14 @@ class LocalLauncher(Launcher):
         return lock
 
     def _job_environment(self, processes: int) -> dict[str, str]:
+        share = max(1, usable_cores() // processes)
+        asked = self._environment.get("OMP_NUM_THREADS", "")
         return {
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
             # With more threads than cores, torch's processes wait actively for each other.
-            "OMP_NUM_THREADS": str(max(1, usable_cores() // processes)),
+            "OMP_NUM_THREADS": str(min(share, int(asked)) if asked.isdigit() else share),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "PYTHONUNBUFFERED": "1",

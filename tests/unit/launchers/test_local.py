@@ -220,11 +220,16 @@ def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: O
     assert environment["MY_OWN"] == "kept"
 
 
-@pytest.mark.parametrize(("processes", "threads"), [(1, 6), (2, 3), (4, 1), (6, 1), (12, 1)])
+@pytest.mark.parametrize(
+    ("processes", "asked", "threads"),
+    [(1, "", 6), (2, "", 3), (4, "", 1), (6, "", 1), (12, "", 1), (1, "2", 2), (4, "2", 1), (2, "of course", 3)],
+)
 def test_the_processes_of_a_job_share_the_cores(
-    place: Place, monkeypatch: pytest.MonkeyPatch, processes: int, threads: int
+    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, asked: str, threads: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
+    workshop.environment |= {"OMP_NUM_THREADS": asked}
+    place = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
     job = place.submit("quick", instance_count=processes)
     place.end(job)
 
