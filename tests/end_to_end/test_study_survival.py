@@ -1,6 +1,6 @@
 """A study whose drivers are killed at random moments: nothing is lost, nothing is paid twice, no budget is exceeded.
 
-PARETUNE_KILLS says how many are killed (8), PARETUNE_KILL_SEED when.
+PARETUNE_KILLS says how many are killed (4), PARETUNE_KILL_SEED when.
 """
 
 import json
@@ -23,7 +23,7 @@ from paretune.studies.search.ledger import Ledger
 from tests.end_to_end.cloud import REPOSITORY
 from tests.study_tables import entries_of, write_study
 
-KILLS = int(os.environ.get("PARETUNE_KILLS", "8"))
+KILLS = int(os.environ.get("PARETUNE_KILLS", "4"))
 SEED = int(os.environ.get("PARETUNE_KILL_SEED", "0"))
 
 

@@ -139,7 +139,7 @@ def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> N
 def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY)
-    driver = driver_of(workplace, "study.yaml", {"n_parallel": "4"})
+    driver = driver_of(workplace, "study.yaml", {"n_parallel": "4", "n_trials": "20"})
 
     split.search(driver)
 
