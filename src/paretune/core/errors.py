@@ -13,7 +13,8 @@
 Any other exception that reaches a user is a bug of paretune.
 """
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -44,6 +45,19 @@ def collecting(faults: list[str]) -> Iterator[None]:
         yield
     except BadInput as error:
         faults += error.faults
+
+
+def did_you_mean(
+    name: str, known: Collection[str], *, most: int = 3, cutoff: float = 0.6, or_longer: bool = False
+) -> str:
+    """The question whether one of at most `most` similar names was meant; empty where none is similar.
+
+    `cutoff` is difflib's least similarity, 0 to 1; with `or_longer`, names that contain `name` count as a last resort.
+    """
+    near = difflib.get_close_matches(name, known, n=most, cutoff=cutoff)
+    if or_longer and name and not near:
+        near = [other for other in known if name in other][:most]
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import collecting, did_you_mean
 from paretune.spec import catalog
 from paretune.spec.parameters import Effect, parameter
 from paretune.spec.regions import REGIONS, region_fault
@@ -201,13 +201,10 @@ class Cluster:
             needed = "launcher sagemaker needs an instance_type such as ml.g5.xlarge"
             return [*faults, f"{needed}, got {self.instance_type!r}"]
         for instance_type in self.instance_types():
-            try:
-                found = catalog.instance(instance_type)
-            except BadInput as error:
-                faults += error.faults
-                continue
-            if found.accelerator.startswith("AWS"):
-                faults.append(f"instance_type {instance_type} has {found.accelerator} chips, which paretune cannot use")
+            with collecting(faults):
+                chip = catalog.instance(instance_type).accelerator
+                if chip.startswith("AWS"):
+                    faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
         return faults + _sagemaker_faults(self) + ([] if faults else _degree_faults(self))
 
 
@@ -226,9 +223,9 @@ def _local_faults(cluster: Cluster) -> list[str]:
     if cluster.launcher == "local" and cluster.instance_type.startswith("ml."):
         faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
     elif cluster.instance_type != "local":
-        near = catalog.nearest(cluster.instance_type)
-        hint = f": did you mean {near[0]}?" if near else ""
-        faults.append(f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}{hint}")
+        meant = did_you_mean(cluster.instance_type, catalog.instances(), most=1, cutoff=0.7)
+        refused = f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}"
+        faults.append(f"{refused}: {meant}" if meant else refused)
     if cluster.strategy in {"smddp", "smp", "deepspeed"}:
         faults.append(f"strategy {cluster.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
     if cluster.processes_per_instance is not None:
@@ -268,11 +265,10 @@ def _simulation_faults(cluster: Cluster) -> list[str]:
     if not cluster.is_simulated:
         given = [name for name in ONLY_SIMULATED if getattr(cluster, name)]
         return [f"{name} is for launcher=simulated, got launcher={cluster.launcher}" for name in given]
-    try:
+    faults: list[str] = []
+    with collecting(faults):
         Simulation.read(cluster.simulation)
-    except BadInput as error:
-        return list(error.faults)
-    return []
+    return faults
 
 
 def _degree_faults(cluster: Cluster) -> list[str]:

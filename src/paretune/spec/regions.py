@@ -1,9 +1,8 @@
 """Names of AWS regions, so that a misspelt one is an error and not an unknown price."""
 
-import difflib
 from collections.abc import Mapping
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, did_you_mean
 
 # Source: botocore 1.44.5, endpoints of SageMaker in the partitions aws, aws-us-gov and aws-cn (read 2026-11-20).
 REGIONS = frozenset(
@@ -46,6 +45,5 @@ def known_region(region: str) -> str:
 
 def region_fault(name: str, region: str) -> str:
     """The sentence that refuses a region; `name` is what it was given as."""
-    near = difflib.get_close_matches(region, sorted(REGIONS), n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "such as us-east-1"
+    hint = did_you_mean(region, sorted(REGIONS)) or "such as us-east-1"
     return f"{name} must be an AWS region that has SageMaker, got {region!r}: {hint}"

@@ -9,11 +9,10 @@ import logging
 import os
 import sys
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.spec.container import JobDocument, write_json
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import hub
@@ -76,8 +75,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
     faults = []
     for name, value in spec.training_arguments.items():
         if name not in known:
-            near = get_close_matches(name, known, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else "see the transformers documentation"
+            hint = did_you_mean(name, known, most=2) or "see the transformers documentation"
             faults.append(f"training_arguments has no argument {name} in this version of transformers: {hint}")
         elif isinstance(known[name].default, (int, float)) and not isinstance(value, (int, float)):
             kind = "true or false" if isinstance(known[name].default, bool) else "a number"

@@ -5,7 +5,6 @@ learning rate, per-device batch size and instance count, seconds are interpolate
 outside them is an error. What ran out of memory runs out of memory with every larger batch too.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting, spell
+from paretune.spec.simulation import share_of
 
 STARTUP_SECONDS = 120.0
 """Billed seconds of a job before its first step, unless the simulation says otherwise."""
@@ -266,8 +266,7 @@ def _steps(spec: JobSpec, plan: BatchPlan, timed: Found) -> int | None:
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
     """The repeat with the job's own seed; else any of them, but always the same for the same job and draw."""
-    what = f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}"
-    share = int.from_bytes(hashlib.sha256(what.encode()).digest()[:7]) / 2**56
+    share = share_of(f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}")
 
     def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
         own = [row for row in repeats if row.seed == spec.seed] or repeats
