@@ -38,6 +38,12 @@ class BadInput(ParetuneError):
         super().__init__(self.faults[0] if len(self.faults) == 1 else "\n".join(listed))
 
 
+def refuse(faults: Sequence[str]) -> None:
+    """Raise `BadInput` with all the faults; no effect where there are none."""
+    if faults:
+        raise BadInput(faults)
+
+
 @contextmanager
 def collecting(faults: list[str]) -> Iterator[None]:
     """Add the faults of a `BadInput` that the block raises to `faults`; the block ends there."""
