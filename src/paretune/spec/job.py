@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import collecting, refuse
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster
 from paretune.spec.parameters import (
@@ -193,8 +193,7 @@ class JobSpec(Cluster):
                 self.plan()
                 for instance_type in self.instance_types()[1:]:
                     self.on_instance_type(instance_type)
-        if faults:
-            raise BadInput(faults)
+        refuse(faults)
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "JobSpec":

@@ -11,7 +11,7 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar
 
-from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.errors import collecting, did_you_mean, refuse
 
 _Asked = TypeVar("_Asked")
 
@@ -103,8 +103,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
                 faults.append(str(error))
     with collecting(faults):
         asked = cls(**values)
-    if faults:
-        raise BadInput(faults)
+    refuse(faults)
     return asked
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.errors import collecting, did_you_mean, refuse
 from paretune.spec.parameters import annotations, check, parameter
 
 
@@ -27,9 +27,7 @@ class Simulation:
     f1_noise: float = parameter(0.0, "standard deviation of F1", minimum=0, maximum=1)
 
     def __post_init__(self) -> None:
-        faults = [f"simulation: {fault}" for fault in check(self)]
-        if faults:
-            raise BadInput(faults)
+        refuse([f"simulation: {fault}" for fault in check(self)])
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Simulation":
@@ -54,8 +52,7 @@ class Simulation:
                 faults.append(f"simulation: {name} must be {wanted}, got {value!r}")
         with collecting(faults):
             read = cls(**good)
-        if faults:
-            raise BadInput(faults)
+        refuse(faults)
         return read
 
     def share(self, *what: object) -> float:
