@@ -37,7 +37,7 @@ class Posterior:
         priors: name of a constant up to a colon, to median and deviation; what follows the colon tells kin apart.
         names: the constants, each once.
         noise: the noise before any measurement.
-        residuals: from K logarithms and the noise to residuals; None when nothing was measured.
+        residuals: from K logarithms and the noise to residuals; unused where there are no `names`.
         misfits: from K logarithms to what the noise is estimated from.
     """
 
@@ -55,7 +55,7 @@ class Posterior:
         self.mean, deviations = self._prior(names)
         self._covariance = np.diag(deviations**2)
         self.noise = noise.value
-        if residuals is None or misfits is None:
+        if residuals is None or misfits is None or not names:
             return
         medians = self.mean
 
@@ -86,10 +86,8 @@ class Posterior:
 
     def _prior(self, names: Sequence[str]) -> tuple[Array, Array]:
         pairs = [self._priors[name.partition(":")[0]] for name in names]
-        return (
-            np.log(np.array([median for median, _ in pairs], dtype=float)),
-            np.array([deviation for _, deviation in pairs], dtype=float),
-        )
+        medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
+        return np.log(medians), deviations
 
 
 def fit(

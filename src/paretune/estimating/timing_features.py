@@ -27,7 +27,6 @@ _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 class JobFeatures:
     """One job as the models see it; `usable_gib` is the memory of one device."""
 
-    work: Workload
     time: TimingFeatures
     memory: MemorySetting
     usable_gib: float
@@ -107,7 +106,7 @@ def describe(
         link_bytes_per_s=device.link_bytes_per_s,
         rows=plan.per_device_train_batch_size,
         accumulation=plan.gradient_accumulation_steps,
-        steps=work.steps(plan.global_batch_size),
+        steps=work.steps,
         flops_per_row=work.flops_per_row,
         attention_share=work.attention_share,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
@@ -115,9 +114,7 @@ def describe(
         parameters=work.parameters,
         exchanges=_EXCHANGES[spec.strategy],
     )
-    return JobFeatures(
-        work=work, time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib
-    )
+    return JobFeatures(time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib)
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:

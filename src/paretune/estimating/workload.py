@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
@@ -28,12 +28,12 @@ class Workload:
         flops_per_row: floating-point operations forward and backward, attention included.
         attention_share: share of these operations that goes into attention matrices.
         parameters: weights; the optimiser changes `trained_parameters` of them.
-        steps_limit: optimiser steps that are made whatever the epochs are, as the Trainer does with max_steps.
+        steps: optimiser steps; the last one of an epoch may be smaller.
     """
 
     rows: float
     tokens: float
-    epochs: float
+    steps: int
     evaluated_rows: float
     evaluations: float
     flops_per_row: float
@@ -41,13 +41,6 @@ class Workload:
     attention_share: float
     parameters: float
     trained_parameters: float
-    steps_limit: int | None = None
-
-    def steps(self, global_batch_size: int) -> int:
-        """Optimiser steps; the last one of an epoch may be smaller."""
-        if self.steps_limit is not None:
-            return self.steps_limit
-        return max(1, math.ceil(math.ceil(self.rows / global_batch_size) * self.epochs))
 
 
 def workload(
@@ -74,23 +67,24 @@ def workload(
         tokens = known["train_tokens"] / found
     length = tokens if tokens is not None else float(spec.max_seq_length)
     share, trained = _trained(spec.fine_tuning, built)
-    limit = spec.probe_steps or _whole_argument(spec, "max_steps")
+    steps_per_epoch = math.ceil(found / plan.global_batch_size)
+    limit = spec.probe_steps or _whole_argument(spec, "max_steps")  # whatever the epochs are, as the Trainer does
+    steps = limit or max(1, math.ceil(steps_per_epoch * spec.num_train_epochs))
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
     attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
-    work = Workload(
+    by_steps = spec.num_train_epochs < EVALUATIONS or limit is not None
+    return Workload(
         rows=found,
         tokens=length,
-        epochs=spec.num_train_epochs,
+        steps=steps,
         evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
-        evaluations=0,
+        evaluations=_evaluations(spec, steps, steps_per_epoch, "steps" if by_steps else "epoch"),
         flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
         forward_flops_per_row=forward,
         attention_share=attention / (attention + 2 * built.matrices),
         parameters=built.parameters,
         trained_parameters=trained,
-        steps_limit=limit,
     )
-    return replace(work, evaluations=_evaluations(spec, work, plan))
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
@@ -100,17 +94,15 @@ def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
 
 
-def _evaluations(spec: JobSpec, work: Workload, plan: BatchPlan) -> float:
+def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int, by_default: str) -> float:
     """Evaluations of the whole training: at least the one of the model that is returned, none of a probe."""
     if spec.probe_steps:
         return 0
-    by_default = "steps" if spec.num_train_epochs < EVALUATIONS or work.steps_limit is not None else "epoch"
     strategy = spec.training_arguments.get("eval_strategy", by_default)
-    steps = work.steps(plan.global_batch_size)
     if strategy == "no":
         return 1
     if strategy == "epoch":
-        return math.ceil(steps / math.ceil(work.rows / plan.global_batch_size))
+        return math.ceil(steps / steps_per_epoch)
     if strategy != "steps":
         raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
     every = spec.training_arguments.get("eval_steps")
