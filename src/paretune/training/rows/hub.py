@@ -58,7 +58,7 @@ def explain(what: str, name: str, error: BaseException) -> str:
     stable than the messages.
     """
     names = {type(link).__name__ for link in chain(error)}
-    if names & {"GatedRepoError"}:
+    if "GatedRepoError" in names:
         return f"{what} {name} needs an access token with accepted terms: log in with `hf auth login`"
     if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline():
         return f"{what} {name} is neither a local path nor on the hub at {endpoint()}: check the spelling"
@@ -79,8 +79,7 @@ def explain(what: str, name: str, error: BaseException) -> str:
 
 def reason(error: BaseException) -> str:
     """First line of the error that caused `error`."""
-    root = list(chain(error))[-1]
-    return first_line(root)
+    return first_line(list(chain(error))[-1])
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
