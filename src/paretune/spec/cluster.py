@@ -309,9 +309,8 @@ def unsupported(cluster: Cluster) -> list[str]:
             found.append(f"{needed}, got {instance_type}: use fsdp, or another instance_type")
         elif cluster.strategy == "deepspeed" and not instance.has_gpu:
             found.append(f"strategy deepspeed needs GPUs, and {instance_type} has none: use fsdp or ddp")
-        if cluster.processes_per_instance and 0 < instance.accelerator_count < cluster.processes_per_instance:
-            found.append(
-                f"processes_per_instance must be at most {instance.accelerator_count}, one per GPU of "
-                f"{instance_type}, got {cluster.processes_per_instance}: lower it, or leave it out"
-            )
+        asked, most = cluster.processes_per_instance, instance.accelerator_count
+        if asked and 0 < most < asked:
+            rule = f"processes_per_instance must be at most {most}, one per GPU of {instance_type}"
+            found.append(f"{rule}, got {asked}: lower it, or leave it out")
     return found

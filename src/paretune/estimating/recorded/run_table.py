@@ -198,10 +198,8 @@ class _Reading:
         rows = values["per_device_train_batch_size"] * max(1, processes * values["instance_count"] // shared)
         total, accumulation = self._parameter("global_batch_size"), self._parameter("gradient_accumulation_steps")
         if total is not None and (total % rows or accumulation not in (None, total // rows)):
-            self._fault(
-                f"global_batch_size {total} must be per-device batch x devices x gradient_accumulation_steps, "
-                f"{rows} x {accumulation or 'a whole number'}"
-            )
+            rule = "per-device batch x devices x gradient_accumulation_steps"
+            self._fault(f"global_batch_size {total} must be {rule}, {rows} x {accumulation or 'a whole number'}")
             return {}
         accumulation = accumulation or (total // rows if total is not None else 1)
         return {

@@ -152,10 +152,9 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
     for split, table in tables.items():
         for parameter, column in wanted.items():
             if column not in table.column_names:
-                faults.append(
-                    f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}: "
-                    f"they have {', '.join(table.column_names)}; set {parameter} to one of them"
-                )
+                absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
+                there = ", ".join(table.column_names)
+                faults.append(f"{absent}: they have {there}; set {parameter} to one of them")
                 continue
             values = table.data.column(column)
             try:
