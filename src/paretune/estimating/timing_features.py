@@ -111,7 +111,7 @@ def describe(
         attention_share=work.attention_share,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
         trained_parameters=work.trained_parameters,
-        parameters=work.parameters,
+        parameters=built.parameters,
         exchanges=_EXCHANGES[spec.strategy],
     )
     return JobFeatures(time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib)
@@ -124,7 +124,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     return MemorySetting(
         model=_model(spec),
         on_processor=share.on_processor,
-        parameters=work.parameters,
+        parameters=built.parameters,
         trained_parameters=work.trained_parameters,
         half=share.half,
         weight_sharers=share.weight_sharers,

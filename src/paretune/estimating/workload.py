@@ -22,16 +22,14 @@ class Workload:
     """One training, without the cluster it runs on.
 
     Attributes:
-        rows: training rows of one epoch; one evaluation has `evaluated_rows`.
         tokens: mean tokens of a row.
-        evaluations: evaluations of a whole training.
+        evaluations: evaluations of a whole training, of `evaluated_rows` each.
         flops_per_row: floating-point operations forward and backward, attention included.
         attention_share: share of these operations that goes into attention matrices.
-        parameters: weights; the optimiser changes `trained_parameters` of them.
+        trained_parameters: weights that the optimiser changes.
         steps: optimiser steps; the last one of an epoch may be smaller.
     """
 
-    rows: float
     tokens: float
     steps: int
     evaluated_rows: float
@@ -39,7 +37,6 @@ class Workload:
     flops_per_row: float
     forward_flops_per_row: float
     attention_share: float
-    parameters: float
     trained_parameters: float
 
 
@@ -74,7 +71,6 @@ def workload(
     attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
     by_steps = spec.num_train_epochs < EVALUATIONS or limit is not None
     return Workload(
-        rows=found,
         tokens=length,
         steps=steps,
         evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
@@ -82,7 +78,6 @@ def workload(
         flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
         forward_flops_per_row=forward,
         attention_share=attention / (attention + 2 * built.matrices),
-        parameters=built.parameters,
         trained_parameters=trained,
     )
 
@@ -125,15 +120,13 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 
 def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
-    of_a_token = metrics.training_flops(
+    return tokens * metrics.training_flops(
         parameters=built.matrices,
         trained_share=trained_share,
-        tokens=1,
         layers=built.layers,
         hidden_size=built.hidden_size,
         mean_length=tokens,
     )
-    return of_a_token * tokens
 
 
 def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:

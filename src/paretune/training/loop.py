@@ -40,7 +40,6 @@ class _Training:
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
-    used_rows_only: bool
 
 
 def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
@@ -84,11 +83,12 @@ def _build_parts(
     source = folder.model_source.resolve()
     tokenizer = load_tokenizer(source)
 
-    def build() -> tuple[Any, bool]:
+    def build() -> Any:
         model = build_model(spec, source, prepared.labels, tokenizer)
-        return model, strategy.trains_used_rows_only(model, lambda: read_vocabulary(folder.dataset))
+        strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
+        return model
 
-    model, used_rows_only = build()
+    model = build()
     shape = Shape.of(model)
     rows = open_split(folder, "train", tokenizer.pad_token_id)
     assert rows is not None  # written by data.prepare, always
@@ -111,13 +111,7 @@ def _build_parts(
         callback=callback,
     )
     return _Training(
-        trainer=trainer,
-        prepared=prepared,
-        tokenizer=tokenizer,
-        strategy=strategy,
-        build=lambda: build()[0],
-        shape=shape,
-        used_rows_only=used_rows_only,
+        trainer=trainer, prepared=prepared, tokenizer=tokenizer, strategy=strategy, build=build, shape=shape
     )
 
 
@@ -193,7 +187,6 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
         flops = metrics.training_flops(
             parameters=shape.matrices,
             trained_share=shape.trained_share,
-            tokens=1,
             layers=sizes["layers"],
             hidden_size=sizes["hidden_size"],
             mean_length=float(trainer.train_dataset.lengths.mean()),
@@ -213,7 +206,7 @@ def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[st
         "steps": parts.trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": parts.used_rows_only,
+        "used_vocabulary_only": parts.shape.left_out > 0,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.spec.container import JobDocument, write_json
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import hub
@@ -50,16 +50,13 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
 
     datasets.disable_progress_bars()
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategies.strategy_faults(spec)
-    folder = rows = tokenizer = None
-    labels: tuple[str, ...] = ()
     with collecting(faults):
         folder = model.find_model(spec.model)
         faults += model.model_faults(spec, folder)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         rows, labels = sources.read_rows(spec)
-    if faults or folder is None or rows is None:
-        raise BadInput(faults)
+    refuse(faults)
     prepared = data.prepare(spec, rows, labels, tokenizer, cache)
     if not prepared.facts["train_tokens"]:
         raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])

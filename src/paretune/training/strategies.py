@@ -61,13 +61,10 @@ class Strategy:
         """The model to give to the Trainer; called after the process group is initialised."""
         return model
 
-    def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """Train only the embedding rows of `used()`, the token ids in the data, where possible; whether it was done.
-
-        Called before `spread`.
-        """
-        skips = self.may_leave_out_rows and optimizer_skips_zero_gradients(self.spec.training_arguments)
-        return skips and leave_out_unused_rows(model, used())
+    def leave_out_rows(self, model: Any, used: Callable[[], Any]) -> None:
+        """Train only the embedding rows of `used()`, the token ids in the data, where possible; before `spread`."""
+        if self.may_leave_out_rows and optimizer_skips_zero_gradients(self.spec.training_arguments):
+            leave_out_unused_rows(model, used())
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
