@@ -86,8 +86,6 @@ class LaunchRefused(ParetuneError):
 class JobFailed(ParetuneError):
     """A job ended without a result. `where` is the path or address of its whole log, `log_tail` its last lines."""
 
-    exit_code = 3
-
     def __init__(self, job_name: str, reason: str, log_tail: Sequence[str] = (), where: str = "") -> None:
         self.job_name = job_name
         self.reason = reason

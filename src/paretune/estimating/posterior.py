@@ -67,12 +67,6 @@ class Posterior:
             self.noise = noise.given(misfits(self.mean))
         self._covariance = covariance_of(gradient(all_residuals, self.mean))
 
-    def constant(self, name: str) -> float:
-        """The value of a constant; its prior's median when no measurement has touched it."""
-        if name in self.indices:
-            return float(np.exp(self.mean[self.indices[name]]))
-        return self._priors[name.partition(":")[0]][0]
-
     def with_names(self, names: Sequence[str]) -> tuple[dict[str, int], Array, Array]:
         """Places, logarithms and covariance of the constants, those of `names` included that nothing has touched."""
         fresh = [name for name in dict.fromkeys(names) if name not in self.indices]

@@ -47,15 +47,9 @@ def parameter(
 ) -> Any:
     """A field with all that is known of a parameter.
 
-    Args:
-        default: its value when nothing is typed.
-        about: one line of help.
-        choices: allowed texts; any where there are none.
-        minimum: smallest number allowed.
-        maximum: largest number allowed.
-        above: a number that it must exceed.
-        affects: what of a job depends on it; parameters of a job have at least one.
-        not_searched: why no study searches it, where `affects` does not say so already.
+    `about` is one line of help, `above` a number that the value must exceed. `affects` is what of a job depends on it:
+    parameters of a job have at least one effect. `not_searched` says why no study searches it, where `affects` does not
+    say so already.
     """
     rules: dict[str, Any] = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
     rules |= {"affects": frozenset(affects), "not_searched": not_searched}
