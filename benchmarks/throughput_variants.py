@@ -31,7 +31,7 @@ from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedD
 from paretune.spec.job import JobSpec
 from paretune.spec.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
 from paretune.training import device
-from paretune.training.model import matrix_parameters
+from paretune.training.model import Shape
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import TokenRows, as_batch
 
@@ -164,7 +164,7 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch)
     sampler = GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)
     model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)).to(place)
-    matrices, _ = matrix_parameters(model)
+    matrices = Shape.of(model).matrices
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, options.steps)
@@ -195,10 +195,9 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     found = {"samples_per_second": samples / seconds}
     peak = device.peak_flops("bf16")
     if peak is not None:
-        flops = training_flops(
+        flops = tokens * training_flops(
             parameters=matrices,
             trained_share=1.0,
-            tokens=tokens,
             layers=model.config.num_hidden_layers,
             hidden_size=model.config.hidden_size,
             mean_length=tokens / samples,

@@ -13,21 +13,13 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since an arbitrary start, never decreasing, for durations."""
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, /) -> None:
         """Return after `seconds`."""
 
 
 class SystemClock:
     """The machine's clock."""
 
-    def now(self) -> float:
-        """Wall-clock seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds since an arbitrary start, never decreasing."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Block this thread for `seconds`."""
-        time.sleep(seconds)
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)

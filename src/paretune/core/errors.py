@@ -13,7 +13,8 @@
 Any other exception that reaches a user is a bug of paretune.
 """
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -37,6 +38,12 @@ class BadInput(ParetuneError):
         super().__init__(self.faults[0] if len(self.faults) == 1 else "\n".join(listed))
 
 
+def refuse(faults: Sequence[str]) -> None:
+    """Raise `BadInput` with all the faults; no effect where there are none."""
+    if faults:
+        raise BadInput(faults)
+
+
 @contextmanager
 def collecting(faults: list[str]) -> Iterator[None]:
     """Add the faults of a `BadInput` that the block raises to `faults`; the block ends there."""
@@ -44,6 +51,19 @@ def collecting(faults: list[str]) -> Iterator[None]:
         yield
     except BadInput as error:
         faults += error.faults
+
+
+def did_you_mean(
+    name: str, known: Collection[str], *, most: int = 3, cutoff: float = 0.6, or_longer: bool = False
+) -> str:
+    """The question whether one of at most `most` similar names was meant; empty where none is similar.
+
+    `cutoff` is difflib's least similarity, 0 to 1; with `or_longer`, names that contain `name` count as a last resort.
+    """
+    near = difflib.get_close_matches(name, known, n=most, cutoff=cutoff)
+    if or_longer and name and not near:
+        near = [other for other in known if name in other][:most]
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def first_line(error: BaseException) -> str:
@@ -65,8 +85,6 @@ class LaunchRefused(ParetuneError):
 
 class JobFailed(ParetuneError):
     """A job ended without a result. `where` is the path or address of its whole log, `log_tail` its last lines."""
-
-    exit_code = 3
 
     def __init__(self, job_name: str, reason: str, log_tail: Sequence[str] = (), where: str = "") -> None:
         self.job_name = job_name

@@ -12,5 +12,4 @@ workload         Workload                rows, tokens, steps, arithmetic of a tr
 timing_features  JobFeatures, DeviceShare    a job in the numbers that the models need
 architecture     Architecture            what a model consists of
 hardware         Accelerator             data sheets of accelerators and processors
-prediction       Predicted               what simulated jobs take their seconds and F1 from
 """

@@ -50,10 +50,8 @@ class Evidence:
 def collect(tracking: Tracking, *, simulated: bool = False, machine: str = "") -> Evidence:
     """The evidence of the newest runs that have ended, and of those that ran out of memory.
 
-    Args:
-        tracking: where the runs are.
-        simulated: take simulated runs instead of measured and published ones; the two are never mixed.
-        machine: name of this machine; local runs of another one say nothing about it.
+    With `simulated`, simulated runs are taken instead of measured and published ones; the two are never mixed.
+    `machine` is the name of this one: local runs of another one say nothing about it.
 
     Raises:
         TrackingUnavailable: MLflow does not answer.

@@ -126,10 +126,14 @@ def machine_name() -> str:
 
 def processor_flags() -> set[str]:
     """What this machine's processor says it can do, in Linux's words; empty where it does not say."""
+    return {flag for value in processor_facts("flags", "features") for flag in value.split()}
+
+
+def processor_facts(*names: str) -> list[str]:
+    """What Linux says of each processor core under names that begin so, in lower case; empty on other systems."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    of_flags = [line for line in lines if line.lower().startswith(("flags", "features"))]
-    return {flag for line in of_flags for flag in line.partition(":")[2].split()}
+    return [line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)]
 
 
 def multiplies_bf16(flags: set[str]) -> bool:

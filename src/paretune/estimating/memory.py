@@ -68,9 +68,6 @@ class MemoryModel:
     """The constants as measured peaks have them: settings and their highest memory of one device, GiB."""
 
     def __init__(self, peaks: Sequence[tuple[MemorySetting, float]] = ()) -> None:
-        if not peaks:
-            self._posterior = Posterior(_PRIORS, [], noise=_NOISE)
-            return
         settings = [setting for setting, _ in peaks]
         names = list(dict.fromkeys(name for setting in settings for name in _constants(setting)))
         columns = _Columns(settings, {name: index for index, name in enumerate(names)})

@@ -37,7 +37,7 @@ class Posterior:
         priors: name of a constant up to a colon, to median and deviation; what follows the colon tells kin apart.
         names: the constants, each once.
         noise: the noise before any measurement.
-        residuals: from K logarithms and the noise to residuals; None when nothing was measured.
+        residuals: from K logarithms and the noise to residuals; unused where there are no `names`.
         misfits: from K logarithms to what the noise is estimated from.
     """
 
@@ -55,7 +55,7 @@ class Posterior:
         self.mean, deviations = self._prior(names)
         self._covariance = np.diag(deviations**2)
         self.noise = noise.value
-        if residuals is None or misfits is None:
+        if residuals is None or misfits is None or not names:
             return
         medians = self.mean
 
@@ -66,12 +66,6 @@ class Posterior:
             self.mean = fit(all_residuals, self.mean, deviations)
             self.noise = noise.given(misfits(self.mean))
         self._covariance = covariance_of(gradient(all_residuals, self.mean))
-
-    def constant(self, name: str) -> float:
-        """The value of a constant; its prior's median when no measurement has touched it."""
-        if name in self.indices:
-            return float(np.exp(self.mean[self.indices[name]]))
-        return self._priors[name.partition(":")[0]][0]
 
     def with_names(self, names: Sequence[str]) -> tuple[dict[str, int], Array, Array]:
         """Places, logarithms and covariance of the constants, those of `names` included that nothing has touched."""
@@ -86,10 +80,8 @@ class Posterior:
 
     def _prior(self, names: Sequence[str]) -> tuple[Array, Array]:
         pairs = [self._priors[name.partition(":")[0]] for name in names]
-        return (
-            np.log(np.array([median for median, _ in pairs], dtype=float)),
-            np.array([deviation for _, deviation in pairs], dtype=float),
-        )
+        medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
+        return np.log(medians), deviations
 
 
 def fit(

@@ -126,9 +126,6 @@ class TimeModel:
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
         names = list(dict.fromkeys(name for item in used for name in _constants(item.setting)))
-        if not used:
-            self.posterior = Posterior(_PRIORS, [], noise=_NOISE)
-            return
         target = _Target(used)
         columns = _Columns([item.setting for item in used], {name: index for index, name in enumerate(names)})
         self.posterior = Posterior(
@@ -226,26 +223,27 @@ class _Columns:
 
 
 class _Target:
-    """What was measured, as logarithms, absent values left out."""
+    """What was measured of N settings; NaN where it was not."""
 
     def __init__(self, measurements: Sequence[Measurement]) -> None:
         steps = np.array([item.setting.steps for item in measurements])
-        step = np.array([item.step_seconds or math.nan for item in measurements])
+        self._step = np.array([item.step_seconds or math.nan for item in measurements])
         total = np.array([item.seconds or math.nan for item in measurements])
-        around = total - steps * step
-        self._has_step = ~np.isnan(step)
-        self._has_around = self._has_step & (around > 0)
-        self._has_total = ~self._has_step & ~np.isnan(total)
-        self._log_step = np.log(step[self._has_step])
-        self._log_around = np.log(around[self._has_around])
-        self._log_total = np.log(total[self._has_total])
+        self._around = total - steps * self._step
+        self._around[~(self._around > 0)] = math.nan
+        self._total = np.where(np.isnan(self._step), total, math.nan)
 
     def residuals(self, parts: _Parts, noise: float) -> np.ndarray:
         """Of steps and totals, and of what lies around the steps, in standard deviations."""
-        around = np.log(parts.around[self._has_around]) - self._log_around
+        around = _log_ratio(parts.around, self._around)
         return np.concatenate([self.misfits(parts) / noise, around / _OVERHEAD_NOISE])
 
     def misfits(self, parts: _Parts) -> np.ndarray:
         """Logarithms of predicted over measured, of steps and totals."""
-        step = np.log(parts.step[self._has_step]) - self._log_step
-        return np.concatenate([step, np.log(parts.total[self._has_total]) - self._log_total])
+        return np.concatenate([_log_ratio(parts.step, self._step), _log_ratio(parts.total, self._total)])
+
+
+def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Logarithms of predicted over measured, where it was measured."""
+    known = ~np.isnan(measured)
+    return np.asarray(np.log(predicted[known]) - np.log(measured[known]))

@@ -27,7 +27,6 @@ _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 class JobFeatures:
     """One job as the models see it; `usable_gib` is the memory of one device."""
 
-    work: Workload
     time: TimingFeatures
     memory: MemorySetting
     usable_gib: float
@@ -107,17 +106,15 @@ def describe(
         link_bytes_per_s=device.link_bytes_per_s,
         rows=plan.per_device_train_batch_size,
         accumulation=plan.gradient_accumulation_steps,
-        steps=work.steps(plan.global_batch_size),
+        steps=work.steps,
         flops_per_row=work.flops_per_row,
         attention_share=work.attention_share,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
         trained_parameters=work.trained_parameters,
-        parameters=work.parameters,
+        parameters=built.parameters,
         exchanges=_EXCHANGES[spec.strategy],
     )
-    return JobFeatures(
-        work=work, time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib
-    )
+    return JobFeatures(time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib)
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
@@ -127,7 +124,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     return MemorySetting(
         model=_model(spec),
         on_processor=share.on_processor,
-        parameters=work.parameters,
+        parameters=built.parameters,
         trained_parameters=work.trained_parameters,
         half=share.half,
         weight_sharers=share.weight_sharers,

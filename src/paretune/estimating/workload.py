@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
@@ -22,32 +22,22 @@ class Workload:
     """One training, without the cluster it runs on.
 
     Attributes:
-        rows: training rows of one epoch; one evaluation has `evaluated_rows`.
         tokens: mean tokens of a row.
-        evaluations: evaluations of a whole training.
+        evaluations: evaluations of a whole training, of `evaluated_rows` each.
         flops_per_row: floating-point operations forward and backward, attention included.
         attention_share: share of these operations that goes into attention matrices.
-        parameters: weights; the optimiser changes `trained_parameters` of them.
-        steps_limit: optimiser steps that are made whatever the epochs are, as the Trainer does with max_steps.
+        trained_parameters: weights that the optimiser changes.
+        steps: optimiser steps; the last one of an epoch may be smaller.
     """
 
-    rows: float
     tokens: float
-    epochs: float
+    steps: int
     evaluated_rows: float
     evaluations: float
     flops_per_row: float
     forward_flops_per_row: float
     attention_share: float
-    parameters: float
     trained_parameters: float
-    steps_limit: int | None = None
-
-    def steps(self, global_batch_size: int) -> int:
-        """Optimiser steps; the last one of an epoch may be smaller."""
-        if self.steps_limit is not None:
-            return self.steps_limit
-        return max(1, math.ceil(math.ceil(self.rows / global_batch_size) * self.epochs))
 
 
 def workload(
@@ -74,23 +64,22 @@ def workload(
         tokens = known["train_tokens"] / found
     length = tokens if tokens is not None else float(spec.max_seq_length)
     share, trained = _trained(spec.fine_tuning, built)
-    limit = spec.probe_steps or _whole_argument(spec, "max_steps")
+    steps_per_epoch = math.ceil(found / plan.global_batch_size)
+    limit = spec.probe_steps or _whole_argument(spec, "max_steps")  # whatever the epochs are, as the Trainer does
+    steps = limit or max(1, math.ceil(steps_per_epoch * spec.num_train_epochs))
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
     attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
-    work = Workload(
-        rows=found,
+    by_steps = spec.num_train_epochs < EVALUATIONS or limit is not None
+    return Workload(
         tokens=length,
-        epochs=spec.num_train_epochs,
+        steps=steps,
         evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
-        evaluations=0,
+        evaluations=_evaluations(spec, steps, steps_per_epoch, "steps" if by_steps else "epoch"),
         flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
         forward_flops_per_row=forward,
         attention_share=attention / (attention + 2 * built.matrices),
-        parameters=built.parameters,
         trained_parameters=trained,
-        steps_limit=limit,
     )
-    return replace(work, evaluations=_evaluations(spec, work, plan))
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
@@ -100,17 +89,15 @@ def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
 
 
-def _evaluations(spec: JobSpec, work: Workload, plan: BatchPlan) -> float:
+def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int, by_default: str) -> float:
     """Evaluations of the whole training: at least the one of the model that is returned, none of a probe."""
     if spec.probe_steps:
         return 0
-    by_default = "steps" if spec.num_train_epochs < EVALUATIONS or work.steps_limit is not None else "epoch"
     strategy = spec.training_arguments.get("eval_strategy", by_default)
-    steps = work.steps(plan.global_batch_size)
     if strategy == "no":
         return 1
     if strategy == "epoch":
-        return math.ceil(steps / math.ceil(work.rows / plan.global_batch_size))
+        return math.ceil(steps / steps_per_epoch)
     if strategy != "steps":
         raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
     every = spec.training_arguments.get("eval_steps")
@@ -133,15 +120,13 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 
 def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
-    of_a_token = metrics.training_flops(
+    return tokens * metrics.training_flops(
         parameters=built.matrices,
         trained_share=trained_share,
-        tokens=1,
         layers=built.layers,
         hidden_size=built.hidden_size,
         mean_length=tokens,
     )
-    return of_a_token * tokens
 
 
 def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:

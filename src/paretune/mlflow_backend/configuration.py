@@ -1,12 +1,11 @@
 """What --backend-config may say: the cluster, and how the run is filled."""
 
-import difflib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import PROJECT, JobSpec
 from paretune.spec.parameters import parse, spell
@@ -112,8 +111,7 @@ def _unknown(given: Mapping[str, Any]) -> list[str]:
     faults = []
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it may hold {', '.join(known)}"
+            hint = did_you_mean(name, known, most=2) or f"it may hold {', '.join(known)}"
             faults.append(f"the backend configuration knows no {name}: {hint}")
     return faults
 

@@ -12,7 +12,7 @@ from paretune.core.text_table import text_table
 from paretune.pricing.prices import VARIABLE, Price, PriceList, price_remarks
 from paretune.spec.catalog import instances, unknown_type
 from paretune.spec.profile import read_profile
-from paretune.spec.regions import known_region, usual_region
+from paretune.spec.regions import usual_region
 
 _LONGEST_SOURCE = 60  # characters of it in the text
 
@@ -106,7 +106,7 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
     [['ml.g5.xlarge', 1, 1.408], ['ml.p4d.24xlarge', 8, 25.251]]
     """
     environment = dict(os.environ)
-    name = known_region(region) if region else usual_region(read_profile(environment).get("region"), environment)
+    name = usual_region(region or read_profile(environment).get("region"), environment)
     wanted = [instance_type] if isinstance(instance_type, str) else list(instance_type)
     today = date.fromtimestamp(SystemClock().now())
     return PriceTable.of(PriceList.read(environment), name, wanted, today)

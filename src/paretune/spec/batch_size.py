@@ -99,16 +99,10 @@ def _split(total: int, devices: int, batch: int | None, accumulation: int | None
         batch = share // accumulation
     if batch in divisors and accumulation in (None, share // batch):
         return batch, share // batch
-    raise BadInput([_impossible(total, devices, batch, accumulation, divisors)])
-
-
-def _impossible(total: int, devices: int, batch: int | None, accumulation: int | None, divisors: list[int]) -> str:
     given = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    asked = [f"{name} {value}" for name, value in given.items() if value is not None]
-    share = divisors[-1]
+    asked = " and ".join(f"{name} {value}" for name, value in given.items() if value is not None)
     listed = divisors if len(divisors) <= 16 else [*divisors[:8], *divisors[-8:]]
     pairs = ", ".join(f"{size} x {share // size}" for size in listed)
-    return (
-        f"global_batch_size {total} on {devices} device{'s' if devices > 1 else ''} cannot be made with "
-        f"{' and '.join(asked)}: possible per_device_train_batch_size x gradient_accumulation_steps are {pairs}"
-    )
+    wanted = f"global_batch_size {total} on {devices} device{'s' if devices > 1 else ''}"
+    possible = f"possible per_device_train_batch_size x gradient_accumulation_steps are {pairs}"
+    raise BadInput([f"{wanted} cannot be made with {asked}: {possible}"])

@@ -1,13 +1,12 @@
 """SageMaker's training instances and what is in them; what an hour costs is in `prices`."""
 
 import csv
-import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +49,9 @@ def instance(instance_type: str) -> Instance:
 
 def unknown_type(instance_type: str, known: Collection[str]) -> str:
     """The sentence that refuses a type that is not in `known`."""
-    near = nearest(instance_type, known)
-    hint = f": did you mean {' or '.join(near)}?" if near else ""
-    return f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"
-
-
-def nearest(instance_type: str, known: Collection[str] | None = None) -> list[str]:
-    """Up to three of `known` (by default all types) whose names are like the given one."""
-    return difflib.get_close_matches(instance_type, known or instances(), n=3, cutoff=0.7)
+    refused = f"instance_type must be one of the {len(known)} known types, got {instance_type!r}"
+    meant = did_you_mean(instance_type, known, cutoff=0.7)
+    return f"{refused}: {meant}" if meant else refused
 
 
 @cache

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import collecting, did_you_mean
 from paretune.spec import catalog
 from paretune.spec.parameters import Effect, parameter
-from paretune.spec.regions import REGIONS, region_fault
+from paretune.spec.regions import region_faults
 from paretune.spec.simulation import Simulation
 
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
@@ -201,13 +201,10 @@ class Cluster:
             needed = "launcher sagemaker needs an instance_type such as ml.g5.xlarge"
             return [*faults, f"{needed}, got {self.instance_type!r}"]
         for instance_type in self.instance_types():
-            try:
-                found = catalog.instance(instance_type)
-            except BadInput as error:
-                faults += error.faults
-                continue
-            if found.accelerator.startswith("AWS"):
-                faults.append(f"instance_type {instance_type} has {found.accelerator} chips, which paretune cannot use")
+            with collecting(faults):
+                chip = catalog.instance(instance_type).accelerator
+                if chip.startswith("AWS"):
+                    faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
         return faults + _sagemaker_faults(self) + ([] if faults else _degree_faults(self))
 
 
@@ -226,9 +223,9 @@ def _local_faults(cluster: Cluster) -> list[str]:
     if cluster.launcher == "local" and cluster.instance_type.startswith("ml."):
         faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
     elif cluster.instance_type != "local":
-        near = catalog.nearest(cluster.instance_type)
-        hint = f": did you mean {near[0]}?" if near else ""
-        faults.append(f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}{hint}")
+        meant = did_you_mean(cluster.instance_type, catalog.instances(), most=1, cutoff=0.7)
+        refused = f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}"
+        faults.append(f"{refused}: {meant}" if meant else refused)
     if cluster.strategy in {"smddp", "smp", "deepspeed"}:
         faults.append(f"strategy {cluster.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
     if cluster.processes_per_instance is not None:
@@ -245,8 +242,7 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
     if cluster.max_wait_minutes is not None and cluster.max_wait_minutes < cluster.max_runtime_minutes:
         least = f"max_runtime_minutes ({cluster.max_runtime_minutes:g})"
         faults.append(f"max_wait_minutes must be at least {least}, got {cluster.max_wait_minutes:g}")
-    if cluster.region is not None and cluster.region not in REGIONS:
-        faults.append(region_fault("region", cluster.region))
+    faults += region_faults(cluster.region)
     if bool(listed(cluster.subnets)) != bool(listed(cluster.security_group_ids)):
         faults.append("subnets and security_group_ids go together: give both, or neither")
     if cluster.spot and cluster.keep_alive_minutes:
@@ -268,11 +264,10 @@ def _simulation_faults(cluster: Cluster) -> list[str]:
     if not cluster.is_simulated:
         given = [name for name in ONLY_SIMULATED if getattr(cluster, name)]
         return [f"{name} is for launcher=simulated, got launcher={cluster.launcher}" for name in given]
-    try:
+    faults: list[str] = []
+    with collecting(faults):
         Simulation.read(cluster.simulation)
-    except BadInput as error:
-        return list(error.faults)
-    return []
+    return faults
 
 
 def _degree_faults(cluster: Cluster) -> list[str]:
@@ -314,9 +309,8 @@ def unsupported(cluster: Cluster) -> list[str]:
             found.append(f"{needed}, got {instance_type}: use fsdp, or another instance_type")
         elif cluster.strategy == "deepspeed" and not instance.has_gpu:
             found.append(f"strategy deepspeed needs GPUs, and {instance_type} has none: use fsdp or ddp")
-        if cluster.processes_per_instance and 0 < instance.accelerator_count < cluster.processes_per_instance:
-            found.append(
-                f"processes_per_instance must be at most {instance.accelerator_count}, one per GPU of "
-                f"{instance_type}, got {cluster.processes_per_instance}: lower it, or leave it out"
-            )
+        asked, most = cluster.processes_per_instance, instance.accelerator_count
+        if asked and 0 < most < asked:
+            rule = f"processes_per_instance must be at most {most}, one per GPU of {instance_type}"
+            found.append(f"{rule}, got {asked}: lower it, or leave it out")
     return found

@@ -188,13 +188,8 @@ class JobDocument:
     def read(cls, path: Path) -> "JobDocument":
         """The document in `path`, checked again; the file may hold more than it."""
         raw = json.loads(path.read_text())
-        return cls(
-            job_name=raw["job_name"],
-            attempt=raw["attempt"],
-            spent_seconds=raw["spent_seconds"],
-            spec=JobSpec.from_text(raw["spec"]),
-            plan=BatchPlan(**raw["plan"]),
-        )
+        plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds")}
+        return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,13 @@ them from here.
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import collecting, refuse
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster
 from paretune.spec.parameters import (
@@ -193,8 +194,7 @@ class JobSpec(Cluster):
                 self.plan()
                 for instance_type in self.instance_types()[1:]:
                     self.on_instance_type(instance_type)
-        if faults:
-            raise BadInput(faults)
+        refuse(faults)
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "JobSpec":
@@ -207,15 +207,7 @@ class JobSpec(Cluster):
 
     def plan(self) -> BatchPlan:
         """The batch sizes and the learning rate this job trains with."""
-        return plan_batch(
-            per_device_train_batch_size=self.per_device_train_batch_size,
-            gradient_accumulation_steps=self.gradient_accumulation_steps,
-            global_batch_size=self.global_batch_size,
-            devices=self.devices,
-            learning_rate=self.learning_rate,
-            learning_rate_scaling=self.learning_rate_scaling,
-            reference_batch_size=self.reference_batch_size,
-        )
+        return plan_batch(devices=self.devices, **{name: getattr(self, name) for name in affecting(JobSpec, "batch")})
 
     @property
     def runs_project(self) -> bool:
@@ -256,12 +248,10 @@ class JobSpec(Cluster):
 
     def spec_hash(self) -> str:
         """Twelve hexadecimal digits, equal for two jobs that compute the same."""
-        texts, names = self.as_text(), affecting(type(self), *COMPUTES)
-        what = {
-            name: re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, texts[name]) if name in {"model", "dataset"} else texts[name]
-            for name in names
-            if name in _ALWAYS_IN_THE_HASH or name in self.changed()
-        }
+        texts, told = self.as_text(), _ALWAYS_IN_THE_HASH | set(self.changed())
+        what = {name: texts[name] for name in affecting(type(self), *COMPUTES) if name in told}
+        for name in ("model", "dataset"):
+            what[name] = re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, what[name])
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
@@ -275,8 +265,6 @@ class JobSpec(Cluster):
 
     def command(self, entry_point: str = "main") -> str:
         """The `mlflow run` line that repeats this job."""
-        import shlex
-
         words = ["mlflow", "run", "."] + ([] if entry_point == "main" else ["-e", entry_point])
         words += [word for name, text in self.changed().items() for word in ("-P", f"{name}={text}")]
         return shlex.join(words)
@@ -310,10 +298,8 @@ def _contradictions(spec: JobSpec) -> list[str]:
         if name in RESERVED_TRAINING_ARGUMENTS:
             faults.append(f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}")
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
-        faults.append(
-            f"validation_file goes with a data set of your own, got dataset={spec.dataset}: "
-            "set dataset to your training rows"
-        )
+        rule = "validation_file goes with a data set of your own"
+        faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")
     return faults
 
 

@@ -37,14 +37,14 @@ def perplexity(eval_loss: float) -> float | None:
 
 
 def training_flops(
-    *, parameters: int, trained_share: float, tokens: int, layers: int, hidden_size: int, mean_length: float
+    *, parameters: int, trained_share: float, layers: int, hidden_size: int, mean_length: float
 ) -> float:
-    """Floating-point operations of a forward and backward pass over `tokens`.
+    """Floating-point operations of a forward and backward pass, per token.
 
-    2 x parameters a token forward, 4 backward (2 where weights get no gradient), plus 12 x layers x hidden size x
-    sequence length for the attention matrices (Chowdhery et al., arXiv 2204.02311, appendix B).
+    2 x parameters forward, 4 backward (2 where weights get no gradient), plus 12 x layers x hidden size x sequence
+    length for the attention matrices (Chowdhery et al., arXiv 2204.02311, appendix B).
 
     `parameters` are the weights that multiply every token (embedding tables are looked up, not multiplied), of which
     the share `trained_share`, 0 to 1, gets gradients. Tokens are those of text, padding excluded.
     """
-    return ((4 + 2 * trained_share) * parameters + 12 * layers * hidden_size * mean_length) * tokens
+    return (4 + 2 * trained_share) * parameters + 12 * layers * hidden_size * mean_length

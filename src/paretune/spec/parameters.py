@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import math
 import types
@@ -12,7 +11,7 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, TypeVar
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import collecting, did_you_mean, refuse
 
 _Asked = TypeVar("_Asked")
 
@@ -48,15 +47,9 @@ def parameter(
 ) -> Any:
     """A field with all that is known of a parameter.
 
-    Args:
-        default: its value when nothing is typed.
-        about: one line of help.
-        choices: allowed texts; any where there are none.
-        minimum: smallest number allowed.
-        maximum: largest number allowed.
-        above: a number that it must exceed.
-        affects: what of a job depends on it; parameters of a job have at least one.
-        not_searched: why no study searches it, where `affects` does not say so already.
+    `about` is one line of help, `above` a number that the value must exceed. `affects` is what of a job depends on it:
+    parameters of a job have at least one effect. `not_searched` says why no study searches it, where `affects` does not
+    say so already.
     """
     rules: dict[str, Any] = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
     rules |= {"affects": frozenset(affects), "not_searched": not_searched}
@@ -96,7 +89,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
     values: dict[str, Any] = {}
     for name, text in texts.items():
         if name not in known:
-            faults.append(_unknown(name, known, command))
+            faults.append(f"unknown parameter {name}: {parameter_hint(name, known, command)}")
         elif text.strip():
             try:
                 values[name] = parse(name, text, kinds[name])
@@ -104,8 +97,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
                 faults.append(str(error))
     with collecting(faults):
         asked = cls(**values)
-    if faults:
-        raise BadInput(faults)
+    refuse(faults)
     return asked
 
 
@@ -142,10 +134,9 @@ def grouped(lines: Mapping[str, str], first: Mapping[str, str], title: str) -> d
     return groups
 
 
-def _unknown(name: str, known: Mapping[str, object], command: str) -> str:
-    near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name in other][:3]
-    hint = f"did you mean {' or '.join(near)}?" if near else f"`paretune {command} --help` lists all parameters"
-    return f"unknown parameter {name}: {hint}"
+def parameter_hint(name: str, known: Collection[str], command: str = "main") -> str:
+    """The parameters that were probably meant by an unknown `name`, or where all are listed."""
+    return did_you_mean(name, known, or_longer=True) or f"`paretune {command} --help` lists all parameters"
 
 
 def parse(name: str, text: str, annotation: Any) -> Any:
@@ -207,9 +198,9 @@ def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
     """What is wrong with the value of one field, by its own rules; empty if nothing is."""
     rules = item.metadata
     if rules["choices"] and value not in rules["choices"]:
-        near = difflib.get_close_matches(str(value), rules["choices"], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
+        refused = f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}"
+        meant = did_you_mean(str(value), rules["choices"], most=1)
+        return [f"{refused}; {meant}" if meant else refused]
     if isinstance(value, str) and not value.strip():
         return [f"{item.name} must not be empty: leave it out for the default"]
     if value is None or isinstance(value, (str, bool, Mapping)):

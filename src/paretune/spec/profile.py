@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, refuse
 from paretune.spec.cluster import Cluster, listed
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
@@ -45,8 +45,7 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     allowed = f"it may set {', '.join(sorted(ALLOWED))}"
-    if unknown := [f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED]:
-        raise BadInput(unknown)
+    refuse([f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED])
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else spell(value) for name, value in found.items()
     }

@@ -1,9 +1,8 @@
 """Names of AWS regions, so that a misspelt one is an error and not an unknown price."""
 
-import difflib
 from collections.abc import Mapping
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import did_you_mean, refuse
 
 # Source: botocore 1.44.5, endpoints of SageMaker in the partitions aws, aws-us-gov and aws-cn (read 2026-11-20).
 REGIONS = frozenset(
@@ -28,24 +27,16 @@ def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
     """The region that a job would run in, as far as it can be told without AWS: named, AWS_REGION, AWS_DEFAULT_REGION.
 
     Raises:
-        BadInput: it is none.
-    """
-    return known_region(named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL)
-
-
-def known_region(region: str) -> str:
-    """`region` itself.
-
-    Raises:
         BadInput: SageMaker has no such region; the message names the nearest ones.
     """
-    if region in REGIONS:
-        return region
-    raise BadInput([region_fault("region", region)])
+    region = named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL
+    refuse(region_faults(region))
+    return region
 
 
-def region_fault(name: str, region: str) -> str:
-    """The sentence that refuses a region; `name` is what it was given as."""
-    near = difflib.get_close_matches(region, sorted(REGIONS), n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "such as us-east-1"
-    return f"{name} must be an AWS region that has SageMaker, got {region!r}: {hint}"
+def region_faults(region: str | None) -> list[str]:
+    """Why SageMaker cannot be used in a region; empty if it can, or if none is named."""
+    if region is None or region in REGIONS:
+        return []
+    hint = did_you_mean(region, sorted(REGIONS)) or "such as us-east-1"
+    return [f"region must be an AWS region that has SageMaker, got {region!r}: {hint}"]

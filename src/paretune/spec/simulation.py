@@ -1,6 +1,5 @@
 """What a simulated job may meet: delays, noise, and trouble at settable rates, drawn so that they repeat."""
 
-import difflib
 import hashlib
 import math
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import collecting, did_you_mean, refuse
 from paretune.spec.parameters import annotations, check, parameter
 
 
@@ -28,9 +27,7 @@ class Simulation:
     f1_noise: float = parameter(0.0, "standard deviation of F1", minimum=0, maximum=1)
 
     def __post_init__(self) -> None:
-        faults = [f"simulation: {fault}" for fault in check(self)]
-        if faults:
-            raise BadInput(faults)
+        refuse([f"simulation: {fault}" for fault in check(self)])
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Simulation":
@@ -44,8 +41,7 @@ class Simulation:
         good: dict[str, Any] = {}
         for name, value in values.items():
             if name not in kinds:
-                near = difflib.get_close_matches(name, kinds, n=3)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(kinds)}"
+                hint = did_you_mean(name, kinds) or f"it has {', '.join(kinds)}"
                 faults.append(f"simulation knows no {name}: {hint}")
                 continue
             is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -56,14 +52,12 @@ class Simulation:
                 faults.append(f"simulation: {name} must be {wanted}, got {value!r}")
         with collecting(faults):
             read = cls(**good)
-        if faults:
-            raise BadInput(faults)
+        refuse(faults)
         return read
 
     def share(self, *what: object) -> float:
         """A number from 0 to below 1, always the same for the same seed and the same `what`."""
-        text = "\x1f".join(map(str, (self.seed, *what)))
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56
+        return share_of("\x1f".join(map(str, (self.seed, *what))))
 
     def exponential(self, mean: float, *what: object) -> float:
         """A number from an exponential distribution; 0 where its mean is 0."""
@@ -72,3 +66,8 @@ class Simulation:
     def normal(self, deviation: float, *what: object) -> float:
         """A number from a normal distribution around 0."""
         return deviation * NormalDist().inv_cdf(max(self.share(*what), 1e-12)) if deviation else 0.0
+
+
+def share_of(text: str) -> float:
+    """A number from 0 to below 1, evenly spread over texts and always the same for the same one."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56

@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from paretune.core.errors import BadInput, first_line
+from paretune.core.errors import BadInput, first_line, refuse
 from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
@@ -33,10 +33,10 @@ def main(folder: JobFolder) -> int:
     try:
         document = JobDocument.read(folder.document)
         if "LOCAL_RANK" not in os.environ:
-            from paretune.training import rendezvous
+            from paretune.training import device, rendezvous
 
             if hosts is not None:
-                _check_machine(document)
+                refuse(device.machine_faults(document.spec))
                 os.environ.update(rendezvous.network_environment(hosts, os.environ))
             if rendezvous.world_size(document.spec, hosts) > 1:
                 grace_s = stop_signal.grace_s
@@ -60,14 +60,6 @@ def main(folder: JobFolder) -> int:
         traceback.print_exc()
         folder.write_failure(*_classify(error))
         return 1
-
-
-def _check_machine(document: JobDocument) -> None:
-    from paretune.training import device
-
-    faults = device.machine_faults(document.spec)
-    if faults:
-        raise BadInput(faults)
 
 
 def _classify(error: Exception) -> tuple[FailureKind, str]:

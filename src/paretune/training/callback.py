@@ -86,26 +86,17 @@ class Progress:
     """Number of rows and tokens trained on by all devices, computed from the sampler without communication."""
 
     def __init__(self, sampler: GlobalBatchSampler, lengths: np.ndarray) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
         self._lengths = lengths
-        self._steps: list[tuple[int, int]] = []
-        self._epoch = -1
         self.rows = 0
         self.tokens = 0
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Set the epoch of the sampler."""
-        self._sampler.set_epoch(epoch)
-
     def step(self, done: int) -> None:
         """Count optimiser step number `done`, from 0 over all epochs."""
-        epoch, index = divmod(done, self._sampler.steps)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._steps = [(len(rows), int(self._lengths[rows].sum())) for rows in self._sampler.epoch_steps(epoch)]
-        rows, tokens = self._steps[index]
-        self.rows += rows
-        self.tokens += tokens
+        epoch, index = divmod(done, self.sampler.steps)
+        rows = self.sampler.epoch_steps(epoch)[index]
+        self.rows += len(rows)
+        self.tokens += int(self._lengths[rows].sum())
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
@@ -134,7 +125,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Set the epoch of the sampler, also when the training resumes inside an epoch."""
-        self._progress.begin_epoch(int(state.epoch or 0))
+        self._progress.sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Count the step; on a stop request save a checkpoint and stop."""

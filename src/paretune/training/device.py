@@ -2,7 +2,6 @@
 
 import platform
 import resource
-from pathlib import Path
 
 import torch
 
@@ -32,10 +31,7 @@ def device_name() -> str:
     """The name of the GPU, or of the processor."""
     if has_gpu():
         return torch.cuda.get_device_name()
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    return next(iter(hardware.processor_facts("model name")), platform.processor() or platform.machine())
 
 
 def peak_flops(precision: str) -> float | None:

@@ -40,7 +40,6 @@ class _Training:
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
-    used_rows_only: bool
 
 
 def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
@@ -84,11 +83,12 @@ def _build_parts(
     source = folder.model_source.resolve()
     tokenizer = load_tokenizer(source)
 
-    def build() -> tuple[Any, bool]:
+    def build() -> Any:
         model = build_model(spec, source, prepared.labels, tokenizer)
-        return model, strategy.trains_used_rows_only(model, lambda: read_vocabulary(folder.dataset))
+        strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
+        return model
 
-    model, used_rows_only = build()
+    model = build()
     shape = Shape.of(model)
     rows = open_split(folder, "train", tokenizer.pad_token_id)
     assert rows is not None  # written by data.prepare, always
@@ -99,7 +99,7 @@ def _build_parts(
     arguments = training_arguments(
         document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )
-    trainer = strategy.trainer_class()(
+    trainer = strategy.trainer_class(
         model=strategy.spread(model),
         args=arguments,
         train_dataset=rows,
@@ -111,13 +111,7 @@ def _build_parts(
         callback=callback,
     )
     return _Training(
-        trainer=trainer,
-        prepared=prepared,
-        tokenizer=tokenizer,
-        strategy=strategy,
-        build=lambda: build()[0],
-        shape=shape,
-        used_rows_only=used_rows_only,
+        trainer=trainer, prepared=prepared, tokenizer=tokenizer, strategy=strategy, build=build, shape=shape
     )
 
 
@@ -172,38 +166,33 @@ def _quality(measured: Mapping[str, Any], prefix: str) -> dict[str, float]:
 
 
 def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
-    trainer, shape = parts.trainer, parts.shape
+    """Seconds, memory and throughput, and the sizes of the model that they depend on."""
+    trainer, shape, config = parts.trainer, parts.shape, parts.trainer.model.config
+    names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
+    sizes = {name: getattr(config, theirs) for name, theirs in names.items() if hasattr(config, theirs)}
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
         metrics.PEAK_MEMORY_GIB: device.peak_memory_gib(),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
-        **_architecture(parts),
+        "total_parameters": shape.total,
+        "matrix_parameters": shape.matrices,
+        **sizes,
     }
     speed = trainer.callback.throughput()
     if speed is None:
         return measured
     measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = speed
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
-    config = trainer.model.config
-    if peak is not None and hasattr(config, "num_hidden_layers") and hasattr(config, "hidden_size"):
+    if peak is not None and {"layers", "hidden_size"} <= set(sizes):
         flops = metrics.training_flops(
             parameters=shape.matrices,
             trained_share=shape.trained_share,
-            tokens=1,
-            layers=config.num_hidden_layers,
-            hidden_size=config.hidden_size,
+            layers=sizes["layers"],
+            hidden_size=sizes["hidden_size"],
             mean_length=float(trainer.train_dataset.lengths.mean()),
         )
         measured[metrics.MFU] = flops * speed[1] / (peak * document.plan.devices)
     return measured
-
-
-def _architecture(parts: _Training) -> dict[str, float]:
-    """Sizes of the model that its time and memory depend on, for the estimates of later jobs."""
-    config, shape = parts.trainer.model.config, parts.shape
-    names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
-    counted = {name: getattr(config, theirs) for name, theirs in names.items() if hasattr(config, theirs)}
-    return {"total_parameters": shape.total, "matrix_parameters": shape.matrices, **counted}
 
 
 def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
@@ -217,7 +206,7 @@ def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[st
         "steps": parts.trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": parts.used_rows_only,
+        "used_vocabulary_only": parts.shape.left_out > 0,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},

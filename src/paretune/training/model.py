@@ -7,7 +7,7 @@ changes no result and saves its share of gradient memory, gradient clipping and 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,8 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 # Model types that number positions from pad_token_id + 1, so texts cannot use the rows before it: the text models of
 # transformers 5.23 that call create_position_ids_from_input_ids.
 _POSITIONS_AFTER_PADDING = {
-    "camembert",
-    "data2vec-text",
-    "ibert",
-    "lilt",
-    "longformer",
-    "luke",
-    "mpnet",
-    "roberta",
-    "roberta-prelayernorm",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xmod",
+    *("camembert", "data2vec-text", "ibert", "lilt", "longformer", "luke", "mpnet"),
+    *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
 }
 
 
@@ -156,47 +146,40 @@ def _adapt(model: Any, spec: JobSpec) -> Any:
 class Shape:
     """Class name and parameter counts of a model, taken before it is distributed over devices.
 
-    `total` and `trainable` include embedding rows that are left out of the training; `matrices` are the weights that
-    multiply every token, `trained_share` is the trainable share of them.
+    `total` and `trainable` include `left_out`, the parameters of embedding rows that are left out of the training;
+    `matrices` are the weights that multiply every token, `trained_share` is the trainable share of them.
     """
 
     name: str
     total: int
     trainable: int
+    left_out: int
     matrices: int
     trained_share: float
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
         """Counts of `model`."""
-        trainable, total = count_parameters(model)
-        matrices, trained_share = matrix_parameters(model)
-        unused = unused_parameters(model)
+        whole = list(model.parameters())
+        tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+        multiplied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
+        # An embedding table that is also the output layer multiplies every token.
+        matrices = [item for item in whole if id(item) not in tables or id(item) in multiplied]
+        trainable, total = _count(item for item in whole if item.requires_grad), _count(whole)
+        part = model.get_input_embeddings()
+        left_out = part.table[0].weight.numel() - part.weight.numel() if isinstance(part, UsedRows) else 0
         return cls(
             name=type(model).__name__,
-            total=total + unused,
-            trainable=trainable + (unused if trainable == total else 0),
-            matrices=matrices,
-            trained_share=trained_share,
+            total=total + left_out,
+            trainable=trainable + (left_out if trainable == total else 0),
+            left_out=left_out,
+            matrices=_count(matrices),
+            trained_share=_count(item for item in matrices if item.requires_grad) / _count(matrices),
         )
 
 
-def count_parameters(model: torch.nn.Module) -> tuple[int, int]:
-    """Number of (trainable, all) parameters."""
-    whole = list(model.parameters())
-    return sum(item.numel() for item in whole if item.requires_grad), sum(item.numel() for item in whole)
-
-
-def matrix_parameters(model: torch.nn.Module) -> tuple[int, float]:
-    """Number of weights that multiply every token, and the trainable share of them: all but the embedding tables.
-
-    An embedding table that is also the output layer multiplies every token and counts.
-    """
-    tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-    multiplied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
-    weights = [item for item in model.parameters() if id(item) not in tables or id(item) in multiplied]
-    total = sum(item.numel() for item in weights)
-    return total, sum(item.numel() for item in weights if item.requires_grad) / total
+def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
+    return sum(item.numel() for item in parameters)
 
 
 class UsedRows(torch.nn.Module):
@@ -253,9 +236,3 @@ def restore_embeddings(model: Any) -> None:
         with torch.no_grad():
             table.weight[part.used] = part.weight.detach().to(table.weight.device)
         model.set_input_embeddings(table)
-
-
-def unused_parameters(model: Any) -> int:
-    """Number of embedding parameters that were left out of the training."""
-    part = model.get_input_embeddings()
-    return part.table[0].weight.numel() - part.weight.numel() if isinstance(part, UsedRows) else 0

@@ -9,11 +9,10 @@ import logging
 import os
 import sys
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.spec.container import JobDocument, write_json
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import hub
@@ -51,16 +50,13 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
 
     datasets.disable_progress_bars()
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
-    folder = rows = tokenizer = None
-    labels: tuple[str, ...] = ()
     with collecting(faults):
         folder = model.find_model(spec.model)
         faults += model.model_faults(spec, folder)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         rows, labels = sources.read_rows(spec)
-    if faults or folder is None or rows is None:
-        raise BadInput(faults)
+    refuse(faults)
     prepared = data.prepare(spec, rows, labels, tokenizer, cache)
     if not prepared.facts["train_tokens"]:
         raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
@@ -79,8 +75,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
     faults = []
     for name, value in spec.training_arguments.items():
         if name not in known:
-            near = get_close_matches(name, known, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else "see the transformers documentation"
+            hint = did_you_mean(name, known, most=2) or "see the transformers documentation"
             faults.append(f"training_arguments has no argument {name} in this version of transformers: {hint}")
         elif isinstance(known[name].default, (int, float)) and not isinstance(value, (int, float)):
             kind = "true or false" if isinstance(known[name].default, bool) else "a number"

@@ -35,6 +35,10 @@ class Strategy:
 
     package: tuple[str, str] | None = None
     """Module that the image must have, and what to do if it is missing."""
+    trainer_class = LengthGroupedTrainer
+    """The Trainer class that saves and resumes the model that `spread` returns."""
+    may_leave_out_rows = True
+    """Whether embedding rows of tokens that the data do not contain may be left out of the training."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
@@ -57,16 +61,10 @@ class Strategy:
         """The model to give to the Trainer; called after the process group is initialised."""
         return model
 
-    def trainer_class(self) -> type[LengthGroupedTrainer]:
-        """The Trainer class that saves and resumes the model that `spread` returns."""
-        return LengthGroupedTrainer
-
-    def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """Train only the embedding rows of `used()`, the token ids in the data, where possible; whether it was done.
-
-        Called before `spread`.
-        """
-        return optimizer_skips_zero_gradients(self.spec.training_arguments) and leave_out_unused_rows(model, used())
+    def leave_out_rows(self, model: Any, used: Callable[[], Any]) -> None:
+        """Train only the embedding rows of `used()`, the token ids in the data, where possible; before `spread`."""
+        if self.may_leave_out_rows and optimizer_skips_zero_gradients(self.spec.training_arguments):
+            leave_out_unused_rows(model, used())
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
@@ -81,13 +79,11 @@ class Strategy:
 class FullySharded(Strategy):
     """PyTorch FSDP: `fully_shard` of every layer, on GPUs (NCCL) and CPUs (gloo)."""
 
+    trainer_class = ShardedTrainer
+
     def spread(self, model: Any) -> Any:
         """The model with its parameters sharded over all processes."""
         return shard(model, device.choose_precision(self.spec.precision))
-
-    def trainer_class(self) -> type[LengthGroupedTrainer]:
-        """`ShardedTrainer`."""
-        return ShardedTrainer
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Gather the weights in the first process, which writes them."""
@@ -131,6 +127,7 @@ class SageMakerModelParallel(FullySharded):
     """
 
     package = ("torch.sagemaker", "set image_uri to an AWS pytorch-smp image, or use fsdp")
+    may_leave_out_rows = False  # the library replaces embedding tables by its own
 
     def begin(self) -> None:
         """Initialise the library with the degrees of the specification."""
@@ -155,10 +152,6 @@ class SageMakerModelParallel(FullySharded):
     def training_arguments(self) -> dict[str, Any]:
         """Also the names of labels, which the Trainer cannot read from the wrapped model."""
         return super().training_arguments() | {"label_names": ["labels"]}
-
-    def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """False: the library replaces embedding tables by its own."""
-        return False
 
     def spread(self, model: Any) -> Any:
         """The model, transformed by the library and sharded by PyTorch's FSDP version 1, which uses its groups."""
@@ -185,6 +178,7 @@ class DeepSpeed(Strategy):
     """
 
     package = ("deepspeed", "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp")
+    may_leave_out_rows = False  # it trains flat copies of the parameters, so the whole table could not be restored
 
     def training_arguments(self) -> dict[str, Any]:
         """The DeepSpeed configuration."""
@@ -196,10 +190,6 @@ class DeepSpeed(Strategy):
             "zero_optimization": zero,
         }
         return super().training_arguments() | {"deepspeed": configuration}
-
-    def trains_used_rows_only(self, model: Any, used: Callable[[], Any]) -> bool:
-        """False: DeepSpeed trains flat copies of the parameters, so the whole table could not be restored."""
-        return False
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Write the model with DeepSpeed's own gathering, in which every process takes part."""

@@ -9,6 +9,7 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
+from paretune.estimating.workload import EVALUATIONS
 from paretune.spec.container import JobDocument, JobFolder
 from paretune.training import checkpoints, device
 from paretune.training.callback import MetricsCallback
@@ -17,8 +18,6 @@ from paretune.training.rows.data import TokenRows, macro_f1
 
 LOG_POINTS = 50
 """Least number of points on a training curve; all steps where there are fewer."""
-EVAL_POINTS = 4
-"""Evaluations of a training of fewer epochs than this; a longer one is evaluated once per epoch."""
 
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
@@ -69,7 +68,7 @@ def training_arguments(
     precision = device.choose_precision(spec.precision)
     limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # none if not positive
     total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
-    by_steps = spec.num_train_epochs < EVAL_POINTS or limit > 0
+    by_steps = spec.num_train_epochs < EVALUATIONS or limit > 0
     chosen: dict[str, Any] = {
         "logging_steps": max(1, min(50, total // LOG_POINTS)),
         "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
@@ -82,7 +81,7 @@ def training_arguments(
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
         "prediction_loss_only": spec.task == "causal-lm",
         "eval_strategy": "steps" if by_steps else "epoch",
-        **({"eval_steps": max(1, -(-total // EVAL_POINTS))} if by_steps else {}),
+        **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
         **(of_strategy or {}),
         **spec.training_arguments,
     }

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from paretune.core import errors
-from paretune.core.errors import BadInput, Interrupted, JobFailed, OutOfMemory, ParetuneError
+from paretune.core.errors import BadInput, Interrupted, JobFailed, OutOfMemory, ParetuneError, did_you_mean
 
 
 def drawn() -> dict[str, tuple[str, int]]:
@@ -60,6 +60,15 @@ def test_one_fault_is_a_sentence_and_several_are_a_list() -> None:
     assert str(BadInput(["seed must be a whole number, got 'a'"])) == "seed must be a whole number, got 'a'"
     assert str(BadInput(["one", "two"])) == "2 faults:\n  - one\n  - two"
     assert BadInput(["one", "two"]).faults == ("one", "two")
+
+
+def test_a_misspelt_name_is_asked_about() -> None:
+    known = ("learning_rate", "learning_rate_scaling", "seed")
+
+    assert did_you_mean("learning_rat", known) == "did you mean learning_rate or learning_rate_scaling?"
+    assert did_you_mean("learning_rat", known, most=1) == "did you mean learning_rate?"
+    assert did_you_mean("rate", known) == did_you_mean("", known, or_longer=True) == ""
+    assert did_you_mean("rate", known, or_longer=True) == "did you mean learning_rate or learning_rate_scaling?"
 
 
 def test_a_failed_job_carries_its_name_reason_log_and_where_to_look() -> None:

@@ -11,6 +11,11 @@ PRIORS = {"a": (2.0, 0.5), "kin": (1.0, 0.2)}
 QUIET = Noise(value=0.1, weight=1e12)  # measurements never move it
 
 
+def constant(posterior: Posterior, name: str) -> float:
+    indices, mean, _ = posterior.with_names([name])
+    return float(np.exp(mean[indices[name]]))
+
+
 def measured_once(value: float, prior: float = 0.5, noise: float = 0.1) -> Posterior:
     """The constant `a`, after one measurement of itself."""
     logarithm = math.log(value)
@@ -30,8 +35,8 @@ def test_without_measurements_the_priors_speak() -> None:
     assert places == {"kin:x": 0, "a": 1, "kin:y": 2}
     assert np.exp(mean) == pytest.approx([1.0, 2.0, 1.0])
     assert covariance == pytest.approx(np.diag([0.04, 0.25, 0.04]))
-    assert posterior.constant("a") == 2.0
-    assert posterior.constant("kin:anything") == 1.0
+    assert constant(posterior, "a") == pytest.approx(2.0)
+    assert constant(posterior, "kin:anything") == 1.0
     assert posterior.noise == 0.1
 
 
@@ -45,14 +50,14 @@ def test_named_constants_without_measurements_have_the_variances_of_their_priors
 @pytest.mark.parametrize("given", ["residuals", "misfits"])
 def test_residuals_without_misfits_or_misfits_without_residuals_move_nothing(given: str) -> None:
     posterior = Posterior(PRIORS, ["a"], noise=QUIET, **{given: lambda theta, *_: theta - 5.0})
-    assert posterior.constant("a") == pytest.approx(2.0)
+    assert constant(posterior, "a") == pytest.approx(2.0)
 
 
 def test_a_measurement_and_the_prior_are_weighed_by_their_precisions() -> None:
     posterior = measured_once(3.0)
 
     # precisions 1 / 0.5^2 = 4 of log 2 and 1 / 0.1^2 = 100 of log 3
-    assert math.log(posterior.constant("a")) == pytest.approx((4 * math.log(2) + 100 * math.log(3)) / 104, rel=1e-6)
+    assert math.log(constant(posterior, "a")) == pytest.approx((4 * math.log(2) + 100 * math.log(3)) / 104, rel=1e-6)
     _, _, covariance = posterior.with_names([])
     assert covariance == pytest.approx(np.array([[1 / 104]]), rel=1e-6)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.spec.catalog import instance, instances, nearest
+from paretune.spec.catalog import instance, instances
 
 
 @pytest.mark.parametrize(
@@ -11,8 +11,7 @@ from paretune.spec.catalog import instance, instances, nearest
     [("ml.m5.larg", "ml.m5.large"), ("m5.large", "ml.m5.large"), ("ml.p4d.24xlage", "ml.p4d.24xlarge")],
 )
 def test_a_mistyped_instance_finds_the_one_that_was_meant(typed: str, meant: str) -> None:
-    assert nearest(typed)[0] == meant
-    with pytest.raises(BadInput, match=f"did you mean .*{meant}"):
+    with pytest.raises(BadInput, match=f"did you mean {meant}"):
         instance(typed)
 
 

@@ -118,7 +118,7 @@ def test_progress_counts_the_rows_and_tokens_that_the_sampler_deals(plan: BatchP
 
     done = 0
     for epoch in range(3):
-        progress.begin_epoch(epoch)
+        progress.sampler.set_epoch(epoch)
         dealt = []
         for sampler in samplers:
             sampler.set_epoch(epoch)
@@ -138,7 +138,7 @@ def test_progress_counts_each_step_as_large_as_it_is() -> None:
     progress = Progress(GlobalBatchSampler(lengths, plan, rank=0, seed=1), lengths)
     sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=1)
     sampler.set_epoch(0)
-    progress.begin_epoch(0)
+    progress.sampler.set_epoch(0)
 
     counted, dealt = [], []
     for step, rows in enumerate(sampler):
@@ -154,7 +154,7 @@ def test_progress_begins_in_the_middle_after_a_checkpoint() -> None:
     lengths = np.arange(3, 23)
     sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
     progress = Progress(sampler, lengths)
-    progress.begin_epoch(1)
+    progress.sampler.set_epoch(1)
     progress.step(4)  # the second step of the second epoch
     progress.step(5)  # the last, with four rows
 

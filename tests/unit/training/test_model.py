@@ -27,16 +27,14 @@ from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training.model import (
     LORA_RANK,
+    Shape,
     build_model,
-    count_parameters,
     find_model,
     leave_out_unused_rows,
     load_tokenizer,
-    matrix_parameters,
     model_faults,
     optimizer_skips_zero_gradients,
     restore_embeddings,
-    unused_parameters,
 )
 
 pytestmark = [
@@ -174,8 +172,7 @@ def test_a_classifier_has_the_labels_fp32_weights_and_a_pad_token(tiny_model: Pa
     assert model.config.id2label == {0: "bad", 1: "fair", 2: "good"}
     assert model.config.label2id == {"bad": 0, "fair": 1, "good": 2}
     assert {value.dtype for value in model.parameters()} == {torch.float32}
-    trains, total = count_parameters(model)
-    assert trains == total
+    assert Shape.of(model).trainable == Shape.of(model).total
 
 
 def test_a_causal_model_made_a_classifier_knows_which_token_is_padding(tiny_causal_model: Path) -> None:
@@ -202,14 +199,14 @@ def test_fine_tuning_the_head_trains_the_head_alone(tiny_model: Path) -> None:
     model = build(tiny_model, fine_tuning="head")
 
     assert trainable(model) == {"classifier.weight", "classifier.bias"}
-    assert count_parameters(model)[0] == HIDDEN * 3 + 3
+    assert Shape.of(model).trainable == HIDDEN * 3 + 3
 
 
 def test_fine_tuning_the_head_of_a_causal_model_trains_its_output_layer(tiny_causal_model: Path) -> None:
     model = build(tiny_causal_model, task="causal-lm", fine_tuning="head")
 
     output = model.get_output_embeddings().weight
-    assert count_parameters(model)[0] == output.numel()
+    assert Shape.of(model).trainable == output.numel()
     assert output.requires_grad
 
 
@@ -219,7 +216,7 @@ def test_lora_trains_low_rank_pairs_beside_every_linear_layer_and_the_head(tiny_
     per_layer = 4 * (HIDDEN + HIDDEN) + 2 * (HIDDEN + WIDE)  # query, key, value, output; up, down
     pooler = HIDDEN + HIDDEN
     head = HIDDEN * 3 + 3
-    assert count_parameters(model)[0] == LORA_RANK * (LAYERS * per_layer + pooler) + head
+    assert Shape.of(model).trainable == LORA_RANK * (LAYERS * per_layer + pooler) + head
     assert all("lora_" in name or "classifier" in name for name in trainable(model))
 
 
@@ -242,12 +239,12 @@ def test_matrix_parameters_leave_out_tables_that_are_only_looked_up() -> None:
     apart = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False))
     tied = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=True))
 
-    total, share = matrix_parameters(apart)
+    found = Shape.of(apart)
 
     # attention 4 x 32 x 32, gate, up and down 3 x 32 x 64, three norms of 32, output layer 50 x 32
-    assert total == 4 * 32 * 32 + 3 * 32 * 64 + 3 * 32 + 50 * 32
-    assert share == 1
-    assert matrix_parameters(tied)[0] == total  # the shared table multiplies, so it counts
+    assert found.matrices == 4 * 32 * 32 + 3 * 32 * 64 + 3 * 32 + 50 * 32
+    assert found.trained_share == 1
+    assert Shape.of(tied).matrices == found.matrices  # the shared table multiplies, so it counts
 
 
 # --- embedding rows that the data does not use
@@ -352,9 +349,9 @@ def test_only_used_rows_are_parameters_and_the_others_are_counted(tiny_model: Pa
 
     left_out = (rows - len(USED)) * width
     assert sum(item.numel() for item in model.parameters()) == total - left_out
-    assert unused_parameters(model) == left_out
+    assert Shape.of(model).left_out == left_out
     restore_embeddings(model)
-    assert unused_parameters(model) == 0
+    assert Shape.of(model).left_out == 0
 
 
 def test_a_table_without_padding_among_the_used_rows_is_trained_the_same(tiny_model: Path) -> None:
@@ -407,7 +404,7 @@ def test_a_table_is_left_alone_where_a_part_of_it_would_change_the_result_or_gai
     assert model.get_input_embeddings() is table
     restore_embeddings(model)
     assert model.get_input_embeddings() is table
-    assert unused_parameters(model) == 0
+    assert Shape.of(model).left_out == 0
 
 
 @pytest.mark.parametrize(

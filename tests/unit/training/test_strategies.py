@@ -94,7 +94,7 @@ def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
     expected = {"tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "sm_activation_offloading": True}
     assert given == [expected | {"random_seed": 42}]
     assert strategy.data_rank() == 2  # ranks 4 and 5 share their rows
-    assert issubclass(strategy.trainer_class(), ShardedTrainer)
+    assert issubclass(strategy.trainer_class, ShardedTrainer)
 
 
 def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:

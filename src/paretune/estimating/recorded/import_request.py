@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, refuse
 from paretune.estimating.recorded.run_table import OTHERS, RecordedRow, RunTable
 from paretune.spec.job import JobSpec, parameter_help
 from paretune.spec.parameters import COMPUTES, affecting
@@ -36,8 +36,7 @@ class ImportRequest:
             raise BadInput(["import needs a table: set recorded_runs to a CSV file"])
         table = RunTable.read(Path(path))
         twice = [name for name in typed if name in table.columns]
-        if twice:
-            raise BadInput([f"{name} is a column of {table.name} already: leave it out" for name in twice])
+        refuse([f"{name} is a column of {table.name} already: leave it out" for name in twice])
         specs, faults = [], dict[str, list[int]]()
         for row in table.rows:
             try:
@@ -45,8 +44,7 @@ class ImportRequest:
             except BadInput as error:
                 for fault in error.faults:
                     faults.setdefault(fault, []).append(row.line)
-        if faults:
-            raise BadInput([_located(fault, lines, table) for fault, lines in faults.items()])
+        refuse([_located(fault, lines, table) for fault, lines in faults.items()])
         return cls(table=table, specs=tuple(specs), typed=typed)
 
 

@@ -5,7 +5,6 @@ learning rate, per-device batch size and instance count, seconds are interpolate
 outside them is an error. What ran out of memory runs out of memory with every larger batch too.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting, spell
+from paretune.spec.simulation import share_of
 
 STARTUP_SECONDS = 120.0
 """Billed seconds of a job before its first step, unless the simulation says otherwise."""
@@ -162,24 +162,14 @@ class RecordedRuns:
             low, high = min(values), max(values)
             if not low <= value <= high:
                 held = f"{_shown(low)} to {_shown(high)}" if low < high else _shown(low)
-                faults.append(
-                    f"{name} must be within what recorded_runs {self.table.name} holds on {spec.instance_type} "
-                    f"({held}), got {_shown(value)}"
-                )
+                within = f"what recorded_runs {self.table.name} holds on {spec.instance_type} ({held})"
+                faults.append(f"{name} must be within {within}, got {_shown(value)}")
         if faults:
             return faults
         near = sorted(rows, key=lambda row: math.dist(at, point_of_row(row)))[:3]
-        held = "; ".join(
-            f"line {row.line}: {row.instance_count} x {row.instance_type}, per-device batch "
-            f"{row.per_device_train_batch_size}, learning rate {row.learning_rate:g}, accumulation "
-            f"{row.gradient_accumulation_steps}, {row.status}"
-            for row in near
-        )
-        return [
-            f"recorded_runs {self.table.name} holds no completed runs on all sides of {spec.instance_count} x "
-            f"{spec.instance_type}, per-device batch {plan.per_device_train_batch_size}, learning rate "
-            f"{plan.learning_rate:g}, accumulation {plan.gradient_accumulation_steps}; nearest are {held}"
-        ]
+        held = "; ".join(f"line {row.line}: {_setting(row, row)}, {row.status}" for row in near)
+        lacking = f"recorded_runs {self.table.name} holds no completed runs on all sides of"
+        return [f"{lacking} {_setting(spec, plan)}; nearest are {held}"]
 
     def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, choose: Choose) -> Found:
         """Seconds of a job with accumulation: those of its cluster and per-device batch, for the work is the same."""
@@ -195,14 +185,13 @@ class RecordedRuns:
     def _with_quality(self, timed: Answer, spec: JobSpec, plan: BatchPlan, choose: Choose) -> Answer:
         """The answer with F1 of the same global batch size and learning rate, from whichever instance type has it."""
         at = logarithms((plan.learning_rate, plan.global_batch_size))
-        for instance_type, rows in self._teachers(spec):
+        for rows in self._teachers(spec):
             found = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, choose)
             if found is not None:
-                where = "" if instance_type == spec.instance_type else f" on {instance_type}"
-                basis = (
-                    f"seconds from {timed.basis} (same cluster and per-device batch, other accumulation), F1 from "
-                    f"{found.words()}{where} (same global batch size {plan.global_batch_size} and learning rate)"
-                )
+                where = "" if rows[0].instance_type == spec.instance_type else f" on {rows[0].instance_type}"
+                seconds = f"{timed.basis} (same cluster and per-device batch, other accumulation)"
+                f1 = f"{found.words()}{where} (same global batch size {plan.global_batch_size} and learning rate)"
+                basis = f"seconds from {seconds}, F1 from {f1}"
                 return replace(timed, f1=found.f1(), curve=found.curve(), basis=basis, measured={})
         sizes = [row.global_batch_size for row in self.table.rows if row.status == COMPLETED]
         what = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
@@ -210,7 +199,7 @@ class RecordedRuns:
         why = f"{what}{held}{max(sizes)}" if sizes else "completed run"
         raise BadInput([f"recorded_runs {self.table.name} holds no {why}"])
 
-    def _teachers(self, spec: JobSpec) -> list[tuple[str, list[RecordedRow]]]:
+    def _teachers(self, spec: JobSpec) -> list[list[RecordedRow]]:
         """Rows that may tell F1, a group per instance type: first those that agree in everything, own type first."""
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
         deciding = {name: text for name, text in others.items() if name in affecting(JobSpec, "quality")}
@@ -218,12 +207,8 @@ class RecordedRuns:
         def order(key: tuple[str, ...]) -> tuple[bool, bool, tuple[str, ...]]:
             return key[0] != spec.instance_type, list(key[1:]) != list(others.values()), key
 
-        keys = sorted(self._groups, key=order)
-        return [
-            (key[0], self._groups[key])
-            for key in keys
-            if all(self._groups[key][0].others[name] == text for name, text in deciding.items())
-        ]
+        groups = [self._groups[key] for key in sorted(self._groups, key=order)]
+        return [rows for rows in groups if all(rows[0].others[name] == text for name, text in deciding.items())]
 
 
 def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float) -> Answer:
@@ -234,12 +219,8 @@ def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float)
     """
     total = _steps(spec, plan, timed)
     if total is None:
-        raise BadInput(
-            [
-                f"a probe is a share of all steps, and the number of training rows of {spec.dataset} is not known: "
-                "set max_train_samples, or give recorded_runs a column train_rows"
-            ]
-        )
+        unknown = f"a probe is a share of all steps, and the number of training rows of {spec.dataset} is not known"
+        raise BadInput([f"{unknown}: set max_train_samples, or give recorded_runs a column train_rows"])
     seconds = timed.seconds()
     startup = _startup(seconds, startup_seconds)
     steps = min(spec.probe_steps or total, total)
@@ -266,8 +247,7 @@ def _steps(spec: JobSpec, plan: BatchPlan, timed: Found) -> int | None:
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
     """The repeat with the job's own seed; else any of them, but always the same for the same job and draw."""
-    what = f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}"
-    share = int.from_bytes(hashlib.sha256(what.encode()).digest()[:7]) / 2**56
+    share = share_of(f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}")
 
     def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
         own = [row for row in repeats if row.seed == spec.seed] or repeats
@@ -279,6 +259,13 @@ def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
 def _startup(seconds: float, startup_seconds: float) -> float:
     """What of a run's seconds lies before its first step; half of them where it was shorter than that."""
     return startup_seconds if seconds > startup_seconds else seconds / 2
+
+
+def _setting(cluster: JobSpec | RecordedRow, batch: BatchPlan | RecordedRow) -> str:
+    """Where a job or a row lies, in words."""
+    sizes = f"per-device batch {batch.per_device_train_batch_size}, learning rate {batch.learning_rate:g}"
+    instances = f"{cluster.instance_count} x {cluster.instance_type}"
+    return f"{instances}, {sizes}, accumulation {batch.gradient_accumulation_steps}"
 
 
 def _shown(logarithm: float) -> str:

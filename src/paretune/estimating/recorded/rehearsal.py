@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from paretune.core.errors import BadInput
-from paretune.estimating.estimates import Estimator, architecture_of
+from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name
-from paretune.estimating.prediction import Predicted
 from paretune.estimating.recorded.run_lookup import Point, enclosing, logarithms
 from paretune.spec.container import JobDocument
 from paretune.spec.job import JobSpec
@@ -32,26 +31,14 @@ class Rehearsal:
     def _estimator(self) -> Estimator:
         return Estimator(collect(self._tracking, machine=machine_name()))
 
-    def predict(self, document: JobDocument) -> Predicted | None:
+    def predict(self, document: JobDocument) -> Estimate | None:
         """The estimate of a job; None when its arguments do not say how many rows it trains on.
 
         Raises:
             BadInput: nothing tells what its model consists of.
         """
-        spec = document.spec
-        built = architecture_of(spec.model, spec.task, self._environment)
-        found = self._estimator.estimate(spec, built, None, plan=document.plan)
-        if found is None:
-            return None
-        return Predicted(
-            seconds=found.time.seconds,
-            startup_seconds=found.time.startup_seconds,
-            step_seconds=found.time.step_seconds,
-            steps=found.time.steps,
-            memory_gib=found.memory.gib,
-            basis=f"the estimate ({found.basis})",
-            fits=found.did_not_fit is None and found.memory.gib <= found.usable_gib,
-        )
+        built = architecture_of(document.spec.model, document.spec.task, self._environment)
+        return self._estimator.estimate(document.spec, built, None, plan=document.plan)
 
     def recall_f1(self, document: JobDocument) -> tuple[float, str] | None:
         """Mean F1 of the runs with this global batch size and learning rate, or between those around it; and which."""

@@ -187,19 +187,19 @@ class _Reading:
 
     def _batch(self, values: Mapping[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
         """Accumulation, global batch size and the learning rate that goes with it."""
+        is_local = values["instance_type"] == "local"
         try:
-            processes = _processes(values["instance_type"], others)
+            accelerators = 1 if is_local else catalog.instance(values["instance_type"]).accelerator_count
         except BadInput as error:
             self._fault(error.faults[0])
             return {}
+        processes = 1 if is_local else int(others.get("processes_per_instance") or max(1, accelerators))
         shared = math.prod(int(others.get(f"{name}_parallel_degree") or 1) for name in ("tensor", "context"))
         rows = values["per_device_train_batch_size"] * max(1, processes * values["instance_count"] // shared)
         total, accumulation = self._parameter("global_batch_size"), self._parameter("gradient_accumulation_steps")
         if total is not None and (total % rows or accumulation not in (None, total // rows)):
-            self._fault(
-                f"global_batch_size {total} must be per-device batch x devices x gradient_accumulation_steps, "
-                f"{rows} x {accumulation or 'a whole number'}"
-            )
+            rule = "per-device batch x devices x gradient_accumulation_steps"
+            self._fault(f"global_batch_size {total} must be {rule}, {rows} x {accumulation or 'a whole number'}")
             return {}
         accumulation = accumulation or (total // rows if total is not None else 1)
         return {
@@ -263,11 +263,3 @@ class _Reading:
 
 
 _FIELDS = {item.name: item for item in fields(JobSpec)}
-
-
-def _processes(instance_type: str, others: Mapping[str, str]) -> int:
-    """Training processes of one instance."""
-    if instance_type == "local":
-        return 1
-    accelerators = catalog.instance(instance_type).accelerator_count
-    return int(others.get("processes_per_instance") or max(1, accelerators))

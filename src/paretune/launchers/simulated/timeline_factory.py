@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.estimating.prediction import Predict, RecallF1
+from paretune.estimating.estimates import Estimate
 from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import Phase, Timeline
@@ -31,10 +31,14 @@ _MOST_INTERRUPTIONS = 100
 
 @dataclass
 class TimelineFactory:
-    """Makes the timeline of a job; `predict` and `recall_f1` are for jobs that name no table of recorded runs."""
+    """Makes the timeline of a job.
 
-    predict: Predict
-    recall_f1: RecallF1
+    For jobs that name no table of recorded runs: `predict` gives the estimate of a job, `recall_f1` the F1 of runs like
+    it and which runs they are; None where there is none.
+    """
+
+    predict: Callable[[JobDocument], Estimate | None]
+    recall_f1: Callable[[JobDocument], tuple[float, str] | None]
     read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
@@ -68,22 +72,23 @@ class TimelineFactory:
         if found is None:
             remedy = "set recorded_runs to a table of runs, or set max_train_samples"
             raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
-        if not found.fits:
+        basis = f"the estimate ({found.basis})"
+        if found.did_not_fit is not None or found.memory.gib > found.usable_gib:
             return Answer(
-                billable_seconds=found.startup_seconds,
+                billable_seconds=found.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
-                basis=f"{found.memory_gib or 0:.1f} GiB do not fit a device of {spec.instance_type} ({found.basis})",
+                basis=f"{found.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
             )
         recalled = self.recall_f1(document) if spec.probe_steps is None else None
         f1, source = (None, "") if recalled is None else (recalled[0], f", F1 from {recalled[1]}")
         return Answer(
-            billable_seconds=found.seconds,
+            billable_seconds=found.time.seconds,
             f1=f1,
-            basis=f"seconds from {found.basis}{source}",
-            startup_seconds=found.startup_seconds,
-            steps=found.steps,
-            measured={} if found.memory_gib is None else {metrics.PEAK_MEMORY_GIB: found.memory_gib},
+            basis=f"seconds from {basis}{source}",
+            startup_seconds=found.time.startup_seconds,
+            steps=found.time.steps,
+            measured={metrics.PEAK_MEMORY_GIB: found.memory.gib},
         )
 
 

@@ -1,11 +1,11 @@
 """What a study can optimise or bound, and what is wrong with what it names."""
 
-import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paretune.core.errors import did_you_mean
 from paretune.spec import metrics
 from paretune.studies.definition.space import Fault
 
@@ -59,8 +59,7 @@ def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
 
 def nearest(name: str, known: Collection[str]) -> str:
     """What was probably meant, or all there is, as the end of a sentence."""
-    near = difflib.get_close_matches(name, known, n=3) or [other for other in known if name and name in other][:3]
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    return did_you_mean(name, known, or_longer=True) or f"there are {', '.join(known)}"
 
 
 def objective_faults(name: str, direction: str) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, listed
-from paretune.spec.parameters import parse
+from paretune.spec.parameters import parameter_hint, parse
 from paretune.studies.definition.objectives import default_objectives, nearest
-from paretune.studies.definition.rules import Draft, StudyTerms, faults_of, nearest_parameter
+from paretune.studies.definition.rules import Draft, StudyTerms, faults_of
 from paretune.studies.definition.space import (
     NOT_SEARCHED,
     Choices,
@@ -280,7 +280,7 @@ def _meant(key: str, of_job: bool = False) -> str:
     if of_job:
         if key in KEYS:
             return "it is a key of the study, move it to the left; a job has none of this name"
-        return nearest_parameter(key)
+        return parameter_hint(key, parameters())
     if key in parameters():
         return "it is a parameter of the job, put it under job or search"
     return nearest(key, KEYS)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.spec.parameters import parameter, parse, range_faults, spell
+from paretune.spec.parameters import parameter, parameter_hint, parse, range_faults, spell
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
     Constraints,
     bounds_faults,
     default_objectives,
-    nearest,
     objective_faults,
     unmeasured,
 )
@@ -126,7 +125,7 @@ def _job_faults(name: str, value: Any) -> list[str]:
 
 def _parameter_faults(name: str, value: Any) -> list[str]:
     if name not in parameters():
-        return [f"unknown parameter {name} of a job: {nearest_parameter(name)}"]
+        return [f"unknown parameter {name} of a job: {parameter_hint(name, parameters())}"]
     text = spell(value)
     if not text.strip():
         return []  # the default
@@ -134,12 +133,6 @@ def _parameter_faults(name: str, value: Any) -> list[str]:
         return range_faults(parameters()[name], parse(name, text, annotations()[name]))
     except ValueError as error:
         return [str(error)]
-
-
-def nearest_parameter(name: str) -> str:
-    """The parameters of a job that were probably meant, or where all are listed."""
-    found = nearest(name, parameters())
-    return found if found.startswith("did") else "`paretune main --help` lists all parameters"
 
 
 def _entry_faults(name: str, entry: Choices | Range) -> list[str]:

@@ -58,29 +58,20 @@ def explain(what: str, name: str, error: BaseException) -> str:
     stable than the messages.
     """
     names = {type(link).__name__ for link in chain(error)}
-    if names & {"GatedRepoError"}:
+    if "GatedRepoError" in names:
         return f"{what} {name} needs an access token with accepted terms: log in with `hf auth login`"
     if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline():
         return f"{what} {name} is neither a local path nor on the hub at {endpoint()}: check the spelling"
-    if is_offline() or names & {
-        "ConnectionError",
-        "ConnectError",
-        "LocalEntryNotFoundError",
-        "OfflineModeIsEnabled",
-        "ConnectTimeout",
-        "ReadTimeout",
-    }:
-        return (
-            f"{what} {name} is not in the local cache and the hub at {endpoint()} cannot be reached: "
-            "check the connection and HF_ENDPOINT, or give a local path"
-        )
+    no_answer = {"ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
+    if is_offline() or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
+        reached = f"is not in the local cache and the hub at {endpoint()} cannot be reached"
+        return f"{what} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
     return f"{what} {name} cannot be loaded: {reason(error)}"
 
 
 def reason(error: BaseException) -> str:
     """First line of the error that caused `error`."""
-    root = list(chain(error))[-1]
-    return first_line(root)
+    return first_line(list(chain(error))[-1])
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

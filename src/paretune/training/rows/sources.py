@@ -16,7 +16,7 @@ import pyarrow as pa
 from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.data import Rows
@@ -43,9 +43,7 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     each split is sampled down to max_train_samples or max_eval_samples. BadInput has all faults of the data.
     """
     tables = _read_tables(spec)
-    faults = _column_faults(spec, tables)
-    if faults:
-        raise BadInput(faults)
+    refuse(_column_faults(spec, tables))
     ids, names = _class_ids(spec, tables) if spec.task == "classification" else ({}, ())
     rows = {
         split: Rows(
@@ -72,8 +70,7 @@ def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
         if path is not None:
             with collecting(faults):
                 tables[split] = _read_file(Path(path), f"{split}_file")
-    if faults:
-        raise BadInput(faults)
+    refuse(faults)
     empty = [split for split, table in tables.items() if len(table) == 0]
     if empty or "train" not in tables:
         what = f"its {empty[0]} split is empty" if empty else f"it has only {', '.join(tables)}"
@@ -155,10 +152,9 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
     for split, table in tables.items():
         for parameter, column in wanted.items():
             if column not in table.column_names:
-                faults.append(
-                    f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}: "
-                    f"they have {', '.join(table.column_names)}; set {parameter} to one of them"
-                )
+                absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
+                there = ", ".join(table.column_names)
+                faults.append(f"{absent}: they have {there}; set {parameter} to one of them")
                 continue
             values = table.data.column(column)
             try:
@@ -205,8 +201,7 @@ def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict
     if len(names) > 1 and len(names) > len(raw["train"]) / 2:
         many = f"{len(names)} classes in {len(raw['train'])} rows"
         faults.append(f"label_column {spec.label_column!r} has {many}: is it the right column?")
-    if faults:
-        raise BadInput(faults)
+    refuse(faults)
     return {split: np.array([id_of[value] for value in values]) for split, values in raw.items()}, names
 
 

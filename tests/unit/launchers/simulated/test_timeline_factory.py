@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.prediction import Predicted
+from paretune.estimating.estimates import Estimate
+from paretune.estimating.memory import MemoryPrediction
+from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.timeline_factory import CAPACITY_SECONDS, TimelineFactory
 from paretune.spec.container import FailureKind, JobDocument
@@ -212,8 +214,18 @@ def test_noise_moves_seconds_and_f1_around_the_row(table: str) -> None:
     assert play(table, noise) == play(table, noise)
 
 
-ESTIMATE = Predicted(
-    seconds=620.0, startup_seconds=120.0, step_seconds=0.5, steps=1000, memory_gib=9.5, basis="an estimate"
+TIME = Prediction(
+    seconds=620.0, seconds_low=500.0, seconds_high=700.0, startup_seconds=120.0, step_seconds=0.5, steps=1000
+)
+ESTIMATE = Estimate(
+    spec=JobSpec(),
+    plan=JobSpec().plan(),
+    measured_here=0,
+    time=TIME,
+    memory=MemoryPrediction(gib=9.5, gib_low=9.0, gib_high=10.0),
+    usable_gib=16.0,
+    price=None,
+    basis="data sheets",
 )
 
 
@@ -225,7 +237,7 @@ def test_without_a_table_seconds_come_from_the_estimate_and_f1_from_runs_like_it
     assert timeline.seconds == pytest.approx(620)
     assert timeline.report.metrics["f1"] == 0.85
     assert timeline.report.metrics["peak_memory_gib"] == 9.5
-    assert timeline.facts == {"basis": "seconds from an estimate, F1 from 3 runs like it"}
+    assert timeline.facts == {"basis": "seconds from the estimate (data sheets), F1 from 3 runs like it"}
 
 
 def test_an_f1_that_nobody_knows_is_absent() -> None:
@@ -237,7 +249,7 @@ def test_an_f1_that_nobody_knows_is_absent() -> None:
 
 
 def test_what_the_estimate_does_not_fit_runs_out_of_memory() -> None:
-    timeline = factory(predict=lambda _: replace(ESTIMATE, fits=False), recall_f1=lambda _: None)(document(None))
+    timeline = factory(predict=lambda _: replace(ESTIMATE, usable_gib=9.4), recall_f1=lambda _: None)(document(None))
 
     assert timeline.failure is not None
     assert timeline.failure[0] is FailureKind.OUT_OF_MEMORY
