@@ -50,13 +50,18 @@ RUN_STATUS = {
 }
 
 
+def collect_nothing(job: Job, run_id: str) -> list[str]:
+    """For a job that records nothing itself, or records it where its run is."""
+    return []
+
+
 class JobRunWriter:
     """What goes into the run of one job, over all its attempts.
 
     Args:
         run: that of `run_id`, where this process has just made it: then nothing of it has to be read.
-        collect: called when the job has ended, before its run is closed: takes over what the job has recorded itself,
-            and returns a sentence for each part that it could not.
+        collect: called with job and run id when the job has ended, before its run is closed: takes over what the job
+            has recorded itself, and returns a sentence for each part that it could not.
     """
 
     def __init__(
@@ -66,7 +71,7 @@ class JobRunWriter:
         *,
         run_id: str | None = None,
         run: Run | None = None,
-        collect: Callable[[Job], list[str]] = lambda job: [],
+        collect: Callable[[Job, str], list[str]] = collect_nothing,
     ) -> None:
         if run is None:
             store = workplace.tracking
@@ -93,19 +98,20 @@ class JobRunWriter:
         self._retries = 0
 
     def begin(
-        self, inputs: JobInputs | None, *, first_plan: BatchPlan | None = None, estimate: Estimate | None = None
+        self, inputs: JobInputs | None, *, plan: BatchPlan | None = None, estimate: Estimate | None = None
     ) -> None:
         """Parameters, tags, what is known of the data alone, and what the job was predicted to take.
 
-        `inputs` is None where an earlier launcher has recorded all this; `first_plan`, where it is the one asked for.
+        `inputs` is None where an earlier launcher has recorded all this; `plan` is the batch of the first attempt,
+        recorded where it is not the one that was asked for.
         """
         spec = self._spec
         with self.run.later():  # written with the job's name
             self._tag_location()
             self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: spec.command()})
             self.run.log_params(params_of(spec))
-            if first_plan is not None:
-                self._tag_plan(first_plan, ("first", "used"))
+            if plan is not None and plan != spec.plan():
+                self._tag_plan(plan, ("first", "used"))
             if estimate is not None:
                 self.run.log_metrics(estimate.as_metrics())
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
@@ -184,7 +190,7 @@ class JobRunWriter:
         report, state, reason = job.report(), job.state(), failure_message(job, self._spec)
         with self.run.later():
             self.run.log_events(self._events)
-        self.remarks = self._collect(job)
+        self.remarks = self._collect(job, self.run.run_id)
         measured = self._write(report, state, reason, job)
         patience = self._clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and self._clock.monotonic() < patience:
@@ -213,7 +219,7 @@ class JobRunWriter:
         """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
         if self._closed:
             return
-        self.remarks = self._collect(job) if job is not None else []
+        self.remarks = self._collect(job, self.run.run_id) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:

@@ -20,7 +20,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter, collect_nothing, job_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
@@ -112,14 +112,16 @@ def start(
             interruption=interruption,
             open_tracking=lambda: Tracking(environment, _CLOCK),
         )
-        direct = _is_direct(configuration.logging, request.tracking_uri)
+        logging = configuration.logging
+        direct = may_be_reached(request.tracking_uri) if logging == "auto" else logging == "direct"
         writer = JobRunWriter(
             configuration.spec,
             workplace,
             run=Run(client, run.info.run_id, _CLOCK),
-            collect=(lambda _: []) if direct else Collector(_CLOCK, client).of(run.info.run_id),
+            collect=collect_nothing if direct else Collector(_CLOCK, client),
         )
-        writer.begin_project({} if is_there else _tags(request, direct=direct))
+        tags = {schema.LOGGING: "direct" if direct else "collect", schema.COMMAND: request.command()}
+        writer.begin_project({} if is_there else {MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
@@ -199,14 +201,6 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     return files
 
 
-def _tags(request: ProjectRequest, *, direct: bool) -> dict[str, str]:
-    return {
-        MLFLOW_PROJECT_BACKEND: "sagemaker",
-        schema.LOGGING: "direct" if direct else "collect",
-        schema.COMMAND: request.command(),
-    }
-
-
 def _payload(
     project: _Project, files: Mapping[str, Path], run_id: str, experiment: str, direct: Mapping[str, str] | None
 ) -> ProjectPayload:
@@ -245,10 +239,6 @@ def _announcement(run_id: str, configuration: Configuration, launcher: SageMaker
         cost = f", {price.usd_per_hour:g} USD an hour each, at most {admit(spec, price):.4g} USD in all"
     where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
     return f"{job_name(run_id, 1)} on {where}{cost}; run {run_id}"
-
-
-def _is_direct(logging: str, tracking_uri: str) -> bool:
-    return may_be_reached(tracking_uri) if logging == "auto" else logging == "direct"
 
 
 def default_addresses(host: str) -> list[str]:

@@ -10,13 +10,11 @@ from mlflow.projects.submitted_run import SubmittedRun
 from paretune.core.errors import Interrupted, JobFailed, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter, job_name
-from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState
+from paretune.launchers.base import Job, JobState
 from paretune.spec.container import Event, JobInputs
 from paretune.spec.job import JobSpec
-
-_INTERVAL_S = 0.5  # between two looks; the poller limits the calls that they cost
 
 
 class SageMakerSubmittedRun(SubmittedRun):
@@ -57,11 +55,8 @@ class SageMakerSubmittedRun(SubmittedRun):
         try:
             self._job.begin()
             self._interruption.check()
-        except LostContact:
-            self._writer.leave()
-            raise
         except BaseException as error:
-            self._job.abandon(error, _INTERVAL_S)
+            self._job.abandon(error)
             raise
         self._writer.leave()  # nobody watches it until `wait` is called
 
@@ -101,7 +96,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         while (state := self._poll()) is None:
             if interruption is not None:
                 interruption.check()
-            self._clock.sleep(_INTERVAL_S)
+            self._clock.sleep(WATCH_INTERVAL_S)
         return state is JobState.COMPLETED
 
     def _poll(self) -> JobState | None:
@@ -109,10 +104,10 @@ class SageMakerSubmittedRun(SubmittedRun):
         with self._lock:
             if self._ended is None:
                 try:
-                    if not self._job.poll():
+                    if self._job.poll() is None:
                         return None
                 except JobFailed as error:
-                    if self._state() is JobState.FAILED or self._reason():
+                    if self._current.state() is JobState.FAILED or self._current.failure() is not None:
                         tell(str(error))
                 except LostContact as error:
                     raise self._lost(error) from error
@@ -123,27 +118,25 @@ class SageMakerSubmittedRun(SubmittedRun):
         with self._lock:
             if self._ended is None:
                 try:
-                    self._job.abandon(error, _INTERVAL_S)
+                    self._job.abandon(error)
                 except LostContact as lost:
                     raise self._lost(lost) from lost
                 self._end()
 
     def _end(self) -> None:
-        self._ended = self._state()
+        self._ended = self._current.state()
         for remark in self._writer.remarks:
             tell(remark)
 
-    def _state(self) -> JobState:
+    @property
+    def _current(self) -> Job:
         assert self._job.current is not None  # `start` has created or found it
-        return self._job.current.state()
-
-    def _reason(self) -> bool:
-        return self._job.current is not None and self._job.current.failure() is not None
+        return self._job.current
 
     def _show(self, events: list[Event]) -> None:
         for event in events:
             tell(f"{self.job_name}: {event.message}")
-        for line in self._job.current.printed() if self._job.current is not None else []:
+        for line in self._current.printed():
             print(line, flush=True)
 
     def _lost(self, error: LostContact) -> ExecutionException:
