@@ -178,7 +178,8 @@ def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) ->
     entities: dict[str, list[Any]] = {"params": params, "tags": [*starmap(RunTag, tags.items())], "metrics": missing}
     for kind, items in entities.items():
         for start in range(0, len(items), _BATCHES[kind]):
-            client.log_batch(run_id, **{kind: items[start : start + _BATCHES[kind]]})  # type: ignore[arg-type]  # names of its lists
+            batch = {kind: items[start : start + _BATCHES[kind]]}
+            client.log_batch(run_id, **batch)  # type: ignore[arg-type]  # names of its lists
     if run.artifacts.is_dir() and any(run.artifacts.iterdir()):
         client.log_artifacts(run_id, str(run.artifacts))
     for name, folder in run.models:

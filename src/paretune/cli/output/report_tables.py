@@ -1,11 +1,10 @@
 """What `report` shows: recorded runs with old and new costs, and how far their estimates lay off."""
 
-import csv
-import io
 from collections.abc import Sequence
 
 from paretune.cli.output.accuracy import Accuracy, EstimateError
-from paretune.cli.output.repricing import RunCost, Terms, fronts
+from paretune.cli.output.repricing import RunCost, Terms
+from paretune.core.result import csv_text
 from paretune.core.text_table import text_table
 from paretune.tracking import RecordedJob
 
@@ -20,24 +19,19 @@ _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_g
 
 def cost_table(costs: Sequence[RunCost], terms: Terms) -> str:
     """A line per run: what it was, reached and cost, and what it would cost on other terms."""
-    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
     header = ["run", "origin", "state", "instances", "instance type", "global batch", "learning rate", "F1", "seconds"]
     header += ["cost USD", "USD/hour", "price of", "front"]
     if terms.are_new:
         header += ["new seconds", "new USD/hour", "new price of", "new cost USD", "difference", "new front"]
-    rows = []
-    for cost, was, now in zip(costs, was_best, is_best, strict=True):
-        row = _recorded(cost, front=was)
-        rows.append(row + _repriced(cost, front=now) if terms.are_new else row)
+    rows = [_recorded(cost) + (_repriced(cost) if terms.are_new else []) for cost in costs]
     return text_table(header, rows, _NUMBERS)
 
 
 def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
     """Everything about every run, as CSV; what is not known is an empty cell."""
-    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
     off = {(one.job.run_id, one.quantity): one for one in errors}
     rows: list[dict[str, object]] = []
-    for cost, was, now in zip(costs, was_best, is_best, strict=True):
+    for cost in costs:
         job, price = cost.job, cost.price
         row: dict[str, object] = {
             "run_id": job.run_id,
@@ -54,12 +48,12 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
             "cost_usd": job.cost_usd,
             "price_usd_per_hour": _text(job.price_usd_per_hour, "g"),
             **{f"price_{name}": getattr(job, f"price_{name}") for name in _OF_A_PRICE[1:]},
-            "on_front": was,
+            "on_front": cost.was_on_front,
             "new_seconds": cost.seconds,
             **{f"new_price_{name}": getattr(price, name, None) for name in _OF_A_PRICE},
             "new_cost_usd": cost.cost_usd,
             "difference_usd": cost.difference_usd,
-            "on_new_front": now,
+            "on_new_front": cost.is_on_front,
             "remark": cost.remark,
         }
         for quantity in _QUANTITIES:
@@ -67,11 +61,7 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
             row[f"estimated_{quantity}"] = one.predicted if one else None
             row |= {f"estimated_{quantity}_{name}": getattr(one, name, None) for name in ("low", "high", "error")}
         rows.append(row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["run_id"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(list(rows[0]) if rows else ["run_id"], rows)
 
 
 def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]) -> str:
@@ -105,9 +95,7 @@ def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]
 
 def front_changes(costs: Sequence[RunCost]) -> list[str]:
     """Which runs join and which leave the front of F1 against cost; a sentence each."""
-    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
-    ids = [cost.job.run_id[:_SHORT] for cost in costs]
-    fates = list(zip(ids, was_best, is_best, strict=True))
+    fates = [(cost.job.run_id[:_SHORT], cost.was_on_front, cost.is_on_front) for cost in costs]
     changed = {
         "on the front only by the new costs": [name for name, was, now in fates if now and not was],
         "no longer on the front": [name for name, was, now in fates if was and now is False],
@@ -128,7 +116,7 @@ def about_kinds(costs: Sequence[RunCost]) -> list[str]:
     return said
 
 
-def _recorded(cost: RunCost, *, front: bool | None) -> list[str]:
+def _recorded(cost: RunCost) -> list[str]:
     job = cost.job
     return [
         job.run_id[:_SHORT],
@@ -143,11 +131,11 @@ def _recorded(cost: RunCost, *, front: bool | None) -> list[str]:
         _text(job.cost_usd, ".5g"),
         _text(job.price_usd_per_hour, "g"),
         f"{job.price_region} {job.price_as_of}".strip(),
-        "*" if front else "",
+        "*" if cost.was_on_front else "",
     ]
 
 
-def _repriced(cost: RunCost, *, front: bool | None) -> list[str]:
+def _repriced(cost: RunCost) -> list[str]:
     price = cost.price
     return [
         _text(cost.seconds, ",.0f"),
@@ -155,7 +143,7 @@ def _repriced(cost: RunCost, *, front: bool | None) -> list[str]:
         f"{price.region} {price.as_of}".strip() if price is not None else "",
         _text(cost.cost_usd, ".5g"),
         _text(None if cost.difference_usd is None else round(cost.difference_usd, 6) or 0.0, "+.5g"),
-        "*" if front else "",
+        "*" if cost.is_on_front else "",
     ]
 
 
