@@ -26,7 +26,7 @@ from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.launchers.sagemaker.request import tracking_environment
 from paretune.mlflow_backend import container_entrypoint
 from paretune.mlflow_backend.collection import Collector
 from paretune.mlflow_backend.command import Command, read_command
@@ -125,9 +125,10 @@ def start(
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
-            info = run.info
-            address = (request.tracking_uri, info.run_id, info.experiment_id, environment)
-            variables = tracking_environment(*address) if direct else None
+            info, variables = run.info, None
+            if direct:
+                variables = tracking_environment(request.tracking_uri, info.run_id, environment)
+                variables["MLFLOW_EXPERIMENT_ID"] = info.experiment_id
             experiment = client.get_experiment(info.experiment_id).name
             return JobInputs(project=_payload(project, files, info.run_id, experiment, variables))
 
@@ -185,8 +186,10 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     spec, needs, account = project.configuration.spec, project.needs, launcher.account
     price = launcher.price(spec)
     admit(spec, price)
-    faults = images.faults(spec, account.region) + account_faults(spec, account)
+    faults: list[str] = []
     files: dict[str, Path] = {}
+    with collecting(faults):
+        launcher.check(spec)
     with collecting(faults):
         files = archive.project_files(project.root)
         if not files:
@@ -268,14 +271,6 @@ def may_be_reached(tracking_uri: str, addresses: Callable[[str], list[str]] = de
     except ValueError:
         found = addresses(address.hostname)
     return bool(found) and all(ipaddress.ip_address(entry.partition("%")[0]).is_global for entry in found)
-
-
-def tracking_environment(tracking_uri: str, run_id: str, experiment_id: str, here: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a job that writes to the tracking server itself."""
-    ids = {"MLFLOW_RUN_ID": run_id, "MLFLOW_EXPERIMENT_ID": experiment_id}
-    variables = {"MLFLOW_TRACKING_URI": tracking_uri} | ids
-    endpoint = here.get("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT")
-    return variables | ({"SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": endpoint} if endpoint else {})
 
 
 def _needs_a_secret(tracking_uri: str) -> bool:

@@ -17,7 +17,13 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, i
 from paretune.launchers.sagemaker.jobs import ProjectJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
-from paretune.launchers.sagemaker.request import TrainingJobRequest, build, load_sdk, network_environment
+from paretune.launchers.sagemaker.request import (
+    TrainingJobRequest,
+    build,
+    load_sdk,
+    network_environment,
+    tracking_environment,
+)
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.cluster import Cluster
@@ -249,10 +255,7 @@ class SageMakerLauncher(Launcher):
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
         if self.is_direct:
-            environment |= {"MLFLOW_TRACKING_URI": self._tracking_uri, "MLFLOW_RUN_ID": _run_id(document.job_name)}
-            endpoint = self._environment.get("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT")
-            if endpoint:
-                environment["SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT"] = endpoint
+            environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
 
     def _checkpoints(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> str:
