@@ -83,8 +83,6 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
     plan, estimate, sentences = _foresee(spec, prepared, workplace)
     writer = JobRunWriter(spec, workplace)
     job = RetryingJob(
-        spec,
-        workplace,
         writer,
         on_events,
         inputs=lambda: prepared or inputs_of(spec, workplace),

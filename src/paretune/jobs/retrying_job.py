@@ -12,11 +12,9 @@ from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter, job_name
 from paretune.jobs.result import JobResult
-from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
 
 CAPACITY_PAUSE_S = 60.0
 """Between two rounds of asking all instance types for capacity."""
@@ -42,8 +40,6 @@ class RetryingJob:
 
     def __init__(
         self,
-        spec: JobSpec,
-        workplace: Workplace,
         writer: JobRunWriter,
         on_events: Callable[[list[Event]], None],
         *,
@@ -53,9 +49,10 @@ class RetryingJob:
     ) -> None:
         self.current: Job | None = None
         """The job of this attempt; None between two attempts."""
+        self.writer = writer
+        spec, workplace = writer.spec, writer.workplace
         self._spec = spec
         self._launcher = workplace.launcher
-        self.writer = writer
         self._inputs = inputs or (lambda: inputs_of(spec, workplace))
         self.clock = workplace.clock
         self._on_events = on_events

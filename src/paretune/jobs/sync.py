@@ -90,10 +90,10 @@ class Sync:
         if begun is None:
             return _close_never_created(run, spec, workplace)
         collect = self.collect if run.tags.get(schema.LOGGING) == "collect" else collect_nothing
-        writer = JobRunWriter(spec, workplace, run_id=run.run_id, collect=collect)
+        writer = JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id), collect=collect)
         writer.begin_project({}) if spec.runs_project else writer.begin(None)
         plan = first_plan(spec, run.tags)
-        job = RetryingJob(spec, workplace, writer, self.on_events, plan=plan, halves=not spec.runs_project)
+        job = RetryingJob(writer, self.on_events, plan=plan, halves=not spec.runs_project)
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:
@@ -123,7 +123,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     was_seen = schema.SECONDARY_STATUS in run.tags
     reason = "its job is no longer known to AWS" if was_seen else "its job was never created"
-    JobRunWriter(spec, workplace, run_id=run.run_id).give_up(Interrupted(reason), None)
+    JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id)).give_up(Interrupted(reason), None)
     return f"{reason}, so the run is closed; {again}"
 
 

@@ -50,7 +50,11 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
         BadInput: all that is wrong with it, at once.
     """
     given = user_keys(raw)
-    faults = [*_unknown(given), *_of_docker(raw)]
+    faults = _unknown(given) + [
+        f"{option} means nothing on SageMaker: give an image in ECR as docker_env or image_uri"
+        for option, name in (("--docker-args", "DOCKER_ARGS"), ("--build-image", "build_image"))
+        if raw.get(name)
+    ]
     logging, wait, run_id = given.get("mlflow_logging", "auto"), given.get("wait", True), given.get("run_id")
     if logging not in LOGGING:
         faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {logging!r}")
@@ -116,12 +120,3 @@ def _unknown(given: Mapping[str, Any]) -> list[str]:
             hint = f"did you mean {' or '.join(near)}?" if near else f"it may hold {', '.join(known)}"
             faults.append(f"the backend configuration knows no {name}: {hint}")
     return faults
-
-
-def _of_docker(raw: Mapping[str, Any]) -> list[str]:
-    given = {"--docker-args": raw.get("DOCKER_ARGS"), "--build-image": raw.get("build_image")}
-    return [
-        f"{option} means nothing on SageMaker: give an image in ECR as docker_env or image_uri"
-        for option, value in given.items()
-        if value
-    ]

@@ -132,7 +132,7 @@ def start(
             experiment = client.get_experiment(info.experiment_id).name
             return JobInputs(project=_payload(project, files, info.run_id, experiment, variables))
 
-        submitted = SageMakerSubmittedRun(configuration.spec, workplace, writer, inputs)
+        submitted = SageMakerSubmittedRun(writer, inputs)
         submitted.start()
     return submitted, configuration
 

@@ -11,10 +11,8 @@ from paretune.core.errors import Interrupted, JobFailed, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter, job_name
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
-from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.spec.container import Event, JobInputs
-from paretune.spec.job import JobSpec
 
 
 class SageMakerSubmittedRun(SubmittedRun):
@@ -23,14 +21,10 @@ class SageMakerSubmittedRun(SubmittedRun):
     `inputs` makes what runs; it is not called when the job is there already.
     """
 
-    def __init__(
-        self, spec: JobSpec, workplace: Workplace, writer: JobRunWriter, inputs: Callable[[], JobInputs]
-    ) -> None:
+    def __init__(self, writer: JobRunWriter, inputs: Callable[[], JobInputs]) -> None:
         super().__init__()
         self._writer = writer
-        self._clock = workplace.clock
-        self._interruption = workplace.interruption
-        self._job = RetryingJob(spec, workplace, writer, self._show, inputs=inputs, halves=False)
+        self._job = RetryingJob(writer, self._show, inputs=inputs, halves=False)
         self._ended: JobState | None = None
         self._lock = threading.RLock()  # MLflow's runs may be waited for in threads of their own
 
@@ -54,7 +48,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         """
         try:
             self._job.begin()
-            self._interruption.check()
+            self._writer.workplace.interruption.check()
         except BaseException as error:
             self._job.abandon(error)
             raise
@@ -66,7 +60,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         Raises:
             ExecutionException: AWS no longer tells how the job does; it goes on.
         """
-        return self._follow(None)
+        return self.follow(Interruption())  # one that nothing is recorded in
 
     def follow(self, interruption: Interruption) -> bool:
         """Like `wait`; an interruption stops the job and fills the run.
@@ -74,8 +68,13 @@ class SageMakerSubmittedRun(SubmittedRun):
         Raises:
             Interrupted: the job has been stopped.
         """
+        if self._ended is None:
+            self._writer.watch()
         try:
-            return self._follow(interruption)
+            while (state := self._poll()) is None:
+                interruption.check()
+                self._job.clock.sleep(WATCH_INTERVAL_S)
+            return state is JobState.COMPLETED
         except Interrupted as error:
             tell(f"{error}: stopping {self.job_name}")
             self._abandon(error)
@@ -89,15 +88,6 @@ class SageMakerSubmittedRun(SubmittedRun):
         """MLflow's word for the state of the run, such as RUNNING; the run is filled when it is over."""
         state = self._poll()
         return "RUNNING" if state is None else RUN_STATUS[state].value
-
-    def _follow(self, interruption: Interruption | None) -> bool:
-        if self._ended is None:
-            self._writer.watch()
-        while (state := self._poll()) is None:
-            if interruption is not None:
-                interruption.check()
-            self._clock.sleep(WATCH_INTERVAL_S)
-        return state is JobState.COMPLETED
 
     def _poll(self) -> JobState | None:
         """How the job ended; None while it runs."""

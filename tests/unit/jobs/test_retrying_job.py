@@ -138,12 +138,10 @@ class Desk:
         """A watcher of one job; a second one takes up the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
         workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock)
-        writer = JobRunWriter(spec, workplace, run_id=self.run_id)
+        writer = JobRunWriter(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
         self.run_id = writer.run.run_id
         writer.begin(None)
         made = RetryingJob(
-            spec,
-            workplace,
             writer,
             lambda events: self.messages.extend(event.message for event in events if event.message),
             inputs=JobInputs,
@@ -223,7 +221,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     writer = JobRunWriter(spec, workplace)
     desk.run_id = writer.run.run_id
-    job = RetryingJob(spec, workplace, writer, lambda events: None, inputs=JobInputs)
+    job = RetryingJob(writer, lambda events: None, inputs=JobInputs)
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()

@@ -36,7 +36,7 @@ class TrialJob:
         self._workplace = workplace
         self._is_adopted = False
         self.writer = JobRunWriter(spec, workplace, run=run)
-        self._job = RetryingJob(spec, workplace, self.writer, self._follow, halves=False)
+        self._job = RetryingJob(self.writer, self._follow, halves=False)
 
     def begin(self, *, adopt: bool = False) -> TrialEnd | None:
         """Open its record and start its job, unless that is `adopt`ed; its end where it could not be started.
