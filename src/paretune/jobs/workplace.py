@@ -60,14 +60,19 @@ class Workplaces:
 
     @classmethod
     def of_process(cls) -> "Workplaces":
-        """Those of this process, with its environment.
+        """Those of this process, in the folder PARETUNE_HOME or else .paretune of the current one, made if absent.
 
         Raises:
             BadInput: PARETUNE_HOME cannot be a folder.
         """
         environment = dict(os.environ)
+        home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
         interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
-        return cls(environment=environment, interruption=interruption, home=home_folder(environment))
+        return cls(environment=environment, interruption=interruption, home=home)
 
     def without_opened_run(self) -> "Workplaces":
         """The same for jobs that each get a run of their own, beside the one that `mlflow run` has opened."""
@@ -126,17 +131,3 @@ class Workplaces:
             runs_projects=spec.runs_project,
             check=self.interruption.check,
         )
-
-
-def home_folder(environment: Mapping[str, str]) -> Path:
-    """Where jobs, checkpoints and prepared data lie: PARETUNE_HOME, or .paretune in the current folder; made if absent.
-
-    Raises:
-        BadInput: it cannot be a folder.
-    """
-    home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
-    return home

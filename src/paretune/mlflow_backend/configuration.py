@@ -1,7 +1,6 @@
 """What --backend-config may say: the cluster, and how the run is filled."""
 
 import difflib
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import PROJECT, JobSpec
-from paretune.spec.parameters import parse, spell
+from paretune.spec.parameters import annotations, spell
 from paretune.spec.profile import read_profile
 
 CLUSTER_KEYS = (
@@ -62,14 +61,13 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
         faults.append(f"wait must be true or false, got {wait!r}")
     if not isinstance(run_id, str | None):
         faults.append(f"run_id must be a text, got {run_id!r}")
+    texts = _cluster_texts(given, environment, faults)
     if "instance_type" not in given:
         faults.append('instance_type must be given, such as {"instance_type": "ml.m5.xlarge"}')
-    values = _cluster_values(given, environment, faults)
-    try:
+        texts["instance_type"] = "ml.m5.xlarge"  # so that what is wrong with the rest is found, too
+    with collecting(faults):
         # A specification with an entry script asks for nothing that paretune's own training would need.
-        spec = JobSpec(launcher="sagemaker", entry_script=PROJECT, **values)
-    except BadInput as error:
-        faults += error.faults if "instance_type" in given else ()
+        spec = JobSpec.from_text({**texts, "launcher": "sagemaker", "entry_script": PROJECT})
     if faults:
         raise BadInput(faults)
     installs = raw.get("ENV_MANAGER") != "local"
@@ -81,30 +79,21 @@ def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name not in _OF_MLFLOW and value is not None}
 
 
-def _cluster_values(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
-    """Fields of `Cluster` by name: those given, then those of the profile."""
-    types = typing.get_type_hints(Cluster)
+def _cluster_texts(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, str]:
+    """Fields of `Cluster` as they would be typed: those given, then those of the profile."""
     profile: Mapping[str, str] = {}
     with collecting(faults):
         profile = read_profile(environment)
-    texts = {
-        name: _spelled(name, given[name], types[name], faults) if name in given else profile.get(name, "")
-        for name in CLUSTER_KEYS
+    return {
+        name: _spelled(name, given[name], faults) if name in given else profile.get(name, "") for name in CLUSTER_KEYS
     }
-    values: dict[str, Any] = {}
-    for name, text in texts.items():
-        try:
-            values |= {name: parse(name, text, types[name])} if text.strip() else {}
-        except ValueError as error:
-            faults.append(str(error))
-    return values
 
 
-def _spelled(name: str, value: Any, annotation: Any, faults: list[str]) -> str:
+def _spelled(name: str, value: Any, faults: list[str]) -> str:
     """The value of a JSON key as it would be typed; empty, with a fault, where it is of another kind."""
     if name in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
-    is_text = annotation in (str, str | None)
+    is_text = annotations(Cluster)[name] in (str, str | None)
     if isinstance(value, list) or (is_text and not isinstance(value, str)):
         faults.append(f"{name} must be a text, got {value!r}")
         return ""

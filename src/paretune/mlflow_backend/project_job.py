@@ -211,29 +211,25 @@ def _payload(
 
     `direct` names the tracking server in variables; without them the command records into a store in the job.
     """
-    needs = project.needs if direct is None else _with_plugin(project.needs, direct["MLFLOW_TRACKING_URI"], files)
+    requirements = [*project.needs.requirements]
+    on_sagemaker = direct is not None and direct["MLFLOW_TRACKING_URI"].startswith("arn:")
+    if on_sagemaker and mentions_mlflow(requirements, files.values()):
+        requirements.append("sagemaker-mlflow")  # SageMaker's own tracking server needs this plugin
     inside = {"inside.py": Path(container_entrypoint.__file__)}
     return ProjectPayload(
         code={f"project/{name}": path for name, path in files.items()} | inside,
         command="python3 inside.py /opt/ml",
         document={
             "command": project.command.text,
-            "requirements": list(needs.requirements),
-            "folder": needs.folder,
+            "requirements": requirements,
+            "folder": project.needs.folder,
             "run_id": run_id,
             "experiment": experiment,
             "collect": direct is None,
         },
         inputs=project.command.inputs,
-        variables=dict(needs.variables) | dict(direct or {}),
+        variables=dict(project.needs.variables) | dict(direct or {}),
     )
-
-
-def _with_plugin(needs: Environment, tracking_uri: str, files: Mapping[str, Path]) -> Environment:
-    """With the plugin that SageMaker's own tracking server needs, where the project uses MLflow at all."""
-    if not tracking_uri.startswith("arn:") or not mentions_mlflow(needs.requirements, files.values()):
-        return needs
-    return replace(needs, requirements=(*needs.requirements, "sagemaker-mlflow"))
 
 
 def _announcement(run_id: str, configuration: Configuration, launcher: SageMakerLauncher) -> str:
