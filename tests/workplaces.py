@@ -20,7 +20,6 @@ def make_workplace(
     clock: Clock | None = None,
     environment: Mapping[str, str] = MappingProxyType({}),
     interruption: Interruption | None = None,
-    simulated: bool = False,
 ) -> Workplace:
     """One with these parts; a local launcher, the machine's clock and MLflow's own store where none are given."""
     clock = clock or SystemClock()
@@ -31,5 +30,4 @@ def make_workplace(
         environment=environment,
         interruption=interruption or Interruption(),
         open_tracking=lambda: tracking or Tracking(environment, clock),
-        simulated=simulated,
     )

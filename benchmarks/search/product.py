@@ -110,7 +110,6 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
             environment={},
             interruption=Interruption(),
             open_tracking=lambda: tracking,
-            simulated=True,
         ),
         now=time.time,
         on_trial=ended,

@@ -234,9 +234,9 @@ def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRunWr
     """A driver that looks so many times at its job and is killed then; without a number, it goes on to the end."""
     home = Path(os.environ["PARETUNE_HOME"])
     workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
-    recording = JobRunWriter(spec, workplace, run_id=run_id)
+    recording = JobRunWriter(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
     recording.begin(JobInputs() if run_id is None else None)
-    attempts = RetryingJob(spec, workplace, recording, lambda events: None, inputs=JobInputs)
+    attempts = RetryingJob(recording, lambda events: None, inputs=JobInputs)
     attempts.begin()
     for _ in range(looks):
         if attempts.poll():

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from paretune.cli.output.answer import Printable, as_document, error_document
+from paretune.cli.output.answer import Answer, as_document, error_document
 from paretune.cli.requests import readers
 from paretune.cli.requests.own_parameters import PricesRequest, ReportRequest
 from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
+from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.estimate_request import PROBE_HELP
 from paretune.spec.job import PARAMETER_GROUPS, parameter_help
@@ -63,14 +64,14 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _answer(words: Sequence[str], faults: Sequence[str]) -> Printable:
+def _answer(words: Sequence[str], faults: Sequence[str]) -> Answer | Result:
     """What the command gives; `faults` are reported with all others."""
     command = _COMMANDS[_command(words)]
     texts, more = _read(words[1:])
     value = command.read(texts, [*faults, *more])
     # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
     module, _, function = command.home.partition(":")
-    answer: Printable = getattr(importlib.import_module(module), function)(value)
+    answer: Answer | Result = getattr(importlib.import_module(module), function)(value)
     return answer
 
 

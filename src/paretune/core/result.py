@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from html import escape
 from typing import TYPE_CHECKING
@@ -66,6 +66,15 @@ def as_json(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, (str, bool, int)) else str(value)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A CSV with these columns, a line per row; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def read_rows(text: str, texts: Collection[str] = ("run_id",)) -> list[Row]:

@@ -1,12 +1,10 @@
 """A table of estimates, as text, as CSV and as a picture."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from paretune.core.result import Result, Row, as_json
+from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimates import Estimate, on_front
 from paretune.spec.parameters import spell
 
@@ -112,11 +110,7 @@ def _row(item: Estimate, is_best: bool) -> Row:
 
 def as_csv(estimates: Sequence[Estimate]) -> str:
     """The table as CSV with the columns COLUMNS; an empty field means unknown."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, "on_front": spell(row["on_front"])} for row in rows(estimates))
-    return text.getvalue()
+    return csv_text(COLUMNS, ({**row, "on_front": spell(row["on_front"])} for row in rows(estimates)))
 
 
 def as_text(estimates: Sequence[Estimate]) -> str:
@@ -149,7 +143,6 @@ def as_text(estimates: Sequence[Estimate]) -> str:
 
 def figure(estimates: Sequence[Estimate]) -> Any:
     """Dollars over time with 80 % intervals, the predicted front joined; None when no row has a price."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     marked = zip(estimates, on_front(estimates), strict=True)
@@ -159,7 +152,6 @@ def figure(estimates: Sequence[Estimate]) -> Any:
     longest = max(item.time.seconds for item, _ in priced)
     unit, seconds = ("hours", 3600.0) if longest > 4 * 3600 else ("minutes", 60.0)
     drawing = Figure(figsize=(8, 5.5), layout="constrained")
-    FigureCanvasAgg(drawing)
     axes = drawing.add_subplot()
     for name in dict.fromkeys(item.spec.instance_type for item, _ in priced):
         group = [item for item, _ in priced if item.spec.instance_type == name]

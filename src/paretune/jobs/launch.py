@@ -6,17 +6,17 @@ starts, so that a job is never without a record.
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Literal, overload
 
-from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
+from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
 from paretune.jobs.recording import JobRunWriter, job_name
 from paretune.jobs.result import JobPreview, JobResult
-from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.pricing.budget import admit
@@ -28,9 +28,6 @@ from paretune.spec.profile import completed
 from paretune.spec.regions import usual_region
 from paretune.tracking import RunStatus, schema
 from paretune.tracking.recorded_job import first_plan
-
-WATCH_INTERVAL_S = 0.5
-"""Between two looks at a job; a launcher that pays for looking limits itself."""
 
 
 @overload
@@ -83,55 +80,41 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         LostContact: the job goes on, but AWS no longer tells how.
     """
     prepared = _checked_inputs(spec, workplace)
-    foreseen = _foresee(spec, prepared, workplace)
+    plan, estimate, sentences = _foresee(spec, prepared, workplace)
     writer = JobRunWriter(spec, workplace)
     job = RetryingJob(
-        spec,
-        workplace,
         writer,
         on_events,
         inputs=lambda: prepared or inputs_of(spec, workplace),
-        plan=foreseen.plan or first_plan(spec, writer.run.tags()),
+        plan=plan or first_plan(spec, writer.run.tags()),
     )
     try:
-        writer.begin(prepared, first_plan=foreseen.changed_plan, estimate=foreseen.estimate)
-        said = [_announcement(spec, prepared, writer.run.run_id), *foreseen.sentences]
+        writer.begin(prepared, plan=plan, estimate=estimate)
+        said = [_announcement(spec, prepared, writer.run.run_id), *sentences]
         on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
         job.begin()
-        while not job.poll():
+        while (outcome := job.poll()) is None:
             workplace.interruption.check()
             workplace.clock.sleep(WATCH_INTERVAL_S)
-    except Interrupted as error:
-        if spec.on_interrupt != "detach" or not spec.on_sagemaker or job.current is None:
-            job.abandon(error, WATCH_INTERVAL_S)
-            raise
-        writer.leave()
-        raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
-    except LostContact:
-        writer.leave()
-        raise
     except BaseException as error:
-        job.abandon(error, WATCH_INTERVAL_S)
+        detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
+        if detaches and job.current is not None:
+            writer.leave()
+            raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
+        job.abandon(error)
         raise
-    return job.outcome
+    return outcome
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Foreseen:
+def _foresee(
+    spec: JobSpec, inputs: JobInputs | None, workplace: Workplace
+) -> tuple[BatchPlan | None, Estimate | None, list[str]]:
     """The batch to begin with, the job's estimate, and what to tell the user about both and about the price.
 
-    `plan` is None for a job that was started before: its run says with which batch.
+    The batch is None for a job that was started before: its run says with which one.
     """
-
-    plan: BatchPlan | None = None
-    changed_plan: BatchPlan | None = None
-    estimate: Estimate | None = None
-    sentences: tuple[str, ...] = ()
-
-
-def _foresee(spec: JobSpec, inputs: JobInputs | None, workplace: Workplace) -> _Foreseen:
     if inputs is None:
-        return _Foreseen()
+        return None, None, []
     launcher, forecast = workplace.launcher, workplace.forecast
     price = launcher.price(spec)
     sentences = []
@@ -148,8 +131,7 @@ def _foresee(spec: JobSpec, inputs: JobInputs | None, workplace: Workplace) -> _
     estimate = forecast.of(spec, plan, inputs, price)
     if estimate is not None:
         sentences.append(estimate.sentence())
-    changed = plan if against is not None else None
-    return _Foreseen(plan=plan, changed_plan=changed, estimate=estimate, sentences=tuple(sentences))
+    return plan, estimate, sentences
 
 
 def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:

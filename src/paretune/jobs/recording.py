@@ -50,13 +50,18 @@ RUN_STATUS = {
 }
 
 
+def collect_nothing(job: Job, run_id: str) -> list[str]:
+    """For a job that records nothing itself, or records it where its run is."""
+    return []
+
+
 class JobRunWriter:
     """What goes into the run of one job, over all its attempts.
 
     Args:
-        run: that of `run_id`, where this process has just made it: then nothing of it has to be read.
-        collect: called when the job has ended, before its run is closed: takes over what the job has recorded itself,
-            and returns a sentence for each part that it could not.
+        run: the run; by default the one of this command, or a new one.
+        collect: called with job and run id when the job has ended, before its run is closed: takes over what the job
+            has recorded itself, and returns a sentence for each part that it could not.
     """
 
     def __init__(
@@ -64,14 +69,12 @@ class JobRunWriter:
         spec: JobSpec,
         workplace: Workplace,
         *,
-        run_id: str | None = None,
         run: Run | None = None,
-        collect: Callable[[Job], list[str]] = lambda job: [],
+        collect: Callable[[Job, str], list[str]] = collect_nothing,
     ) -> None:
-        if run is None:
-            store = workplace.tracking
-            run = store.run(run_id) if run_id is not None else store.begin(run_name(spec))
-        self.run = run
+        self.spec = spec
+        self.workplace = workplace
+        self.run = run or workplace.tracking.begin(run_name(spec))
         self.remarks: list[str] = []
         """What `collect` could not take over, in sentences."""
         self.job_seconds = 0.0
@@ -79,13 +82,10 @@ class JobRunWriter:
         self.cost_usd: float | None = 0.0
         """Dollars of all attempts that have ended; None where a price is unknown."""
         self._closed = False
-        self._spec = spec
         self._launcher = workplace.launcher
-        self._workplace = workplace
         self._collect = collect
         self._is_adopted = False  # an earlier process has begun the run
         self._known: Mapping[str, float] = {}  # metrics written by an earlier process
-        self._clock = workplace.clock
         self._price = workplace.launcher.price(spec)
         self._facts: Mapping[str, float] = {}
         self._detail = ""
@@ -93,19 +93,20 @@ class JobRunWriter:
         self._retries = 0
 
     def begin(
-        self, inputs: JobInputs | None, *, first_plan: BatchPlan | None = None, estimate: Estimate | None = None
+        self, inputs: JobInputs | None, *, plan: BatchPlan | None = None, estimate: Estimate | None = None
     ) -> None:
         """Parameters, tags, what is known of the data alone, and what the job was predicted to take.
 
-        `inputs` is None where an earlier launcher has recorded all this; `first_plan`, where it is the one asked for.
+        `inputs` is None where an earlier launcher has recorded all this; `plan` is the batch of the first attempt,
+        recorded where it is not the one that was asked for.
         """
-        spec = self._spec
+        spec = self.spec
         with self.run.later():  # written with the job's name
             self._tag_location()
             self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: spec.command()})
             self.run.log_params(params_of(spec))
-            if first_plan is not None:
-                self._tag_plan(first_plan, ("first", "used"))
+            if plan is not None and plan != spec.plan():
+                self._tag_plan(plan, ("first", "used"))
             if estimate is not None:
                 self.run.log_metrics(estimate.as_metrics())
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
@@ -124,7 +125,7 @@ class JobRunWriter:
 
         `tags` are what else is known of it; none where an earlier process has recorded it.
         """
-        spec = self._spec
+        spec = self.spec
         with self.run.later():  # written with the job's name
             self._tag_location()
             cluster = {schema.INSTANCE_TYPE: spec.instance_type, schema.INSTANCE_COUNT: str(spec.instance_count)}
@@ -138,7 +139,7 @@ class JobRunWriter:
 
     def begin_attempt(self, document: JobDocument) -> None:
         """Name the job before it is created, so that whoever comes later can find it."""
-        claimed = None if self._is_adopted else f"{self._clock.now():.0f}"
+        claimed = None if self._is_adopted else f"{self.workplace.clock.now():.0f}"
         state = JobState.RUNNING.value
         self.run.set_tags({schema.JOB_NAME: document.job_name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
@@ -181,14 +182,14 @@ class JobRunWriter:
 
     def finish(self, job: Job) -> JobResult:
         """Record how the job ended, waiting a while for a tracking server that is away; raise if the job failed."""
-        report, state, reason = job.report(), job.state(), failure_message(job, self._spec)
+        report, state, reason = job.report(), job.state(), failure_message(job, self.spec)
         with self.run.later():
             self.run.log_events(self._events)
-        self.remarks = self._collect(job)
+        self.remarks = self._collect(job, self.run.run_id)
         measured = self._write(report, state, reason, job)
-        patience = self._clock.monotonic() + _PATIENCE_S
-        while self.run.has_gap and self._clock.monotonic() < patience:
-            self._clock.sleep(_PATIENCE_S / 24)
+        patience = self.workplace.clock.monotonic() + _PATIENCE_S
+        while self.run.has_gap and self.workplace.clock.monotonic() < patience:
+            self.workplace.clock.sleep(_PATIENCE_S / 24)
             self.run.has_gap = False
             self._write(report, state, reason, job)
         if state is not JobState.COMPLETED:
@@ -198,11 +199,11 @@ class JobRunWriter:
         return JobResult(
             run_id=self.run.run_id,
             job_name=job.name,
-            spec=self._spec,
-            params=params_of(self._spec),
+            spec=self.spec,
+            params=params_of(self.spec),
             metrics=measured | dict(self._facts),
             price=self._price,
-            open_command="" if self._spec.runs_project else self._workplace.tracking.open_command(self.run.run_id),
+            open_command="" if self.spec.runs_project else self.workplace.tracking.open_command(self.run.run_id),
             model=job.model_location(),
             has_gap=self.run.has_gap,
             origin=self._launcher.origin,
@@ -213,7 +214,7 @@ class JobRunWriter:
         """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
         if self._closed:
             return
-        self.remarks = self._collect(job) if job is not None else []
+        self.remarks = self._collect(job, self.run.run_id) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:

@@ -12,17 +12,18 @@ from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter, job_name
 from paretune.jobs.result import JobResult
-from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
 
 CAPACITY_PAUSE_S = 60.0
 """Between two rounds of asking all instance types for capacity."""
 
 STOP_PATIENCE_S = 900.0
 """How long a job may take to stop: two minutes to end, then its results travel; or nobody answers any more."""
+
+WATCH_INTERVAL_S = 0.5
+"""Between two looks at a job; a launcher that pays for looking limits itself."""
 
 _SEEN_WITHIN_S = 5.0
 """Seconds until AWS shows a job whose creation was cut short on this side."""
@@ -39,8 +40,6 @@ class RetryingJob:
 
     def __init__(
         self,
-        spec: JobSpec,
-        workplace: Workplace,
         writer: JobRunWriter,
         on_events: Callable[[list[Event]], None],
         *,
@@ -50,11 +49,12 @@ class RetryingJob:
     ) -> None:
         self.current: Job | None = None
         """The job of this attempt; None between two attempts."""
+        self.writer = writer
+        spec, workplace = writer.spec, writer.workplace
         self._spec = spec
         self._launcher = workplace.launcher
-        self._writer = writer
         self._inputs = inputs or (lambda: inputs_of(spec, workplace))
-        self._clock = workplace.clock
+        self.clock = workplace.clock
         self._on_events = on_events
         self._halves = halves
         self._document = JobDocument(job_name=job_name(writer.run.run_id, 1), spec=spec, plan=plan or spec.plan())
@@ -63,13 +63,12 @@ class RetryingJob:
         self._waiting_since: float | None = None
         self._not_before = 0.0
         self._booked = ""  # the last job whose bill has been added
-        self._outcome: JobResult | None = None
         self._may_be_created = False  # a Ctrl-C has cut CreateTrainingJob short
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it is there."""
-        self._writer.begin_attempt(self._document)
-        claimed = self._clock.monotonic()
+        self.writer.begin_attempt(self._document)
+        claimed = self.clock.monotonic()
         job = self._find()
         try:
             self.current = job if job is not None else self._launcher.submit(self._document, self._inputs())
@@ -78,75 +77,72 @@ class RetryingJob:
         except BaseException:
             self._may_be_created = True
             raise
-        if self._clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have taken it for one that died
-            self._writer.begin_attempt(self._document)
-            self._writer.run.reopen()
+        if self.clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have taken it for one that died
+            self.writer.begin_attempt(self._document)
+            self.writer.run.reopen()
 
-    def poll(self) -> bool:
-        """Record what is new; begin the next attempt when this one calls for one. True when the job has ended.
+    def poll(self) -> JobResult | None:
+        """Record what is new; begin the next attempt when this one calls for one. The finished job; None until then.
 
         Raises:
             JobFailed, OutOfMemory: it has ended without a result.
         """
         if self.current is None:
-            if self._clock.now() >= self._not_before:
+            if self.clock.now() >= self._not_before:
                 self.begin()
-            return False
+            return None
         ended = self.current.state().is_terminal
         self._take_events()
         if not ended:
-            return False
+            return None
         self._book(self.current)
         following = self._following(self.current)
         if following is not None:
             self._document = following
             self.current = None
-            return False
-        self._outcome = self._writer.finish(self.current)
+            return None
+        outcome = self.writer.finish(self.current)
         self.current.clean_up()
-        return True
+        return outcome
 
-    @property
-    def outcome(self) -> JobResult:
-        """The finished job."""
-        assert self._outcome is not None  # `poll` has said that the job has ended
-        return self._outcome
-
-    def stop(self, pause_s: float) -> None:
+    def stop(self) -> None:
         """Stop what runs, wait until the launcher says so, and book what it cost; a job not created yet is none.
 
         Raises:
             LostContact: nobody has said within STOP_PATIENCE_S that it has stopped.
         """
         if self._may_be_created:
-            self.current = self._find_created(pause_s)
+            self.current = self._find_created()
         if self.current is None:
             return
-        until = self._clock.monotonic() + STOP_PATIENCE_S
+        until = self.clock.monotonic() + STOP_PATIENCE_S
         self.current.stop()
         while not self.current.state().is_terminal:
-            if self._clock.monotonic() > until:
+            if self.clock.monotonic() > until:
                 raise LostContact(
                     f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said "
                     "that it has: it may still be running; `mlflow run . -e sync` follows it"
                 )
             self._take_events()
-            self._clock.sleep(pause_s)
+            self.clock.sleep(WATCH_INTERVAL_S)
         self._take_events()
         self._book(self.current)
 
-    def abandon(self, error: BaseException, pause_s: float) -> None:
-        """Stop and book what runs and close its run, because of `error`.
+    def abandon(self, error: BaseException) -> None:
+        """Stop and book what runs and close its run, because of `error`; after a `LostContact` leave both as they are.
 
         Raises:
             LostContact: the job cannot be seen to stop; its run stays open.
         """
+        if isinstance(error, LostContact):
+            self.writer.leave()
+            return
         try:
-            self.stop(pause_s)
+            self.stop()
         except LostContact:
-            self._writer.leave()
+            self.writer.leave()
             raise
-        self._writer.give_up(error, self.current)
+        self.writer.give_up(error, self.current)
 
     def _find(self) -> Job | None:
         """The job of this attempt, if it is there already."""
@@ -155,39 +151,38 @@ class RetryingJob:
         except LaunchRefused as error:  # its run must stay open: the job may be there
             raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
 
-    def _find_created(self, pause_s: float) -> Job | None:
+    def _find_created(self) -> Job | None:
         """The job of this attempt; looked for as long as AWS may take to show it."""
-        until = self._clock.monotonic() + _SEEN_WITHIN_S
-        while (job := self._find()) is None and self._clock.monotonic() < until:
-            self._clock.sleep(pause_s)
+        until = self.clock.monotonic() + _SEEN_WITHIN_S
+        while (job := self._find()) is None and self.clock.monotonic() < until:
+            self.clock.sleep(WATCH_INTERVAL_S)
         self._may_be_created = False
         return job
 
     def _book(self, job: Job) -> None:
         if self._booked != job.name:
-            self._writer.book(job, self._document)
+            self.writer.book(job, self._document)
             self._booked = job.name
 
     def _take_events(self) -> None:
         assert self.current is not None  # the callers have looked
         events = self.current.events()
-        self._writer.follow(self.current, events)
+        self.writer.follow(self.current, events)
         self._on_events(events)
 
     def _following(self, job: Job) -> JobDocument | None:
         """The next attempt; None when there is none, or no time left for it."""
         failure = job.failure() if job.state() is JobState.FAILED else None
         kind = failure[0] if failure is not None else None
-        if kind is FailureKind.OUT_OF_MEMORY and self._halves:
-            return self._with_less_memory()
-        return self._with_another_type(job) if kind is FailureKind.CAPACITY else None
-
-    def _with_less_memory(self) -> JobDocument | None:
+        if kind is FailureKind.CAPACITY:
+            return self._with_another_type(job)
         plan = self._document.plan.with_less_memory()
-        again = self._next(plan=plan) if plan is not None else None
-        if again is None or again.max_seconds <= 0:
+        if kind is not FailureKind.OUT_OF_MEMORY or not self._halves or plan is None:
             return None
-        self._tell(self._writer.retry(again))
+        again = self._next(plan=plan)
+        if again.max_seconds <= 0:
+            return None
+        self._tell(self.writer.retry(again))
         return again
 
     def _with_another_type(self, job: Job) -> JobDocument | None:
@@ -196,7 +191,7 @@ class RetryingJob:
         self._without_capacity += 1
         following = self._types[self._without_capacity % len(self._types)]
         if self._waiting_since is None:
-            self._waiting_since = self._clock.now() - job.seconds()
+            self._waiting_since = self.clock.now() - job.seconds()
         spec = self._spec.on_instance_type(following)
         again = self._next(spec=spec, plan=spec.plan())
         if again.max_seconds <= 0:
@@ -204,25 +199,25 @@ class RetryingJob:
         pause = 0.0
         round_is_over = self._without_capacity % len(self._types) == 0
         if round_is_over and self._launcher.attach(again.job_name) is None:  # else a launcher that died has gone on
-            waited = self._clock.now() + CAPACITY_PAUSE_S - self._waiting_since
+            waited = self.clock.now() + CAPACITY_PAUSE_S - self._waiting_since
             if waited > self._spec.capacity_wait_minutes * 60:
                 return None
             pause = CAPACITY_PAUSE_S
-        self._not_before = self._clock.now() + pause
+        self._not_before = self.clock.now() + pause
         self._launcher.wake_at(self._not_before)
         self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}")
-        self._writer.change_type(again)
+        self.writer.change_type(again)
         return again
 
     def _next(self, **changes: object) -> JobDocument:
         attempt = self._document.attempt + 1
         return replace(
             self._document,
-            job_name=job_name(self._writer.run.run_id, attempt),
+            job_name=job_name(self.writer.run.run_id, attempt),
             attempt=attempt,
-            spent_seconds=self._writer.billable_seconds,
+            spent_seconds=self.writer.billable_seconds,
             **changes,  # type: ignore[arg-type]  # names of its fields
         )
 
     def _tell(self, message: str) -> None:
-        self._on_events([Event(time=self._clock.now(), step=0, message=message)])
+        self._on_events([Event(time=self.clock.now(), step=0, message=message)])

@@ -7,13 +7,11 @@ jobs of MLflow projects are followed like those of our training.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.launch import WATCH_INTERVAL_S
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter, collect_nothing, job_name
 from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job
 from paretune.launchers.processes import is_alive, is_watched
@@ -32,15 +30,6 @@ class Collected:
     remark: str = ""
 
 
-@dataclass(frozen=True)
-class _Followed:
-    """A job under way, its record, and the clock it goes by."""
-
-    job: RetryingJob
-    writer: JobRunWriter
-    clock: Clock
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sync:
     """Follows every unfinished job to its end. The jobs are watched, not owned: an interruption leaves them running.
@@ -55,8 +44,8 @@ class Sync:
     tracking: Tracking
     interruption: Interruption
     on_events: Callable[[list[Event]], None]
-    collect: Callable[[Job, str], list[str]] = lambda job, run_id: []
-    _under_way: dict[str, _Followed] = field(default_factory=dict)
+    collect: Callable[[Job, str], list[str]] = collect_nothing
+    _under_way: dict[str, RetryingJob] = field(default_factory=dict)
 
     def run(self) -> list[Collected]:
         """Take up all unfinished runs and follow them; how each ended.
@@ -69,17 +58,17 @@ class Sync:
         collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in taken if remark]
         try:
             while self._under_way:
-                for run_id, followed in list(self._under_way.items()):
-                    found = _poll(followed)
+                for run_id, job in list(self._under_way.items()):
+                    found = _poll(job)
                     if found is not None:
                         collected.append(found)
                         del self._under_way[run_id]
                 self.interruption.check()
-                for clock in {id(followed.clock): followed.clock for followed in self._under_way.values()}.values():
+                for clock in {id(job.clock): job.clock for job in self._under_way.values()}.values():
                     clock.sleep(WATCH_INTERVAL_S)
         finally:
-            for followed in self._under_way.values():
-                followed.writer.leave()
+            for job in self._under_way.values():
+                job.writer.leave()
         return collected
 
     def _take_up(self, run: RecordedRun) -> str:
@@ -100,22 +89,18 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         if begun is None:
             return _close_never_created(run, spec, workplace)
-        writer = JobRunWriter(spec, workplace, run_id=run.run_id, collect=self._collector(run))
+        collect = self.collect if run.tags.get(schema.LOGGING) == "collect" else collect_nothing
+        writer = JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id), collect=collect)
         writer.begin_project({}) if spec.runs_project else writer.begin(None)
         plan = first_plan(spec, run.tags)
-        job = RetryingJob(spec, workplace, writer, self.on_events, plan=plan, halves=not spec.runs_project)
+        job = RetryingJob(writer, self.on_events, plan=plan, halves=not spec.runs_project)
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:
             writer.leave()
             return f"its job cannot be looked at: {error}"
-        self._under_way[run.run_id] = _Followed(job, writer, workplace.clock)
+        self._under_way[run.run_id] = job
         return ""
-
-    def _collector(self, run: RecordedRun) -> Callable[[Job], list[str]]:
-        if run.tags.get(schema.LOGGING) == "collect":
-            return lambda job: self.collect(job, run.run_id)
-        return lambda job: []
 
 
 def _another_account(run: RecordedRun, workplace: Workplace) -> str:
@@ -138,17 +123,18 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     was_seen = schema.SECONDARY_STATUS in run.tags
     reason = "its job is no longer known to AWS" if was_seen else "its job was never created"
-    JobRunWriter(spec, workplace, run_id=run.run_id).give_up(Interrupted(reason), None)
+    JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id)).give_up(Interrupted(reason), None)
     return f"{reason}, so the run is closed; {again}"
 
 
-def _poll(followed: _Followed) -> Collected | None:
-    writer = followed.writer
+def _poll(job: RetryingJob) -> Collected | None:
+    writer = job.writer
     run_id = writer.run.run_id
     try:
-        if not followed.job.poll():
+        outcome = job.poll()
+        if outcome is None:
             return None
-        return Collected(run_id=run_id, outcome=followed.job.outcome, remark="; ".join(writer.remarks))
+        return Collected(run_id=run_id, outcome=outcome, remark="; ".join(writer.remarks))
     except JobFailed as error:
         return Collected(run_id=run_id, remark="\n".join([str(error), *writer.remarks]))
     except (LostContact, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job

@@ -33,7 +33,6 @@ class Workplace:
     environment: Mapping[str, str]
     interruption: Interruption
     open_tracking: Callable[[], Tracking]
-    simulated: bool = False
 
     @cached_property
     def tracking(self) -> Tracking:
@@ -47,7 +46,7 @@ class Workplace:
     @cached_property
     def forecast(self) -> Forecast:
         """Estimates of jobs from the runs that the store holds."""
-        return Forecast(self.tracking, simulated=self.simulated)
+        return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +60,19 @@ class Workplaces:
 
     @classmethod
     def of_process(cls) -> "Workplaces":
-        """Those of this process, with its environment.
+        """Those of this process, in the folder PARETUNE_HOME or else .paretune of the current one, made if absent.
 
         Raises:
             BadInput: PARETUNE_HOME cannot be a folder.
         """
         environment = dict(os.environ)
+        home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
         interruption = Interruption(watch_parent="MLFLOW_RUN_ID" in environment)
-        return cls(environment=environment, interruption=interruption, home=home_folder(environment))
+        return cls(environment=environment, interruption=interruption, home=home)
 
     def without_opened_run(self) -> "Workplaces":
         """The same for jobs that each get a run of their own, beside the one that `mlflow run` has opened."""
@@ -81,20 +85,19 @@ class Workplaces:
         if key not in self._known:
             clock = self._clock(spec)
             self._known[key] = Workplace(
-                launcher=_launcher(spec, self.home, clock, self.environment, self.interruption),
+                launcher=self._launcher(spec, clock),
                 home=self.home,
                 clock=clock,
                 environment=self.environment,
                 interruption=self.interruption,
                 open_tracking=lambda: Tracking(self.environment, clock),
-                simulated=spec.is_simulated,
             )
         return self._known[key]
 
     def _clock(self, spec: JobSpec) -> Clock:
         """The machine's clock, or the virtual one of the home folder; one object for all jobs that go by it."""
         for known in self._known.values():
-            if known.simulated == spec.is_simulated:
+            if isinstance(known.clock, VirtualClock) == spec.is_simulated:
                 return known.clock
         if not spec.is_simulated:
             return SystemClock()
@@ -102,44 +105,29 @@ class Workplaces:
 
         return VirtualClock(clock_path(self.home))
 
+    def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
+        """The launcher that a specification asks for; each is imported only where it is used."""
+        environment = self.environment
+        if isinstance(clock, VirtualClock):
+            from paretune.estimating.recorded.rehearsal import Rehearsal
+            from paretune.launchers.simulated.launcher import SimulatedLauncher
+            from paretune.launchers.simulated.timeline_factory import TimelineFactory
 
-def _launcher(
-    spec: JobSpec, home: Path, clock: Clock, environment: Mapping[str, str], interruption: Interruption
-) -> Launcher:
-    """The launcher that a specification asks for; each is imported only where it is used."""
-    if isinstance(clock, VirtualClock):
-        from paretune.estimating.recorded.rehearsal import Rehearsal
-        from paretune.launchers.simulated.launcher import SimulatedLauncher
-        from paretune.launchers.simulated.timeline_factory import TimelineFactory
+            rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
+            factory = TimelineFactory(rehearsal.predict, rehearsal.recall_f1)
+            return SimulatedLauncher(self.home, clock, environment, factory)
+        if not spec.on_sagemaker:
+            from paretune.launchers.local import LocalLauncher
 
-        rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
-        return SimulatedLauncher(home, clock, environment, TimelineFactory(rehearsal.predict, rehearsal.recall_f1))
-    if not spec.on_sagemaker:
-        from paretune.launchers.local import LocalLauncher
+            return LocalLauncher(self.home, clock, environment)
+        from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+        from paretune.tracking import tracking_uri
 
-        return LocalLauncher(home, clock, environment)
-    from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-    from paretune.tracking import tracking_uri
-
-    return SageMakerLauncher(
-        spec,
-        clock,
-        environment,
-        tracking_uri="" if spec.runs_project else tracking_uri(),
-        runs_projects=spec.runs_project,
-        check=interruption.check,
-    )
-
-
-def home_folder(environment: Mapping[str, str]) -> Path:
-    """Where jobs, checkpoints and prepared data lie: PARETUNE_HOME, or .paretune in the current folder; made if absent.
-
-    Raises:
-        BadInput: it cannot be a folder.
-    """
-    home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput([f"PARETUNE_HOME must be a folder that can be written to, got {home}: {error}"]) from error
-    return home
+        return SageMakerLauncher(
+            spec,
+            clock,
+            environment,
+            tracking_uri="" if spec.runs_project else tracking_uri(),
+            runs_projects=spec.runs_project,
+            check=self.interruption.check,
+        )

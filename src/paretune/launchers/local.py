@@ -16,7 +16,8 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +193,8 @@ class LocalLauncher(Launcher):
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:
             _link(folder.model_source, inputs.model.resolve())
-        lock = self._claim_checkpoints(folder, document, inputs.dataset)
-        try:
-            child = self._start(folder, document, [] if lock is None else [lock])
-        finally:
-            if lock is not None:
-                os.close(lock)  # the job's process has inherited it and holds it until it ends
+        with self._claimed_checkpoints(folder, document, inputs.dataset) as locks:
+            child = self._start(folder, document, locks)
         started: dict[str, Any] = {
             "started": self._clock.now(),
             "max_seconds": document.max_seconds,
@@ -233,25 +230,26 @@ class LocalLauncher(Launcher):
                 pass_fds=locks,
             )
 
-    def _claim_checkpoints(
+    @contextmanager
+    def _claimed_checkpoints(
         self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
-    ) -> int | None:
+    ) -> Iterator[list[int]]:
         """Link the checkpoints of this specification into the job; file descriptor of their lock.
 
-        None, without a link, while another job holds it.
+        None, without a link, while another job holds it. The job's process inherits it and holds it until it ends.
         """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
         shared.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self._home / "checkpoints" / f"{name}.lock", os.O_CREAT | os.O_RDWR)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            folder.checkpoints.mkdir(exist_ok=True)
-            return None
-        _link(folder.checkpoints, shared)
-        return lock
+        with (self._home / "checkpoints" / f"{name}.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                folder.checkpoints.mkdir(exist_ok=True)
+                yield []
+                return
+            _link(folder.checkpoints, shared)
+            yield [lock.fileno()]
 
     def _job_environment(self, processes: int) -> dict[str, str]:
         share = max(1, usable_cores() // processes)

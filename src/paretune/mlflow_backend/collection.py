@@ -8,9 +8,10 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from paretune.tracking import schema, without_password
 _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, sqlite3.Error)
-_BATCH = 500  # metrics a request; MLflow takes 1000
+_BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # of a request; MLflow takes 100, 100 and 1000
 _SET_BY_MLFLOW_RUN = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
 
 
@@ -43,10 +44,6 @@ class Collector:
     def __init__(self, clock: Clock, client: MlflowClient | None = None) -> None:
         self._clock = clock
         self._client = client or MlflowClient()
-
-    def of(self, run_id: str) -> Callable[[Job], list[str]]:
-        """The same for the job of one run."""
-        return lambda job: self(job, run_id)
 
     def __call__(self, job: Job, run_id: str) -> list[str]:
         """Sentences on what could not be taken over; S3 and the tracking server are asked several times."""
@@ -173,18 +170,16 @@ def _counterpart(run: StoredRun, experiment: str, names: dict[str, str], client:
 
 def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) -> list[str]:
     known = client.get_run(run_id)
-    fresh = [Param(name, text) for name, text in run.params.items() if name not in known.data.params]
-    for start in range(0, len(fresh), 100):
-        client.log_batch(run_id, params=fresh[start : start + 100])
+    params = [Param(name, text) for name, text in run.params.items() if name not in known.data.params]
     tags = {name: text for name, text in run.tags.items() if not name.startswith(_SET_BY_MLFLOW_RUN)}
     if run.name == RUN_NAME or not run.name:
         tags.pop(MLFLOW_RUN_NAME, None)
-    own_tags = [RunTag(name, text) for name, text in tags.items()]
-    for start in range(0, len(own_tags), 100):
-        client.log_batch(run_id, tags=own_tags[start : start + 100])
     missing = _missing(run.metrics, run_id, client)
-    for start in range(0, len(missing), _BATCH):
-        client.log_batch(run_id, metrics=missing[start : start + _BATCH])
+    entities: dict[str, list[Any]] = {"params": params, "tags": [*starmap(RunTag, tags.items())], "metrics": missing}
+    for kind, items in entities.items():
+        for start in range(0, len(items), _BATCHES[kind]):
+            batch = {kind: items[start : start + _BATCHES[kind]]}
+            client.log_batch(run_id, **batch)  # type: ignore[arg-type]  # names of its lists
     if run.artifacts.is_dir() and any(run.artifacts.iterdir()):
         client.log_artifacts(run_id, str(run.artifacts))
     for name, folder in run.models:

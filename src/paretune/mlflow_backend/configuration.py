@@ -1,6 +1,5 @@
 """What --backend-config may say: the cluster, and how the run is filled."""
 
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import PROJECT, JobSpec
-from paretune.spec.parameters import parse, spell
+from paretune.spec.parameters import annotations, spell
 from paretune.spec.profile import read_profile
 
 CLUSTER_KEYS = (
@@ -49,7 +48,11 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
         BadInput: all that is wrong with it, at once.
     """
     given = user_keys(raw)
-    faults = [*_unknown(given), *_of_docker(raw)]
+    faults = _unknown(given) + [
+        f"{option} means nothing on SageMaker: give an image in ECR as docker_env or image_uri"
+        for option, name in (("--docker-args", "DOCKER_ARGS"), ("--build-image", "build_image"))
+        if raw.get(name)
+    ]
     logging, wait, run_id = given.get("mlflow_logging", "auto"), given.get("wait", True), given.get("run_id")
     if logging not in LOGGING:
         faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {logging!r}")
@@ -57,14 +60,13 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
         faults.append(f"wait must be true or false, got {wait!r}")
     if not isinstance(run_id, str | None):
         faults.append(f"run_id must be a text, got {run_id!r}")
+    texts = _cluster_texts(given, environment, faults)
     if "instance_type" not in given:
         faults.append('instance_type must be given, such as {"instance_type": "ml.m5.xlarge"}')
-    values = _cluster_values(given, environment, faults)
-    try:
+        texts["instance_type"] = "ml.m5.xlarge"  # so that what is wrong with the rest is found, too
+    with collecting(faults):
         # A specification with an entry script asks for nothing that paretune's own training would need.
-        spec = JobSpec(launcher="sagemaker", entry_script=PROJECT, **values)
-    except BadInput as error:
-        faults += error.faults if "instance_type" in given else ()
+        spec = JobSpec.from_text({**texts, "launcher": "sagemaker", "entry_script": PROJECT})
     if faults:
         raise BadInput(faults)
     installs = raw.get("ENV_MANAGER") != "local"
@@ -76,30 +78,21 @@ def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name not in _OF_MLFLOW and value is not None}
 
 
-def _cluster_values(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
-    """Fields of `Cluster` by name: those given, then those of the profile."""
-    types = typing.get_type_hints(Cluster)
+def _cluster_texts(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, str]:
+    """Fields of `Cluster` as they would be typed: those given, then those of the profile."""
     profile: Mapping[str, str] = {}
     with collecting(faults):
         profile = read_profile(environment)
-    texts = {
-        name: _spelled(name, given[name], types[name], faults) if name in given else profile.get(name, "")
-        for name in CLUSTER_KEYS
+    return {
+        name: _spelled(name, given[name], faults) if name in given else profile.get(name, "") for name in CLUSTER_KEYS
     }
-    values: dict[str, Any] = {}
-    for name, text in texts.items():
-        try:
-            values |= {name: parse(name, text, types[name])} if text.strip() else {}
-        except ValueError as error:
-            faults.append(str(error))
-    return values
 
 
-def _spelled(name: str, value: Any, annotation: Any, faults: list[str]) -> str:
+def _spelled(name: str, value: Any, faults: list[str]) -> str:
     """The value of a JSON key as it would be typed; empty, with a fault, where it is of another kind."""
     if name in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
-    is_text = annotation in (str, str | None)
+    is_text = annotations(Cluster)[name] in (str, str | None)
     if isinstance(value, list) or (is_text and not isinstance(value, str)):
         faults.append(f"{name} must be a text, got {value!r}")
         return ""
@@ -114,12 +107,3 @@ def _unknown(given: Mapping[str, Any]) -> list[str]:
             hint = did_you_mean(name, known, most=2) or f"it may hold {', '.join(known)}"
             faults.append(f"the backend configuration knows no {name}: {hint}")
     return faults
-
-
-def _of_docker(raw: Mapping[str, Any]) -> list[str]:
-    given = {"--docker-args": raw.get("DOCKER_ARGS"), "--build-image": raw.get("build_image")}
-    return [
-        f"{option} means nothing on SageMaker: give an image in ECR as docker_env or image_uri"
-        for option, value in given.items()
-        if value
-    ]

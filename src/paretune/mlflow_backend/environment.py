@@ -31,7 +31,6 @@ _PIP_NAMES = {
     "pytables": "tables",
     "python-graphviz": "graphviz",
     "ruamel_yaml": "ruamel.yaml",
-    "sqlite": "",
 }
 _OF_THE_IMAGE = re.compile(r"cudatoolkit|cudnn|nccl|pytorch-cuda|cuda(-.*)?|mkl|openmp|cpuonly|ca-certificates|openssl")
 _NO_PYTHON = re.compile(r"r-.*|_.*|lib.*|g?cc.*|gxx.*|openjdk|nodejs|ffmpeg|git|make|perl|nccl|compilers|sqlite")
@@ -101,7 +100,8 @@ def pip_requirement(package: str) -> str:
         raise ValueError(
             f"conda package {package!r} is no Python package: use an image that holds it (image_uri), or leave it out"
         )
-    version, *build = re.split(r"(?<![=<>!~])=(?!=)|\s+", rest.removeprefix("=") if _is_fuzzy(rest) else rest)
+    plain = rest if rest.startswith("==") else rest.removeprefix("=")
+    version, *build = re.split(r"(?<![=<>!~])=(?!=)|\s+", plain)
     if "|" in rest:
         raise ValueError(f"conda package {package!r} names alternatives, which pip cannot: choose one")
     if not version or version == "*":
@@ -110,10 +110,6 @@ def pip_requirement(package: str) -> str:
         exact = build and build != ["*"]
         version = f"=={version}" if exact or version.endswith("*") else f"=={version}.*"
     return f"{name}{version}"
-
-
-def _is_fuzzy(rest: str) -> bool:
-    return rest.startswith("=") and not rest.startswith("==")
 
 
 def _conda(raw: dict[str, Any], folder: str, file: str) -> Environment:

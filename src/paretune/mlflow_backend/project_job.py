@@ -20,13 +20,13 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter, collect_nothing, job_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.launchers.sagemaker.request import tracking_environment
 from paretune.mlflow_backend import container_entrypoint
 from paretune.mlflow_backend.collection import Collector
 from paretune.mlflow_backend.command import Command, read_command
@@ -112,24 +112,27 @@ def start(
             interruption=interruption,
             open_tracking=lambda: Tracking(environment, _CLOCK),
         )
-        direct = _is_direct(configuration.logging, request.tracking_uri)
+        logging = configuration.logging
+        direct = may_be_reached(request.tracking_uri) if logging == "auto" else logging == "direct"
         writer = JobRunWriter(
             configuration.spec,
             workplace,
             run=Run(client, run.info.run_id, _CLOCK),
-            collect=(lambda _: []) if direct else Collector(_CLOCK, client).of(run.info.run_id),
+            collect=collect_nothing if direct else Collector(_CLOCK, client),
         )
-        writer.begin_project({} if is_there else _tags(request, direct=direct))
+        tags = {schema.LOGGING: "direct" if direct else "collect", schema.COMMAND: request.command()}
+        writer.begin_project({} if is_there else {MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
-            info = run.info
-            address = (request.tracking_uri, info.run_id, info.experiment_id, environment)
-            variables = tracking_environment(*address) if direct else None
+            info, variables = run.info, None
+            if direct:
+                variables = tracking_environment(request.tracking_uri, info.run_id, environment)
+                variables["MLFLOW_EXPERIMENT_ID"] = info.experiment_id
             experiment = client.get_experiment(info.experiment_id).name
             return JobInputs(project=_payload(project, files, info.run_id, experiment, variables))
 
-        submitted = SageMakerSubmittedRun(configuration.spec, workplace, writer, inputs)
+        submitted = SageMakerSubmittedRun(writer, inputs)
         submitted.start()
     return submitted, configuration
 
@@ -183,8 +186,10 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     spec, needs, account = project.configuration.spec, project.needs, launcher.account
     price = launcher.price(spec)
     admit(spec, price)
-    faults = images.faults(spec, account.region) + account_faults(spec, account)
+    faults: list[str] = []
     files: dict[str, Path] = {}
+    with collecting(faults):
+        launcher.check(spec)
     with collecting(faults):
         files = archive.project_files(project.root)
         if not files:
@@ -199,14 +204,6 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     return files
 
 
-def _tags(request: ProjectRequest, *, direct: bool) -> dict[str, str]:
-    return {
-        MLFLOW_PROJECT_BACKEND: "sagemaker",
-        schema.LOGGING: "direct" if direct else "collect",
-        schema.COMMAND: request.command(),
-    }
-
-
 def _payload(
     project: _Project, files: Mapping[str, Path], run_id: str, experiment: str, direct: Mapping[str, str] | None
 ) -> ProjectPayload:
@@ -214,29 +211,25 @@ def _payload(
 
     `direct` names the tracking server in variables; without them the command records into a store in the job.
     """
-    needs = project.needs if direct is None else _with_plugin(project.needs, direct["MLFLOW_TRACKING_URI"], files)
+    requirements = [*project.needs.requirements]
+    on_sagemaker = direct is not None and direct["MLFLOW_TRACKING_URI"].startswith("arn:")
+    if on_sagemaker and mentions_mlflow(requirements, files.values()):
+        requirements.append("sagemaker-mlflow")  # SageMaker's own tracking server needs this plugin
     inside = {"inside.py": Path(container_entrypoint.__file__)}
     return ProjectPayload(
         code={f"project/{name}": path for name, path in files.items()} | inside,
         command="python3 inside.py /opt/ml",
         document={
             "command": project.command.text,
-            "requirements": list(needs.requirements),
-            "folder": needs.folder,
+            "requirements": requirements,
+            "folder": project.needs.folder,
             "run_id": run_id,
             "experiment": experiment,
             "collect": direct is None,
         },
         inputs=project.command.inputs,
-        variables=dict(needs.variables) | dict(direct or {}),
+        variables=dict(project.needs.variables) | dict(direct or {}),
     )
-
-
-def _with_plugin(needs: Environment, tracking_uri: str, files: Mapping[str, Path]) -> Environment:
-    """With the plugin that SageMaker's own tracking server needs, where the project uses MLflow at all."""
-    if not tracking_uri.startswith("arn:") or not mentions_mlflow(needs.requirements, files.values()):
-        return needs
-    return replace(needs, requirements=(*needs.requirements, "sagemaker-mlflow"))
 
 
 def _announcement(run_id: str, configuration: Configuration, launcher: SageMakerLauncher) -> str:
@@ -245,10 +238,6 @@ def _announcement(run_id: str, configuration: Configuration, launcher: SageMaker
         cost = f", {price.usd_per_hour:g} USD an hour each, at most {admit(spec, price):.4g} USD in all"
     where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
     return f"{job_name(run_id, 1)} on {where}{cost}; run {run_id}"
-
-
-def _is_direct(logging: str, tracking_uri: str) -> bool:
-    return may_be_reached(tracking_uri) if logging == "auto" else logging == "direct"
 
 
 def default_addresses(host: str) -> list[str]:
@@ -278,14 +267,6 @@ def may_be_reached(tracking_uri: str, addresses: Callable[[str], list[str]] = de
     except ValueError:
         found = addresses(address.hostname)
     return bool(found) and all(ipaddress.ip_address(entry.partition("%")[0]).is_global for entry in found)
-
-
-def tracking_environment(tracking_uri: str, run_id: str, experiment_id: str, here: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a job that writes to the tracking server itself."""
-    ids = {"MLFLOW_RUN_ID": run_id, "MLFLOW_EXPERIMENT_ID": experiment_id}
-    variables = {"MLFLOW_TRACKING_URI": tracking_uri} | ids
-    endpoint = here.get("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT")
-    return variables | ({"SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": endpoint} if endpoint else {})
 
 
 def _needs_a_secret(tracking_uri: str) -> bool:

@@ -10,13 +10,9 @@ from mlflow.projects.submitted_run import SubmittedRun
 from paretune.core.errors import Interrupted, JobFailed, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter, job_name
-from paretune.jobs.retrying_job import RetryingJob
-from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState
+from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
+from paretune.launchers.base import Job, JobState
 from paretune.spec.container import Event, JobInputs
-from paretune.spec.job import JobSpec
-
-_INTERVAL_S = 0.5  # between two looks; the poller limits the calls that they cost
 
 
 class SageMakerSubmittedRun(SubmittedRun):
@@ -25,14 +21,10 @@ class SageMakerSubmittedRun(SubmittedRun):
     `inputs` makes what runs; it is not called when the job is there already.
     """
 
-    def __init__(
-        self, spec: JobSpec, workplace: Workplace, writer: JobRunWriter, inputs: Callable[[], JobInputs]
-    ) -> None:
+    def __init__(self, writer: JobRunWriter, inputs: Callable[[], JobInputs]) -> None:
         super().__init__()
         self._writer = writer
-        self._clock = workplace.clock
-        self._interruption = workplace.interruption
-        self._job = RetryingJob(spec, workplace, writer, self._show, inputs=inputs, halves=False)
+        self._job = RetryingJob(writer, self._show, inputs=inputs, halves=False)
         self._ended: JobState | None = None
         self._lock = threading.RLock()  # MLflow's runs may be waited for in threads of their own
 
@@ -56,12 +48,9 @@ class SageMakerSubmittedRun(SubmittedRun):
         """
         try:
             self._job.begin()
-            self._interruption.check()
-        except LostContact:
-            self._writer.leave()
-            raise
+            self._writer.workplace.interruption.check()
         except BaseException as error:
-            self._job.abandon(error, _INTERVAL_S)
+            self._job.abandon(error)
             raise
         self._writer.leave()  # nobody watches it until `wait` is called
 
@@ -71,7 +60,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         Raises:
             ExecutionException: AWS no longer tells how the job does; it goes on.
         """
-        return self._follow(None)
+        return self.follow(Interruption())  # one that nothing is recorded in
 
     def follow(self, interruption: Interruption) -> bool:
         """Like `wait`; an interruption stops the job and fills the run.
@@ -79,8 +68,13 @@ class SageMakerSubmittedRun(SubmittedRun):
         Raises:
             Interrupted: the job has been stopped.
         """
+        if self._ended is None:
+            self._writer.watch()
         try:
-            return self._follow(interruption)
+            while (state := self._poll()) is None:
+                interruption.check()
+                self._job.clock.sleep(WATCH_INTERVAL_S)
+            return state is JobState.COMPLETED
         except Interrupted as error:
             tell(f"{error}: stopping {self.job_name}")
             self._abandon(error)
@@ -95,24 +89,15 @@ class SageMakerSubmittedRun(SubmittedRun):
         state = self._poll()
         return "RUNNING" if state is None else RUN_STATUS[state].value
 
-    def _follow(self, interruption: Interruption | None) -> bool:
-        if self._ended is None:
-            self._writer.watch()
-        while (state := self._poll()) is None:
-            if interruption is not None:
-                interruption.check()
-            self._clock.sleep(_INTERVAL_S)
-        return state is JobState.COMPLETED
-
     def _poll(self) -> JobState | None:
         """How the job ended; None while it runs."""
         with self._lock:
             if self._ended is None:
                 try:
-                    if not self._job.poll():
+                    if self._job.poll() is None:
                         return None
                 except JobFailed as error:
-                    if self._state() is JobState.FAILED or self._reason():
+                    if self._current.state() is JobState.FAILED or self._current.failure() is not None:
                         tell(str(error))
                 except LostContact as error:
                     raise self._lost(error) from error
@@ -123,27 +108,25 @@ class SageMakerSubmittedRun(SubmittedRun):
         with self._lock:
             if self._ended is None:
                 try:
-                    self._job.abandon(error, _INTERVAL_S)
+                    self._job.abandon(error)
                 except LostContact as lost:
                     raise self._lost(lost) from lost
                 self._end()
 
     def _end(self) -> None:
-        self._ended = self._state()
+        self._ended = self._current.state()
         for remark in self._writer.remarks:
             tell(remark)
 
-    def _state(self) -> JobState:
+    @property
+    def _current(self) -> Job:
         assert self._job.current is not None  # `start` has created or found it
-        return self._job.current.state()
-
-    def _reason(self) -> bool:
-        return self._job.current is not None and self._job.current.failure() is not None
+        return self._job.current
 
     def _show(self, events: list[Event]) -> None:
         for event in events:
             tell(f"{self.job_name}: {event.message}")
-        for line in self._job.current.printed() if self._job.current is not None else []:
+        for line in self._current.printed():
             print(line, flush=True)
 
     def _lost(self, error: LostContact) -> ExecutionException:

@@ -11,7 +11,7 @@ import pytest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
 from paretune.core.interruption import Interruption
-from paretune.jobs.preparation import cache_inputs, load_cached_inputs, prepare
+from paretune.jobs.preparation import cache_inputs, inputs_of, load_cached_inputs
 from paretune.spec.container import JobInputs, PreparedDataset
 from paretune.spec.job import JobSpec
 from tests.processes import working_in
@@ -37,7 +37,7 @@ def _prepare(
     interruption: Interruption | None = None,
     **environment: str,
 ) -> JobInputs:
-    return prepare(
+    return inputs_of(
         spec,
         make_workplace(
             home=home,
@@ -53,7 +53,7 @@ def test_nothing_goes_on_preparing_when_the_check_ends_the_command(workplace: Pa
         raise LaunchRefused("no credentials")
 
     with pytest.raises(LaunchRefused):
-        prepare(
+        inputs_of(
             JobSpec(),
             make_workplace(home=workplace / "home", environment=dict(os.environ)),
             meanwhile=check,
@@ -92,7 +92,7 @@ def test_faults_of_model_data_and_arguments_and_those_found_meanwhile_are_report
         raise BadInput(["the account has no quota"])
 
     with pytest.raises(BadInput) as raised:
-        prepare(spec, make_workplace(home=workplace / "home", environment=dict(os.environ)), meanwhile=check)
+        inputs_of(spec, make_workplace(home=workplace / "home", environment=dict(os.environ)), meanwhile=check)
 
     first, *faults = raised.value.faults
     assert first == "the account has no quota"

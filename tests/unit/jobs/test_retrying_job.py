@@ -12,6 +12,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.launch import admit_everywhere, run_job
 from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher
 from paretune.pricing.prices import Price
@@ -137,12 +138,10 @@ class Desk:
         """A watcher of one job; a second one takes up the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
         workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock)
-        writer = JobRunWriter(spec, workplace, run_id=self.run_id)
+        writer = JobRunWriter(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
         self.run_id = writer.run.run_id
         writer.begin(None)
         made = RetryingJob(
-            spec,
-            workplace,
             writer,
             lambda events: self.messages.extend(event.message for event in events if event.message),
             inputs=JobInputs,
@@ -150,10 +149,11 @@ class Desk:
         made.begin()
         return made
 
-    def follow(self, attempts: RetryingJob) -> None:
+    def follow(self, attempts: RetryingJob) -> JobResult:
         """Look until the end, twice a second."""
-        while not attempts.poll():
+        while (outcome := attempts.poll()) is None:
             self.clock.sleep(0.5)
+        return outcome
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -184,10 +184,10 @@ def names(desk: Desk) -> Names:
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)
-    desk.follow(attempts)
+    outcome = desk.follow(attempts)
 
     assert launcher.created == names(1)
-    assert attempts.outcome.metrics["f1"] == 0.75
+    assert outcome.metrics["f1"] == 0.75
     assert desk.metrics["cost_usd"] == pytest.approx(0.02)  # 36 s x 2 x 1 USD per hour
     assert desk.metrics["billable_seconds"] == 36
     assert desk.tags["state"] == "Completed"
@@ -221,11 +221,11 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     writer = JobRunWriter(spec, workplace)
     desk.run_id = writer.run.run_id
-    job = RetryingJob(spec, workplace, writer, lambda events: None, inputs=JobInputs)
+    job = RetryingJob(writer, lambda events: None, inputs=JobInputs)
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
-    job.abandon(caught.value, 0.5)
+    job.abandon(caught.value)
 
     assert launcher.created == names(1)
     assert desk.client.get_run(desk.run_id).info.status == "KILLED"
@@ -345,10 +345,10 @@ def test_a_launcher_started_again_does_not_wait_for_attempts_that_are_there(desk
 
     again = desk.attempts(launcher, capacity_wait_minutes=1.0)
     began = desk.clock.now()
-    desk.follow(again)
+    outcome = desk.follow(again)
 
     assert launcher.created == created
-    assert again.outcome.metrics["f1"] == 0.75
+    assert outcome.metrics["f1"] == 0.75
     assert desk.clock.now() - began < 2 * CAPACITY_PAUSE_S
 
 
@@ -380,11 +380,11 @@ def test_stopping_waits_for_the_end_and_books_once(desk: Desk) -> None:
     attempts = desk.attempts(launcher)
     attempts.poll()
 
-    attempts.stop(0.5)
-    attempts.stop(0.5)
+    attempts.stop()
+    attempts.stop()
 
     assert launcher.jobs[launcher.created[0]].stopped
-    assert attempts._writer.billable_seconds == 36
+    assert attempts.writer.billable_seconds == 36
 
 
 def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk: Desk, names: Names) -> None:
@@ -393,10 +393,10 @@ def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk:
     while attempts.current is not None:
         attempts.poll()
 
-    attempts.stop(0.5)
+    attempts.stop()
 
     assert launcher.created == names(1)
-    assert attempts._writer.billable_seconds == 36
+    assert attempts.writer.billable_seconds == 36
 
 
 def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
@@ -410,9 +410,9 @@ def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk:
     job.report = unreadable  # type: ignore[method-assign]
     with pytest.raises(LaunchRefused):
         desk.follow(attempts)
-    attempts.stop(0.5)
+    attempts.stop()
 
-    assert attempts._writer.billable_seconds == 36
+    assert attempts.writer.billable_seconds == 36
 
 
 def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk, names: Names) -> None:
@@ -421,8 +421,8 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
 
     with pytest.raises(LaunchRefused) as caught:
         desk.follow(attempts)
-    attempts.stop(0.5)
-    attempts._writer.give_up(caught.value, attempts.current)
+    attempts.stop()
+    attempts.writer.give_up(caught.value, attempts.current)
 
     assert launcher.created == names(1)
     assert desk.tags["failure_reason"] == "quota"
@@ -437,7 +437,7 @@ def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(de
     begun = desk.clock.monotonic()
 
     with pytest.raises(LostContact, match="sync"):
-        attempts.stop(0.5)
+        attempts.stop()
 
     assert STOP_PATIENCE_S <= desk.clock.monotonic() - begun < STOP_PATIENCE_S + 5
 

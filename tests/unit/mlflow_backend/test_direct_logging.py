@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.mlflow_backend.project_job import may_be_reached, tracking_environment
+from paretune.launchers.sagemaker.request import tracking_environment
+from paretune.mlflow_backend.project_job import may_be_reached
 
 SERVER = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/mine"
 ADDRESSES = {"mlflow.example.org": ["93.184.215.14"], "inner.example.org": ["93.184.215.14", "10.0.0.5"]}
@@ -70,9 +71,8 @@ def test_a_password_in_mlflow_s_file_counts(tmp_path: Path) -> None:
 def test_the_job_is_told_the_run_and_nothing_of_this_environment() -> None:
     here = {"SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": "https://e", "MLFLOW_TRACKING_TOKEN": "secret"}
 
-    assert tracking_environment(SERVER, "r1", "7", here) == {
+    assert tracking_environment(SERVER, "r1", here) == {
         "MLFLOW_TRACKING_URI": SERVER,
         "MLFLOW_RUN_ID": "r1",
-        "MLFLOW_EXPERIMENT_ID": "7",
         "SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT": "https://e",
     }

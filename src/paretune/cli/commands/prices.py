@@ -13,6 +13,7 @@ from paretune.pricing.cache import changes, store
 from paretune.pricing.price_table import PriceTable
 from paretune.pricing.prices import VARIABLE, PriceList
 from paretune.spec.catalog import instances
+from paretune.spec.cluster import listed
 from paretune.spec.profile import read_profile
 from paretune.spec.regions import usual_region
 
@@ -20,6 +21,7 @@ from paretune.spec.regions import usual_region
 def run(request: PricesRequest) -> Answer:
     """The known prices of a region, or today's, read into the user's cache."""
     environment = dict(os.environ)
+    wanted = listed(request.instance_type)
     region = request.region or usual_region(read_profile(environment).get("region"), environment)
     prices = PriceList.read(environment)
     if "MLFLOW_RUN_ID" in environment:
@@ -32,10 +34,10 @@ def run(request: PricesRequest) -> Answer:
         text, document["refreshed"] = _refresh(region, request.price_source, environment, prices)
         print(text)  # at once: the prices are kept, whatever is wrong with the types to show
         prices = PriceList.read(environment)
-    if request.refresh and not request.instance_types():
+    if request.refresh and not wanted:
         return Answer(document=document)
     today = date.fromtimestamp(SystemClock().now())
-    table = PriceTable.of(prices, region, request.instance_types(), today)
+    table = PriceTable.of(prices, region, wanted, today)
     return Answer(text=str(table), document=document | table.to_dict())
 
 

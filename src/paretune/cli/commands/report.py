@@ -13,6 +13,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import as_json, read_rows
 from paretune.pricing.prices import PriceList
+from paretune.spec.cluster import listed
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema, without_password
 
 _NEWEST = 200  # runs, where none are named
@@ -64,10 +65,11 @@ def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
         BadInput: a name fits no job or several, or MLflow cannot read the filter.
     """
     condition = " and ".join(filter(None, [_JOBS, request.filter]))
-    if not request.run_ids():
+    named = listed(request.runs)
+    if not named:
         return [RecordedJob(run) for run in tracking.runs(condition, newest=_NEWEST)]
     faults, found = [], {}
-    for name in request.run_ids():
+    for name in named:
         fitting = tracking.runs(f"{condition} and attributes.run_id LIKE '{name}%'", newest=2)
         if len(fitting) == 1:
             found[fitting[0].run_id] = RecordedJob(fitting[0])

@@ -3,5 +3,5 @@
 answer            `Answer`: text and JSON document of a command; `error_document`: of one that fails
 report_tables     the tables of `report`
 repricing         what recorded runs would cost on other terms
-estimate_errors   how far estimates lay from what was measured
+accuracy          how far estimates lay from what was measured
 """

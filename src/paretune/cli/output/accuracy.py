@@ -68,12 +68,8 @@ def estimate_errors(jobs: Sequence[RecordedJob]) -> list[EstimateError]:
         for quantity, estimate, measurement in _PAIRS:
             predicted, measured = job.metric(estimate), job.metric(measurement)
             if predicted is not None and measured is not None and measured > 0:
-                low, high = job.metric(f"{estimate}_low"), job.metric(f"{estimate}_high")
-                found.append(
-                    EstimateError(
-                        job=job, quantity=quantity, predicted=predicted, measured=measured, low=low, high=high
-                    )
-                )
+                ends = {end: job.metric(f"{estimate}_{end}") for end in ("low", "high")}
+                found.append(EstimateError(job=job, quantity=quantity, predicted=predicted, measured=measured, **ends))
     return found
 
 

@@ -3,19 +3,8 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from paretune.core.errors import BadInput, JobFailed, ParetuneError
-
-
-class Printable(Protocol):
-    """Every `Result`, and `Answer`."""
-
-    def __str__(self) -> str:
-        """What is printed without `--json`."""
-
-    def to_dict(self) -> dict[str, object]:
-        """What is printed with `--json`, made of JSON's own types."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,15 @@
 """What `report` shows: recorded runs with old and new costs, and how far their estimates lay off."""
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from paretune.cli.output.accuracy import Accuracy, EstimateError
-from paretune.cli.output.repricing import RunCost, Terms, fronts
+from paretune.cli.output.repricing import RunCost, Terms
+from paretune.core.result import csv_text
 from paretune.core.text_table import text_table
 from paretune.tracking import RecordedJob
 
+_Item = TypeVar("_Item")
 _SHORT = 8  # characters of a run id: enough to name the run in `runs`
 _NUMBERS = {"instances", "global batch", "learning rate", "F1", "seconds", "cost USD", "USD/hour", "new seconds"} | {
     *("new USD/hour", "new cost USD", "difference", "predicted", "measured", "error", "runs", "mean absolute error"),
@@ -20,24 +21,14 @@ _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_g
 
 def cost_table(costs: Sequence[RunCost], terms: Terms) -> str:
     """A line per run: what it was, reached and cost, and what it would cost on other terms."""
-    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
-    header = ["run", "origin", "state", "instances", "instance type", "global batch", "learning rate", "F1", "seconds"]
-    header += ["cost USD", "USD/hour", "price of", "front"]
-    if terms.are_new:
-        header += ["new seconds", "new USD/hour", "new price of", "new cost USD", "difference", "new front"]
-    rows = []
-    for cost, was, now in zip(costs, was_best, is_best, strict=True):
-        row = _recorded(cost, front=was)
-        rows.append(row + _repriced(cost, front=now) if terms.are_new else row)
-    return text_table(header, rows, _NUMBERS)
+    return _table(_RECORDED | (_REPRICED if terms.are_new else {}), costs)
 
 
 def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
     """Everything about every run, as CSV; what is not known is an empty cell."""
-    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
     off = {(one.job.run_id, one.quantity): one for one in errors}
     rows: list[dict[str, object]] = []
-    for cost, was, now in zip(costs, was_best, is_best, strict=True):
+    for cost in costs:
         job, price = cost.job, cost.price
         row: dict[str, object] = {
             "run_id": job.run_id,
@@ -54,12 +45,12 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
             "cost_usd": job.cost_usd,
             "price_usd_per_hour": _text(job.price_usd_per_hour, "g"),
             **{f"price_{name}": getattr(job, f"price_{name}") for name in _OF_A_PRICE[1:]},
-            "on_front": was,
+            "on_front": cost.was_on_front,
             "new_seconds": cost.seconds,
             **{f"new_price_{name}": getattr(price, name, None) for name in _OF_A_PRICE},
             "new_cost_usd": cost.cost_usd,
             "difference_usd": cost.difference_usd,
-            "on_new_front": now,
+            "on_new_front": cost.is_on_front,
             "remark": cost.remark,
         }
         for quantity in _QUANTITIES:
@@ -67,47 +58,17 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
             row[f"estimated_{quantity}"] = one.predicted if one else None
             row |= {f"estimated_{quantity}_{name}": getattr(one, name, None) for name in ("low", "high", "error")}
         rows.append(row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["run_id"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(list(rows[0]) if rows else ["run_id"], rows)
 
 
 def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]) -> str:
     """Predicted against measured, a line per run and quantity, and the mean errors below."""
-    header = ["run", "origin", "quantity", "predicted", "80 % interval", "measured", "error"]
-    rows = [
-        [
-            one.job.run_id[:_SHORT],
-            one.job.origin,
-            _QUANTITIES[one.quantity],
-            f"{one.predicted:.4g}",
-            f"{one.low:.4g} to {one.high:.4g}" if one.low is not None and one.high is not None else "",
-            f"{one.measured:.4g}",
-            f"{one.error:+.1%}",
-        ]
-        for one in errors
-    ]
-    means = [
-        [
-            one.origin,
-            _QUANTITIES[one.quantity],
-            str(one.jobs),
-            f"{one.mean_absolute:.1%}",
-            f"{one.inside:.0%}" if one.inside is not None else "",
-        ]
-        for one in accuracies
-    ]
-    mean_header = ["origin", "quantity", "runs", "mean absolute error", "in 80 % interval"]
-    return f"{text_table(header, rows, _NUMBERS)}\n\n{text_table(mean_header, means, _NUMBERS)}"
+    return f"{_table(_ERRORS, errors)}\n\n{_table(_MEANS, accuracies)}"
 
 
 def front_changes(costs: Sequence[RunCost]) -> list[str]:
     """Which runs join and which leave the front of F1 against cost; a sentence each."""
-    was_best, is_best = fronts(costs, repriced=False), fronts(costs, repriced=True)
-    ids = [cost.job.run_id[:_SHORT] for cost in costs]
-    fates = list(zip(ids, was_best, is_best, strict=True))
+    fates = [(cost.job.run_id[:_SHORT], cost.was_on_front, cost.is_on_front) for cost in costs]
     changed = {
         "on the front only by the new costs": [name for name, was, now in fates if now and not was],
         "no longer on the front": [name for name, was, now in fates if was and now is False],
@@ -128,37 +89,6 @@ def about_kinds(costs: Sequence[RunCost]) -> list[str]:
     return said
 
 
-def _recorded(cost: RunCost, *, front: bool | None) -> list[str]:
-    job = cost.job
-    return [
-        job.run_id[:_SHORT],
-        job.origin,
-        "" if job.is_completed else job.state,
-        str(job.instance_count),
-        job.instance_type,
-        job.param("global_batch_size"),
-        _learning_rate(job),
-        _text(job.f1, ".4f"),
-        _text(job.billable_seconds, ",.0f"),
-        _text(job.cost_usd, ".5g"),
-        _text(job.price_usd_per_hour, "g"),
-        f"{job.price_region} {job.price_as_of}".strip(),
-        "*" if front else "",
-    ]
-
-
-def _repriced(cost: RunCost, *, front: bool | None) -> list[str]:
-    price = cost.price
-    return [
-        _text(cost.seconds, ",.0f"),
-        f"{price.usd_per_hour:g}" if price is not None else "",
-        f"{price.region} {price.as_of}".strip() if price is not None else "",
-        _text(cost.cost_usd, ".5g"),
-        _text(None if cost.difference_usd is None else round(cost.difference_usd, 6) or 0.0, "+.5g"),
-        "*" if front else "",
-    ]
-
-
 def _learning_rate(job: RecordedJob) -> str:
     """The peak rate that was used, after scaling."""
     text = job.param("scaled_learning_rate") or job.param("learning_rate")
@@ -170,3 +100,51 @@ def _learning_rate(job: RecordedJob) -> str:
 
 def _text(value: float | None, form: str) -> str:
     return "" if value is None else f"{value:{form}}"
+
+
+_RECORDED: dict[str, Callable[[RunCost], str]] = {
+    "run": lambda cost: cost.job.run_id[:_SHORT],
+    "origin": lambda cost: cost.job.origin,
+    "state": lambda cost: "" if cost.job.is_completed else cost.job.state,
+    "instances": lambda cost: str(cost.job.instance_count),
+    "instance type": lambda cost: cost.job.instance_type,
+    "global batch": lambda cost: cost.job.param("global_batch_size"),
+    "learning rate": lambda cost: _learning_rate(cost.job),
+    "F1": lambda cost: _text(cost.job.f1, ".4f"),
+    "seconds": lambda cost: _text(cost.job.billable_seconds, ",.0f"),
+    "cost USD": lambda cost: _text(cost.job.cost_usd, ".5g"),
+    "USD/hour": lambda cost: _text(cost.job.price_usd_per_hour, "g"),
+    "price of": lambda cost: f"{cost.job.price_region} {cost.job.price_as_of}".strip(),
+    "front": lambda cost: "*" if cost.was_on_front else "",
+}
+_REPRICED: dict[str, Callable[[RunCost], str]] = {
+    "new seconds": lambda cost: _text(cost.seconds, ",.0f"),
+    "new USD/hour": lambda cost: _text(getattr(cost.price, "usd_per_hour", None), "g"),
+    "new price of": lambda cost: f"{cost.price.region} {cost.price.as_of}".strip() if cost.price is not None else "",
+    "new cost USD": lambda cost: _text(cost.cost_usd, ".5g"),
+    "difference": lambda cost: _text(
+        None if cost.difference_usd is None else round(cost.difference_usd, 6) or 0.0, "+.5g"
+    ),
+    "new front": lambda cost: "*" if cost.is_on_front else "",
+}
+_ERRORS: dict[str, Callable[[EstimateError], str]] = {
+    "run": lambda one: one.job.run_id[:_SHORT],
+    "origin": lambda one: one.job.origin,
+    "quantity": lambda one: _QUANTITIES[one.quantity],
+    "predicted": lambda one: f"{one.predicted:.4g}",
+    "80 % interval": lambda one: "" if one.is_inside is None else f"{one.low:.4g} to {one.high:.4g}",
+    "measured": lambda one: f"{one.measured:.4g}",
+    "error": lambda one: f"{one.error:+.1%}",
+}
+_MEANS: dict[str, Callable[[Accuracy], str]] = {
+    "origin": lambda one: one.origin,
+    "quantity": lambda one: _QUANTITIES[one.quantity],
+    "runs": lambda one: str(one.jobs),
+    "mean absolute error": lambda one: f"{one.mean_absolute:.1%}",
+    "in 80 % interval": lambda one: _text(one.inside, ".0%"),
+}
+
+
+def _table(columns: Mapping[str, Callable[[_Item], str]], items: Sequence[_Item]) -> str:
+    """A line per item; `columns` maps the header of each column to what its cells say."""
+    return text_table(list(columns), [[text(item) for text in columns.values()] for item in items], _NUMBERS)

@@ -39,6 +39,8 @@ class RunCost:
         cost_usd: on the terms asked for; None where it cannot be known.
         remark: why not, or what else is to be said.
         unknown: instance type and region whose price is missing.
+        was_on_front, is_on_front: whether no run of its kind is as cheap and as good, by recorded and by new costs;
+            None without F1 or cost.
     """
 
     job: RecordedJob
@@ -47,6 +49,8 @@ class RunCost:
     cost_usd: float | None = None
     remark: str = ""
     unknown: tuple[str, str] | None = None
+    was_on_front: bool | None = None
+    is_on_front: bool | None = None
 
     @property
     def difference_usd(self) -> float | None:
@@ -69,10 +73,15 @@ class RunCost:
 
 def reprice(jobs: Sequence[RecordedJob], prices: PriceList, terms: Terms) -> list[RunCost]:
     """Every job on other terms, in the same order. The recorded runs stay as they are."""
-    return [_cost(job, prices, terms) for job in jobs]
+    costs = [_cost(job, prices, terms) for job in jobs]
+    before, now = _fronts(costs, repriced=False), _fronts(costs, repriced=True)
+    return [
+        replace(cost, was_on_front=was, is_on_front=is_best)
+        for cost, was, is_best in zip(costs, before, now, strict=True)
+    ]
 
 
-def fronts(costs: Sequence[RunCost], *, repriced: bool) -> list[bool | None]:
+def _fronts(costs: Sequence[RunCost], *, repriced: bool) -> list[bool | None]:
     """For each run whether it is on the front of F1 against cost of its kind; None without F1 or cost."""
     on_front: list[bool | None] = [None] * len(costs)
     points: dict[tuple[str, ...], dict[int, tuple[float, float]]] = {}

@@ -35,10 +35,6 @@ class PricesRequest:
         if faults:
             raise BadInput(faults)
 
-    def instance_types(self) -> list[str]:
-        """The types that were named, in their order."""
-        return list(listed(self.instance_type))
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
@@ -58,7 +54,7 @@ class ReportRequest:
 
     def __post_init__(self) -> None:
         faults = check(self)
-        for name in self.run_ids():
+        for name in listed(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):
                 faults.append(f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}")
         faults += region_faults(self.region)
@@ -68,10 +64,6 @@ class ReportRequest:
             faults.append(f"price_date must be a day such as 2026-11-20, got {self.price_date!r}")
         if faults:
             raise BadInput(faults)
-
-    def run_ids(self) -> list[str]:
-        """The runs that were named, in their order."""
-        return list(listed(self.runs))
 
     @property
     def on(self) -> date | None:

@@ -101,19 +101,16 @@ class Account:
         if not role:
             caller = self.identity["Arn"]
             if ":assumed-role/" in caller and "SageMaker" in caller:  # a notebook's own execution role
-                return self._arn_of(caller.split("/")[1])
+                try:
+                    return str(self.client("iam").get_role(RoleName=caller.split("/")[1])["Role"]["Arn"])
+                except AWS_ERRORS as error:
+                    raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
             raise BadInput(
                 ["role must be set: an IAM role that SageMaker may assume, by name or ARN; the README shows its policy"]
             )
         if role.startswith("arn:"):
             return role
         return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{role}"
-
-    def _arn_of(self, role: str) -> str:
-        try:
-            return str(self.client("iam").get_role(RoleName=role)["Role"]["Arn"])
-        except AWS_ERRORS as error:
-            raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
 
     @property
     def bucket(self) -> str:

@@ -47,9 +47,7 @@ def project_files(folder: Path) -> dict[str, Path]:
     Raises:
         BadInput: git cannot tell what it ignores, or the files are larger together than code can be.
     """
-    listed = _listed_by_git(folder)
-    paths = listed if listed is not None else [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = {path: path.relative_to(folder) for path in paths}
+    names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
     environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
     files = {}
@@ -87,11 +85,10 @@ def pack(files: Mapping[str, Path | str], target: Path) -> Path:
     return target
 
 
-def _listed_by_git(folder: Path) -> list[Path] | None:
-    """Files below `folder` that git tracks or would; None outside of a repository."""
-    is_repository = any((place / ".git").exists() for place in (folder, *folder.parents))
-    if not is_repository:
-        return None
+def _not_ignored(folder: Path) -> list[Path]:
+    """Files below `folder` that git tracks or would; all of them outside of a repository."""
+    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+        return [path for path in sorted(folder.rglob("*")) if path.is_file()]
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
     try:
         done = subprocess.run(command, capture_output=True, check=False)

@@ -2,21 +2,8 @@
 
 import re
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    LoginError,
-    NoAuthTokenError,
-    NoCredentialsError,
-    NoRegionError,
-    ParamValidationError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    SSOError,
-    TokenRetrievalError,
-)
+from botocore import exceptions
+from botocore.exceptions import BotoCoreError, ClientError
 
 from paretune.spec.container import FailureKind
 
@@ -24,14 +11,9 @@ AWS_ERRORS = (BotoCoreError, ClientError)
 """Everything boto raises."""
 
 _NO_CREDENTIALS = (
-    NoCredentialsError,
-    NoAuthTokenError,
-    PartialCredentialsError,
-    CredentialRetrievalError,
-    ProfileNotFound,
-    TokenRetrievalError,
-    SSOError,
-    LoginError,
+    *(exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.CredentialRetrievalError),
+    *(exceptions.NoAuthTokenError, exceptions.TokenRetrievalError, exceptions.SSOError, exceptions.LoginError),
+    exceptions.ProfileNotFound,
 )
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
 _UNKNOWN_KEY = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
@@ -64,9 +46,8 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return is_throttling(error) or status >= 500
-    return isinstance(error, BotoCoreError) and not isinstance(
-        error, (*_NO_CREDENTIALS, NoRegionError, ParamValidationError)
-    )
+    ours = (*_NO_CREDENTIALS, exceptions.NoRegionError, exceptions.ParamValidationError)
+    return isinstance(error, BotoCoreError) and not isinstance(error, ours)
 
 
 def is_denied(error: BaseException) -> bool:
@@ -81,11 +62,11 @@ def is_missing(error: BaseException) -> bool:
 
 def explain(error: BaseException, doing: str) -> str:
     """One sentence with the next step; `doing` is what was tried, such as "create the training job"."""
-    if isinstance(error, NoRegionError):
+    if isinstance(error, exceptions.NoRegionError):
         return "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
     if isinstance(error, _NO_CREDENTIALS):
         return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
-    if isinstance(error, EndpointConnectionError):
+    if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
     if code(error) in _EXPIRED:
         return "the AWS credentials have expired: sign in again (`aws sso login`), then repeat the command"
@@ -96,11 +77,11 @@ def explain(error: BaseException, doing: str) -> str:
     if is_throttling(error):
         return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
     if code(error) == "ResourceLimitExceeded":
-        return f"{message(error)} {quota_advice(message(error))}"
+        return f"{message(error)} {_quota_advice(message(error))}"
     return f"AWS would not {doing}: {message(error)}"
 
 
-def quota_advice(about: str) -> str:
+def _quota_advice(about: str) -> str:
     """How to ask for a larger quota, for the instance type that `about` names."""
     found = re.search(r"\bml\.[\w-]+\.\w+", about)
     name = found.group() if found else "INSTANCE_TYPE"

@@ -86,11 +86,11 @@ def _untried_faults(spec: JobSpec) -> list[str]:
     if spec.strategy != "smp" or spec.entry_script is not None or spec.dry_run:
         return []
     names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-    shared = [name for name in names if (getattr(spec, name) or 1) > 1]
     return [
         f"{name} above 1 needs a training script of your own (entry_script) that uses torch.sagemaker: paretune's own "
         "training would evaluate and save such a model wrongly; dry_run=true shows the request all the same"
-        for name in shared
+        for name in names
+        if (getattr(spec, name) or 1) > 1
     ]
 
 
@@ -112,8 +112,7 @@ def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
         found.append(f"image_uri is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant")
     if not gpu and "-gpu" in uri:
         found.append(f"image_uri is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant")
-    is_aws = bool(re.search(r"/(huggingface-)?pytorch-training", uri))
-    if spec.strategy in {"smddp", "smp"} and is_aws:
+    if spec.strategy in {"smddp", "smp"} and re.search(r"/(huggingface-)?pytorch-training", uri):
         found.append(
             f"strategy {spec.strategy} needs the library in the image, and {uri.rpartition('/')[2]} lacks it: leave "
             "image_uri out, or use an smdistributed-modelparallel image"

@@ -83,8 +83,7 @@ class SageMakerJob(Job):
 
     def events(self) -> list[Event]:
         """What the training told, and each new secondary status as a message."""
-        if self._watched.has_ended:
-            self._poller.drain(self.name)
+        self._poller.drain(self.name)
         told = self._watched.log.events[self._read :]
         self._read += len(told)
         if self._watched.has_ended:
@@ -156,8 +155,7 @@ class SageMakerJob(Job):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """Last lines of the instance that failed first."""
-        if self._watched.has_ended:
-            self._poller.drain(self.name)
+        self._poller.drain(self.name)
         return self._watched.log.tail(lines)
 
     def log_location(self) -> str:
@@ -252,8 +250,7 @@ class ProjectJob(SageMakerJob):
 
     def printed(self) -> list[str]:
         """What the first instance has printed since the last call, from where the project's own part begins."""
-        if self._watched.has_ended:
-            self._poller.drain(self.name)
+        self._poller.drain(self.name)
         waiting = self._watched.log.printed
         return [waiting.popleft() for _ in range(len(waiting))]
 

@@ -17,7 +17,13 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, i
 from paretune.launchers.sagemaker.jobs import ProjectJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
-from paretune.launchers.sagemaker.request import TrainingJobRequest, build, load_sdk, network_environment
+from paretune.launchers.sagemaker.request import (
+    TrainingJobRequest,
+    build,
+    load_sdk,
+    network_environment,
+    tracking_environment,
+)
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.cluster import Cluster
@@ -91,7 +97,7 @@ class SageMakerLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the training job, or adopt the one that has this name."""
         self.account.create_default_bucket()
-        staging = self._staging(document.spec)
+        staging = self._staging(document.spec.kms_key)
         request = self._request(document, inputs, staging)
         self._check()
         try:
@@ -108,7 +114,7 @@ class SageMakerLauncher(Launcher):
             if is_missing(error):
                 return None
             raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
-        return self._job(job_name, self._staging(None), description)
+        return self._job(job_name, self._staging(), description)
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region."""
@@ -116,7 +122,7 @@ class SageMakerLauncher(Launcher):
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
-        staging = self._staging(document.spec)
+        staging = self._staging(document.spec.kms_key)
         staging.dry = True
         return self._request(document, inputs, staging)
 
@@ -152,8 +158,7 @@ class SageMakerLauncher(Launcher):
     def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
         return self._job_class(name, self.account, staging, self._poller, self._clock, description)
 
-    def _staging(self, spec: JobSpec | None) -> Staging:
-        kms_key = spec.kms_key if spec else None
+    def _staging(self, kms_key: str | None = None) -> Staging:
         return Staging(self.account.client("s3"), self.account.bucket, kms_key=kms_key, check=self._check)
 
     def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
@@ -249,10 +254,7 @@ class SageMakerLauncher(Launcher):
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
         if self.is_direct:
-            environment |= {"MLFLOW_TRACKING_URI": self._tracking_uri, "MLFLOW_RUN_ID": _run_id(document.job_name)}
-            endpoint = self._environment.get("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT")
-            if endpoint:
-                environment["SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT"] = endpoint
+            environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
 
     def _checkpoints(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> str:

@@ -79,46 +79,37 @@ class LogReader:
     def read(self, stream: str) -> bool:
         """Take in what is new in one stream; True when there may be more at once. One call."""
         token = self._tokens.get(stream)
-        page = self._page(stream, token)
-        if page is None:
+        options = {"nextToken": token} if token else {}
+        page = self._ask(
+            self._client.get_log_events, logGroupName=GROUP, logStreamName=stream, startFromHead=True, **options
+        )
+        if page is None:  # the stream is gone, or its token has been forgotten: it is read anew then
+            self._tokens.pop(stream, None)
+            self._exhausted.add(stream)
             return False
         self._tokens[stream] = page["nextForwardToken"]
         for entry in page["events"]:
             self._last_time[stream] = entry["timestamp"]
-            line = entry["message"].rstrip("\n")
-            event = None if self._is_project else read_event(line)
-            if event is not None:
-                self.events.append(event)
-            else:
-                self._tails[stream].append(line)
-                self._keep(stream, line)
+            self._take(stream, entry["message"].rstrip("\n"))
         if page["nextForwardToken"] != token:  # a page may be empty although others follow
             return True
         self._exhausted.add(stream)
         return False
 
-    def _keep(self, stream: str, line: str) -> None:
-        """Keep a line of a project's command for showing."""
-        if not self._is_project or not self._is_main(stream):
+    def _take(self, stream: str, line: str) -> None:
+        event = None if self._is_project else read_event(line)
+        if event is not None:
+            self.events.append(event)
             return
-        if line.startswith(_FIRST_LINE):
-            self._begun.add(stream)
-        if stream in self._begun:
-            self.printed.append(line)
+        self._tails[stream].append(line)
+        if self._is_project and self._is_main(stream):
+            if line.startswith(_FIRST_LINE):
+                self._begun.add(stream)
+            if stream in self._begun:
+                self.printed.append(line)
 
     def _is_main(self, stream: str) -> bool:
         return stream.startswith(f"{self._job_name}/algo-1-")
-
-    def _page(self, stream: str, token: str | None) -> dict[str, Any] | None:
-        """The next page; None of a stream that is gone, or whose token has been forgotten: it is read anew then."""
-        options = {"nextToken": token} if token else {}
-        page = self._ask(
-            self._client.get_log_events, logGroupName=GROUP, logStreamName=stream, startFromHead=True, **options
-        )
-        if page is None:
-            self._tokens.pop(stream, None)
-            self._exhausted.add(stream)
-        return page
 
     def _ask(self, call: Callable[..., dict[str, Any]], **request: Any) -> dict[str, Any] | None:
         """An answer; None where there is none to be had."""

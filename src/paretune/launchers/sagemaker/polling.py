@@ -84,42 +84,36 @@ class Poller:
     def look(self) -> None:
         """Spend what the rate allows now; returns at once when that is nothing. Passing trouble is waited out."""
         with self._lock:
-            self._look()
-
-    def _look(self) -> None:
-        self._refill()
-        try:
-            self._find_changes()
-            for job in self._jobs.values():
-                old = self._clock.monotonic() - job.described_at > _DESCRIBE_EVERY_S
-                if (job.changed or old) and not job.has_ended and not self._spend(partial(self._describe, job)):
-                    break
-            self._read_logs()
-        except AWS_ERRORS as error:
-            if not is_transient(error):
-                names = ", ".join(name for name, job in self._jobs.items() if not job.has_ended)
-                raise LostContact(
-                    f"{explain(error, 'look at the job')}\n{names} may still be running: sign in again, then "
-                    "`mlflow run . -e sync`"
-                ) from error
-            self._budget = 0.0  # and come back later
+            now = self._clock.monotonic()
+            self._budget = min(_BURST, self._budget + (now - self._refilled) * self._rate)
+            self._refilled = now
+            try:
+                self._find_changes()
+                for job in self._jobs.values():
+                    old = self._clock.monotonic() - job.described_at > _DESCRIBE_EVERY_S
+                    if (job.changed or old) and not job.has_ended and not self._spend(partial(self._describe, job)):
+                        break
+                self._read_logs()
+            except AWS_ERRORS as error:
+                if not is_transient(error):
+                    names = ", ".join(name for name, job in self._jobs.items() if not job.has_ended)
+                    raise LostContact(
+                        f"{explain(error, 'look at the job')}\n{names} may still be running: sign in again, then "
+                        "`mlflow run . -e sync`"
+                    ) from error
+                self._budget = 0.0  # and come back later
 
     def drain(self, name: str) -> None:
-        """Read the rest of an ended job's log: not bounded by the rate, for it happens once."""
+        """Read the rest of the log of a job that has ended: not bounded by the rate, for it happens once."""
         job = self._jobs[name]
         with self._lock, suppress(*AWS_ERRORS):  # the log helps; the results, which are read next, count
-            if job.drained:
+            if job.drained or not job.has_ended:
                 return
             job.log.find_streams(all_pages=True)
             for stream in job.log.streams:
                 while job.log.read(stream):
                     pass
             job.drained = True
-
-    def _refill(self) -> None:
-        now = self._clock.monotonic()
-        self._budget = min(_BURST, self._budget + (now - self._refilled) * self._rate)
-        self._refilled = now
 
     def _spend(self, call: Callable[[], object]) -> bool:
         """Make one call, if the budget has one left."""

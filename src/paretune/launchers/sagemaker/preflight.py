@@ -16,7 +16,6 @@ _FOR_SAGEMAKER = {
     "ContextKeyType": "string",
     "ContextKeyValues": ["sagemaker.amazonaws.com"],
 }
-_QUOTA_KIND = {False: "training job usage", True: "spot training job usage"}
 
 
 def account_faults(cluster: Cluster, account: Account) -> list[str]:
@@ -70,7 +69,8 @@ def _bucket_faults(account: Account) -> Iterator[str]:
 
 
 def _quota_faults(cluster: Cluster, account: Account) -> Iterator[str]:
-    wanted = {f"{name} for {_QUOTA_KIND[cluster.spot]}": cluster.instance_count for name in cluster.instance_types()}
+    usage = f"{'spot ' if cluster.spot else ''}training job usage"
+    wanted = {f"{name} for {usage}": cluster.instance_count for name in cluster.instance_types()}
     if cluster.keep_alive_minutes:
         wanted[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
     try:

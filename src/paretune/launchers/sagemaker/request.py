@@ -135,18 +135,14 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
 
 
 def _compute(order: TrainingJobRequest, configs: Any) -> Any:
-    cluster = order.cluster
-    optional: dict[str, Any] = {}
-    if cluster.keep_alive_minutes:
-        optional["keep_alive_period_in_seconds"] = int(cluster.keep_alive_minutes * 60)
-    if cluster.kms_key:
-        optional["volume_kms_key_id"] = cluster.kms_key
+    cluster, keep_alive_s = order.cluster, int(order.cluster.keep_alive_minutes * 60)
     return configs.Compute(
         instance_type=cluster.instance_type,
         instance_count=cluster.instance_count,
         volume_size_in_gb=order.volume_gib,
         enable_managed_spot_training=cluster.spot,
-        **optional,
+        **({"keep_alive_period_in_seconds": keep_alive_s} if cluster.keep_alive_minutes else {}),
+        **({"volume_kms_key_id": cluster.kms_key} if cluster.kms_key else {}),
     )
 
 
@@ -163,6 +159,12 @@ def network_environment(cluster: Cluster) -> dict[str, str]:
     if catalog.instance(cluster.instance_type).family not in _RDMA_FAMILIES:
         return {}
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
+
+
+def tracking_environment(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:
+    """What a job needs that writes to the tracking server itself; `here` is the environment of this machine."""
+    endpoint = {name: here[name] for name in ("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT",) if here.get(name)}
+    return {"MLFLOW_TRACKING_URI": tracking_uri, "MLFLOW_RUN_ID": run_id, **endpoint}
 
 
 def _clean(path: str) -> Path:

@@ -78,24 +78,18 @@ class Staging:
 
     def open(self, key: str) -> Any:
         """A stream of an object's bytes; None when there is none."""
-        try:
-            return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
-        except AWS_ERRORS as error:
-            if code(error) in {"NoSuchKey", "404"}:
-                return None
-            raise
+        found = self._get(key)
+        return None if found is None else found["Body"]
 
-    def claim(self, key: str) -> "Claim | None":
+    def claim(self, key: str) -> Claim | None:
         """Who holds the name `key`; None when nobody does."""
         try:
-            found = self.s3.get_object(Bucket=self.bucket, Key=key)
-            return Claim(found["Body"].read().decode(), found["ETag"], found["LastModified"].timestamp())
+            found = self._get(key)
+            return found and Claim(found["Body"].read().decode(), found["ETag"], found["LastModified"].timestamp())
         except AWS_ERRORS as error:
-            if code(error) in {"NoSuchKey", "404"}:
-                return None
             raise self._refused(error) from error
 
-    def take(self, key: str, owner: str, former: "Claim | None") -> bool:
+    def take(self, key: str, owner: str, former: Claim | None) -> bool:
         """Make `owner` hold the name `key`, in place of `former`; False when somebody else was faster."""
         condition = {"IfMatch": former.version} if former is not None else {"IfNoneMatch": "*"}
         try:
@@ -116,6 +110,14 @@ class Staging:
     def uri(self, key: str) -> str:
         """S3 URI of a key in this bucket."""
         return f"s3://{self.bucket}/{key}"
+
+    def _get(self, key: str) -> Any:
+        try:
+            return self.s3.get_object(Bucket=self.bucket, Key=key)
+        except AWS_ERRORS as error:
+            if code(error) in {"NoSuchKey", "404"}:
+                return None
+            raise
 
     def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
         there: dict[str, int] = {}

@@ -54,7 +54,7 @@ class TimelineFactory:
                 raise
             # A smaller batch after an out-of-memory failure, not in the table.
             unknown = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
-        if draws.happens(settings.capacity_error_rate, "capacity"):
+        if draws.share("capacity") < settings.capacity_error_rate:
             sentence = f"no capacity for {document.spec.instance_type} (simulated)"
             waiting = replace(wait, seconds=wait.seconds + CAPACITY_SECONDS)
             return Timeline(phases=(waiting,), failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
@@ -98,9 +98,6 @@ class _Draws:
     def __init__(self, settings: Simulation, document: JobDocument) -> None:
         self.settings = settings
         self._job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
-
-    def happens(self, rate: float, what: str) -> bool:
-        return rate > 0 and self.share(what) < rate
 
     def share(self, *what: object) -> float:
         return self.settings.share(*what, *self._job)
@@ -149,9 +146,9 @@ def _ending(answer: Answer, draws: _Draws) -> tuple[float, tuple[FailureKind, st
         return whole, (FailureKind.OUT_OF_MEMORY, answer.basis)
     if answer.status != COMPLETED:
         return whole, (FailureKind.ERROR, f"{answer.basis} failed")
-    if draws.happens(settings.out_of_memory_rate, "memory"):
+    if draws.share("memory") < settings.out_of_memory_rate:
         return answer.startup_seconds, (FailureKind.OUT_OF_MEMORY, "simulated, by out_of_memory_rate")
-    if draws.happens(settings.failure_rate, "failure"):
+    if draws.share("failure") < settings.failure_rate:
         return whole * draws.share("when"), (FailureKind.ERROR, "simulated, by failure_rate")
     return whole, None
 

@@ -1,12 +1,10 @@
 """The answer of a study, from its trials: in words, as a page, as a table, and as a rank for every run."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from paretune.core.result import Result, Row, as_json, read_rows
+from paretune.core.result import Result, Row, as_json, csv_text, read_rows
 from paretune.core.text_table import text_table
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
@@ -53,11 +51,7 @@ class StudyAnswer:
         front = self.front
         objectives = [name for name in front.objectives if name != metrics.COST_USD]
         names = ["trial", "run_id", *front.searched, *objectives, "status", "pareto_rank", metrics.COST_USD]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [*names, "spent_usd"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(_row(front, trial) for trial in front.trials)
-        return text.getvalue()
+        return csv_text([*names, "spent_usd"], (_row(front, trial) for trial in front.trials))
 
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""

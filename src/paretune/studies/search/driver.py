@@ -16,8 +16,8 @@ from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact, ParetuneError
-from paretune.jobs.launch import WATCH_INTERVAL_S
 from paretune.jobs.recording import run_name
+from paretune.jobs.retrying_job import WATCH_INTERVAL_S
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_alive, this_process
@@ -267,7 +267,7 @@ class Driver:
         for number, job in jobs.items():
             try:
                 if number not in left:
-                    self._conclude(number, job, job.abandon(error, WATCH_INTERVAL_S))
+                    self._conclude(number, job, job.abandon(error))
                     continue
             except ParetuneError as trouble:
                 self._say(f"trial {number}: {trouble}")

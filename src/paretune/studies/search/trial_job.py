@@ -36,7 +36,7 @@ class TrialJob:
         self._workplace = workplace
         self._is_adopted = False
         self.writer = JobRunWriter(spec, workplace, run=run)
-        self._job = RetryingJob(spec, workplace, self.writer, self._follow, halves=False)
+        self._job = RetryingJob(self.writer, self._follow, halves=False)
 
     def begin(self, *, adopt: bool = False) -> TrialEnd | None:
         """Open its record and start its job, unless that is `adopt`ed; its end where it could not be started.
@@ -62,15 +62,14 @@ class TrialJob:
     def poll(self) -> TrialEnd | None:
         """How it ended; None while it runs."""
         try:
-            if not self._job.poll():
-                return None
+            outcome = self._job.poll()
         except OutOfMemory as error:
             return self._ended(TrialStatus.OUT_OF_MEMORY, error.reason)
         except JobFailed as error:
             return self._failed(error)
         except (BadInput, LaunchRefused) as error:  # of the next attempt
             return self._refused(error)
-        return self._completed(self._job.outcome.metrics)
+        return None if outcome is None else self._completed(outcome.metrics)
 
     def stop_early(self, reason: str, expected: Mapping[str, float] | None = None) -> None:
         """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
@@ -84,9 +83,9 @@ class TrialJob:
         if self._job.current is not None:
             self._job.current.stop()
 
-    def abandon(self, error: BaseException, pause_s: float) -> TrialEnd:
+    def abandon(self, error: BaseException) -> TrialEnd:
         """Stop the job now, wait until it has stopped, close its run; LostContact where it cannot be seen to stop."""
-        self._job.stop(pause_s)
+        self._job.stop()
         job = self._job.current
         if job is not None and job.state() is JobState.COMPLETED:  # it was faster
             report = job.report()

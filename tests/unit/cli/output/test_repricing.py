@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paretune.cli.output.repricing import RunCost, Terms, fronts, remarks, reprice
+from paretune.cli.output.repricing import RunCost, Terms, remarks, reprice
 from paretune.pricing.prices import Price, PriceList
 from paretune.tracking import RecordedJob, RecordedRun
 
@@ -177,9 +177,9 @@ def test_a_price_cut_changes_who_is_on_the_front() -> None:
 
     costs = reprice(runs, PRICES, Terms(region="eu-west-1"))
 
-    assert fronts(costs, repriced=False) == [True, False, False, None]
+    assert [cost.was_on_front for cost in costs] == [True, False, False, None]
     # 900 s x 40 = 10 USD; 3600 s x 2 x 2 = 4 USD; 1800 s x 2 x 2 = 2 USD, but F1 0.8 < 0.9; 2 USD
-    assert fronts(costs, repriced=True) == [True, True, False, True]
+    assert [cost.is_on_front for cost in costs] == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,6 @@ def test_a_price_cut_changes_who_is_on_the_front() -> None:
 def test_runs_of_another_origin_data_set_or_kind_of_dollars_are_on_a_front_of_their_own(other: dict[str, str]) -> None:
     costs = reprice([run(1), run(2, f1=0.5, cost_usd=9.0, **other)], PRICES, Terms())
 
-    assert fronts(costs, repriced=False) == [True, True]
+    assert [cost.was_on_front for cost in costs] == [True, True]
     same = reprice([run(1), run(2, f1=0.5, cost_usd=9.0)], PRICES, Terms())
-    assert fronts(same, repriced=False) == [True, False]
+    assert [cost.was_on_front for cost in same] == [True, False]
