@@ -2,7 +2,6 @@
 
 import json
 import math
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -11,7 +10,8 @@ from typing import Any, TypeVar
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, listed
-from paretune.spec.parameters import parse
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import annotations, parse
 from paretune.studies.definition.objectives import default_objectives, nearest
 from paretune.studies.definition.rules import Draft, StudyTerms, faults_of, nearest_parameter
 from paretune.studies.definition.space import (
@@ -20,7 +20,6 @@ from paretune.studies.definition.space import (
     FaultPath,
     Range,
     Value,
-    annotations,
     kind_of,
     parameters,
 )
@@ -172,7 +171,7 @@ class Reading:
 
     def _take_term(self, key: str, text: str) -> None:
         """Take a key of the study that is one value."""
-        self._parts[key] = parse(key, text.strip(), str if key == "name" else typing.get_type_hints(StudyTerms)[key])
+        self._parts[key] = parse(key, text.strip(), str if key == "name" else annotations(StudyTerms)[key])
 
     def _keeps_searching(self, name: str, node: Node) -> bool:
         """Whether what was typed for a searched parameter are other choices, and not one value for all jobs."""
@@ -256,7 +255,7 @@ def _numbers(fault_path: FaultPath, node: Node, keys: tuple[str, str], kind: typ
 
 def _parsed(name: str, text: str) -> Value:
     """The value that a text means: a number, a truth value, or the text where it means anything else."""
-    value = parse(name, text, annotations()[name])
+    value = parse(name, text, annotations(JobSpec)[name])
     return value if isinstance(value, str | int | float) else text.strip()
 
 
