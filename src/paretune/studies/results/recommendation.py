@@ -8,7 +8,7 @@ from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
 from paretune.spec.job import JobSpec
-from paretune.studies.definition.objectives import OBJECTIVES, TIMES
+from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import format_value, label, with_error
@@ -146,16 +146,15 @@ def _knee(front: StudyFront) -> Pick | None:
     pair = sorted(front.objectives, key=lambda name: (name != metrics.COST_USD, name != front.quality))[:2]
     if len(pair) < 2:
         return None
-    signs = [-1.0 if front.objectives[name] == "maximize" else 1.0 for name in pair]
     ranks = front.pair_ranks(pair)
     best = [point for point in front.feasible if ranks[point.number] == 0]
-    costs = [[sign * point.means[name] for sign, name in zip(signs, pair, strict=True)] for point in best]
-    low, high = ([end(column) for column in zip(*costs, strict=True)] for end in (min, max))
+    minimised = [costs(point.means, {name: front.objectives[name] for name in pair}) for point in best]
+    low, high = ([end(column) for column in zip(*minimised, strict=True)] for end in (min, max))
     if len(best) < 3 or any(least == most for least, most in zip(low, high, strict=True)):
         return None
     depths = []
-    for cost in costs:
-        x, y = ((value - least) / (most - least) for value, least, most in zip(cost, low, high, strict=True))
+    for values in minimised:
+        x, y = ((value - least) / (most - least) for value, least, most in zip(values, low, high, strict=True))
         depths.append((1 - x - y) / 2**0.5)  # below the chord from (0, 1) to (1, 0)
     deepest = max(depths)
     if deepest <= 1e-9:
@@ -213,5 +212,5 @@ def _known(front: StudyFront) -> list[str]:
 
 
 def _best(front: StudyFront, name: str) -> Point:
-    sign = -1.0 if front.objectives.get(name, OBJECTIVES[name].direction) == "maximize" else 1.0
-    return min(front.feasible, key=lambda point: (sign * point.means[name], front.cost_of(point)))
+    goal = {name: front.objectives.get(name, OBJECTIVES[name].direction)}
+    return min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))

@@ -1,8 +1,10 @@
 """When a study ends: its front has not grown beyond noise for long, or going on costs more than it can save."""
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import recommend
@@ -70,8 +72,5 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
 
 def _is_matched(point: Point, by: Point, objectives: Mapping[str, str]) -> bool:
     """Whether another point is as good in every objective, or cannot be told apart there."""
-    return all(
-        (by.means[name] <= point.means[name] if direction == "minimize" else by.means[name] >= point.means[name])
-        or by.is_like(point, [name])
-        for name, direction in objectives.items()
-    )
+    as_good = map(operator.le, costs(by.means, objectives), costs(point.means, objectives))
+    return all(better or by.is_like(point, [name]) for name, better in zip(objectives, as_good, strict=True))
