@@ -135,7 +135,6 @@ def nearest_parameter(name: str) -> str:
 
 
 def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
-    """What is wrong with one searched parameter."""
     if name not in parameters():
         return _parameter_faults(name, "")
     if name in NOT_SEARCHED:
@@ -196,20 +195,18 @@ def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
 
 
 def _ending_faults(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
-    """What keeps a study without a budget from spending without end: trials, unless its jobs are billed."""
-    if _is_billed(draft):
+    """What keeps a study without a budget from spending without end: trials, unless its jobs are billed.
+
+    They are where any runs in an AWS account; local costs are notional, simulated ones virtual.
+    """
+    launcher = draft.job.get("launcher") or "auto"
+    searched = draft.search.get("instance_type")
+    types = searched.corners if searched is not None else (draft.job.get("instance_type") or "local",)
+    if launcher == "sagemaker" or (launcher == "auto" and any(str(name).startswith("ml.") for name in types)):
         text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
         yield ("budget_usd",), f"{text}budget_usd: 20"
     elif draft.n_trials is None and draft.sampler != "grid" and _intact(broken, "n_trials", "sampler"):
         yield ("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
-
-
-def _is_billed(draft: Draft) -> bool:
-    """Whether any job of the study runs in an AWS account; local costs are notional, simulated ones virtual."""
-    launcher = draft.job.get("launcher") or "auto"
-    searched = draft.search.get("instance_type")
-    types = searched.corners if searched is not None else (draft.job.get("instance_type") or "local",)
-    return launcher == "sagemaker" or (launcher == "auto" and any(str(name).startswith("ml.") for name in types))
 
 
 def shown(storage: str) -> str:

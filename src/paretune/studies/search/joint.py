@@ -4,7 +4,7 @@ The first trial is the default job, or the point nearest to it, which the search
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from paretune.core.pareto import front
 from paretune.estimating.noise import F1_NOISE
@@ -12,7 +12,7 @@ from paretune.studies.definition.objectives import Constraints, costs
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
-from paretune.studies.search.early_stopping import Curve, is_hopeless, optimistic_end
+from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
 from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.optuna_study import violations
 from paretune.studies.search.stopping import costs_too_much, has_stalled
@@ -137,20 +137,15 @@ class _EarlyStopping:
 
     def _judge(self, job: TrialJob) -> None:
         driver = self._driver
-        end = _optimistic(job, list(driver.history.curves.values()))
-        if end is None:
+        if not job.curve or not _NEVER_BEFORE <= job.curve[-1][0] < 1.0:
             return
+        ahead, f1 = job.expected_end(), optimistic_end(job.curve, list(driver.history.curves.values()), F1_NOISE)
+        if f1 is None or ahead is None:
+            return
+        end = {"f1": f1, **ahead}
         if self._known != driver.history.booking_order:
             found = front_of(driver.trials.values(), driver.file.objectives, driver.file.constraints)
             self._known, self._best = driver.history.booking_order, [trial.values for trial in found]
         if is_hopeless(end, self._best, driver.file.objectives):
             reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"
             job.stop_early(reason, {**end, "f1": job.curve[-1][1]})
-
-
-def _optimistic(job: TrialJob, finished: Sequence[Curve]) -> dict[str, float] | None:
-    if not job.curve or job.curve[-1][0] < _NEVER_BEFORE or job.curve[-1][0] >= 1.0:
-        return None
-    ahead = job.expected_end()
-    f1 = optimistic_end(job.curve, finished, F1_NOISE)
-    return None if f1 is None or ahead is None else {"f1": f1, **ahead}

@@ -254,9 +254,12 @@ class Ledger:
             BudgetRefused: spent, reserved and its own worst case exceed the budget; or its price is not known.
         """
         with self._transaction() as connection:
-            if identity and connection.execute(self._same(identity)).first() is not None:
+            alive = ENTRIES.c.ended.is_(None) | (ENTRIES.c.settled == 1)  # it runs, or its outcome is known
+            same = sa.select(ENTRIES.c.trial).where(self._mine, ENTRIES.c.identity == identity, alive).limit(1)
+            if identity and connection.execute(same).first() is not None:
                 return Reservation.DUPLICATE
-            if note.counts and most_trials is not None and self._begun(connection) >= most_trials:
+            begun = sa.select(sa.func.coalesce(sa.func.sum(ENTRIES.c.counts), 0)).where(self._mine)
+            if note.counts and most_trials is not None and connection.execute(begun).scalar_one() >= most_trials:
                 return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 _admit(worst_usd, budget_usd, self._balance(connection), parameters.get("instance_type", ""))
@@ -334,14 +337,6 @@ class Ledger:
 
     def _is(self, trial: int) -> Any:
         return self._mine & (ENTRIES.c.trial == trial)
-
-    def _same(self, identity: str) -> sa.Select[Any]:
-        """Trials of the same job that run, or whose outcome is known."""
-        alive = ENTRIES.c.ended.is_(None) | (ENTRIES.c.settled == 1)
-        return sa.select(ENTRIES.c.trial).where(self._mine, ENTRIES.c.identity == identity, alive).limit(1)
-
-    def _begun(self, connection: sa.Connection) -> int:
-        return int(connection.execute(sa.select(sa.func.sum(ENTRIES.c.counts)).where(self._mine)).scalar() or 0)
 
     def _balance(self, connection: sa.Connection) -> Balance:
         has_ended = ENTRIES.c.ended.is_not(None)

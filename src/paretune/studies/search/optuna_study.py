@@ -99,7 +99,6 @@ class OptunaStudy:
         return Suggestion(number=self._study._storage.get_trial(identity).number, point=dict(point))
 
     def _key(self, name: str) -> str:
-        """What Optuna calls a searched parameter."""
         return f"rank of {name}" if name in self._ranked else name
 
     def report_outcome(self, entry: Entry, history: TrialHistory, number: int | None = None) -> None:

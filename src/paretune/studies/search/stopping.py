@@ -29,10 +29,9 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
     front = StudyFront.of(trials, file.objectives, file.constraints)
     order = {trial.number: index for index, trial in enumerate(first)}
     points = sorted((point for point in front.feasible if point.number in order), key=lambda one: order[one.number])
-    late = len(first) - PATIENCE
     for index, point in enumerate(points):
-        earlier = points[:index]
-        if order[point.number] >= late and not any(_is_matched(point, by, file.objectives) for by in earlier):
+        is_late = order[point.number] >= len(first) - PATIENCE
+        if is_late and not any(_is_matched(point, by, file.objectives) for by in points[:index]):
             return ""
     return f"the last {PATIENCE} trials added nothing to the front that is more than noise"
 

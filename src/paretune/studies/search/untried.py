@@ -43,7 +43,6 @@ class UntriedPoints:
         return f"{found} what is left of the budget ({self._driver.left_usd():.4g} USD) with its worst case"
 
     def _candidates(self) -> list[tuple[dict[str, Value], JobSpec]]:
-        """Points that could be tried now, with their jobs."""
         driver = self._driver
         if not self.is_exact:
             found = driver.file.jobs_at(_drawn(driver.file, self._draw) for _ in range(_DRAWN))

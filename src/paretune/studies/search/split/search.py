@@ -80,14 +80,12 @@ class Split:
         return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
 
     def _why_none(self) -> str:
-        """Why no action was left, with nothing under way."""
         if self._refused and self.driver.file.budget_usd is not None:
             left = self.driver.left_usd()
             return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
         return _ENOUGH if self.know.has_f1 else _NO_F1
 
     def _over(self) -> str:
-        """Why no further job is begun, as far as that does not depend on the job."""
         if self.driver.has_enough(len(self.driver.trials) + len(self.driver.running)):
             return f"{self.driver.file.n_trials} trials were made"
         if _is_contradicted(self._checked()):
