@@ -15,8 +15,8 @@ from paretune.launchers.simulated.launcher import usual_price
 from paretune.pricing.prices import VARIABLE, Price, PriceList
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import parse, spell
-from paretune.studies.definition.space import NOT_SEARCHED, annotations
+from paretune.spec.parameters import annotations, parse, spell
+from paretune.studies.definition.space import NOT_SEARCHED
 
 Point = Mapping[str, Any]
 MAX_RUNTIME_MINUTES = 7 * 24 * 60
@@ -196,7 +196,7 @@ class Table:
 
 def _value(row: RecordedRow, name: str) -> Any:
     if name in row.others:
-        value = parse(name, row.others[name], annotations()[name]) if row.others[name] else ""
+        value = parse(name, row.others[name], annotations(JobSpec)[name]) if row.others[name] else ""
         return row.others[name] if isinstance(value, dict | bool) else value
     return getattr(row, name)
 

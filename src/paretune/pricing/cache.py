@@ -31,13 +31,9 @@ class Change:
 def changes(before: Mapping[str, Price], read: Sequence[Price]) -> list[Change]:
     """Price changes from `before` to `read`, sorted by instance type; types without a former price are left out."""
     return [
-        Change(
-            instance_type=row.instance_type,
-            old_usd_per_hour=before[row.instance_type].usd_per_hour,
-            new_usd_per_hour=row.usd_per_hour,
-        )
-        for row in sorted(read, key=lambda row: row.instance_type)
-        if row.instance_type in before and before[row.instance_type].usd_per_hour != row.usd_per_hour
+        Change(instance_type=now.instance_type, old_usd_per_hour=old.usd_per_hour, new_usd_per_hour=now.usd_per_hour)
+        for now in sorted(read, key=attrgetter("instance_type"))
+        if (old := before.get(now.instance_type)) is not None and old.usd_per_hour != now.usd_per_hour
     ]
 
 

@@ -152,8 +152,8 @@ class PriceList:
 
     def of_region(self, region: str) -> dict[str, Price]:
         """Instance type to newest price, for all types with a price in `region`."""
-        found = {name: self.price(name, there) for name, there in sorted(self._rows) if there == region}
-        return {name: price for name, price in found.items() if price is not None}
+        names = sorted(name for name, there in self._rows if there == region)
+        return {name: price for name in names if (price := self.price(name, region)) is not None}
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], tuple[list[Price], list[Price]]]:

@@ -141,9 +141,12 @@ def _number(value: object) -> float | None:
 def _sorted(rows: Sequence[Row], goals: Mapping[str, str]) -> list[Row]:
     """The best in the first objective first."""
     first, direction = next(iter(goals.items()))
-    known = [row for row in rows if _number(row.get(first)) is not None]
-    sign = -1 if direction == "maximize" else 1
-    return [*sorted(known, key=lambda row: sign * (_number(row[first]) or 0.0)), *(r for r in rows if r not in known)]
+
+    def last_if_unknown(row: Row) -> tuple[bool, float]:
+        number = _number(row.get(first))
+        return number is None, (number or 0.0) * (-1 if direction == "maximize" else 1)
+
+    return sorted(rows, key=last_if_unknown)
 
 
 def _check(goals: Mapping[str, str], rows: Sequence[Row]) -> None:

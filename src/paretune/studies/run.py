@@ -50,13 +50,12 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
     >>> found.to_dict()["origin"]
     'simulated'
     """
-    texts = {name: _typed(value) for name, value in overrides.items() if value is not None}
-    return run_study_file(StudyFile.read(str(study), texts), say=(lambda _: None) if quiet else say_on_stderr)
-
-
-def _typed(value: object) -> str:
-    """The value as it would be typed; a list with commas between its values."""
-    return ",".join(map(spell, value)) if isinstance(value, (list, tuple)) else spell(value)
+    typed = {
+        name: ",".join(map(spell, value)) if isinstance(value, (list, tuple)) else spell(value)
+        for name, value in overrides.items()
+        if value is not None
+    }
+    return run_study_file(StudyFile.read(str(study), typed), say=(lambda _: None) if quiet else say_on_stderr)
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:

@@ -4,12 +4,11 @@ Writing is idempotent, so that a run can be filled again from a job's files; and
 runs costs nothing but a delay, because what could not be written is kept and tried again.
 """
 
+import contextlib
 import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -25,7 +24,6 @@ from paretune.spec.container import Event
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
 _METRICS, _PARAMS, _TAGS = 500, 100, 100  # per request; MLflow takes 1000, 100 and 100, and 1000 in all
-_REFUSED = "INVALID_PARAMETER_VALUE"  # what MLflow calls a value that it will never take
 
 # What MLflow raises when a store is away, unknown, damaged or lacks its driver.
 TROUBLE = (MlflowException, SQLAlchemyError, OSError, ValueError, ModuleNotFoundError)
@@ -37,19 +35,6 @@ class RunStatus(Enum):
     FINISHED = "FINISHED"
     FAILED = "FAILED"
     KILLED = "KILLED"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Batch:
-    """What is written at once."""
-
-    params: Mapping[str, str] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    metrics: Sequence[Metric] = ()
-
-    def parts(self) -> "list[_Batch]":
-        """Each kind on its own."""
-        return [_Batch(params=self.params), _Batch(tags=self.tags), _Batch(metrics=self.metrics)]
 
 
 class Run:
@@ -72,12 +57,13 @@ class Run:
         self._headlines: dict[str, float] = {}
         self._last_step: dict[str, int] = {}
         self._is_new = is_new
-        self._known_params: set[str] | None = set() if is_new else None  # None: not asked for yet
+        self._has_read_params = is_new
+        self._known_params: set[str] = set()
         self._is_held = False
         self._is_refused = False
         self.has_gap = False
 
-    @contextmanager
+    @contextlib.contextmanager
     def later(self) -> Iterator[None]:
         """What is recorded in the block is written together, with whatever is recorded or flushed after it."""
         before, self._is_held = self._is_held, True
@@ -130,17 +116,15 @@ class Run:
 
     def metrics(self) -> dict[str, float]:
         """Latest value of each metric that the run has; empty while MLflow does not answer."""
-        try:
+        with contextlib.suppress(*TROUBLE):
             return dict(self._client.get_run(self.run_id).data.metrics)
-        except TROUBLE:
-            return {}
+        return {}
 
     def tags(self) -> dict[str, str]:
         """Tags that the run has; empty while MLflow does not answer."""
-        try:
+        with contextlib.suppress(*TROUBLE):
             return dict(self._client.get_run(self.run_id).data.tags)
-        except TROUBLE:
-            return {}
+        return {}
 
     def end(self, status: RunStatus) -> None:
         """Close the run."""
@@ -152,10 +136,9 @@ class Run:
 
     def _last(self, name: str) -> int:
         if name not in self._last_step:
-            try:
+            history = []
+            with contextlib.suppress(*TROUBLE):
                 history = [] if self._is_new else self._client.get_metric_history(self.run_id, name)
-            except TROUBLE:
-                history = []
             self._last_step[name] = max((point.step for point in history), default=-1)
         return self._last_step[name]
 
@@ -164,36 +147,35 @@ class Run:
         if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
             return
         self._datasets = []
-        if self._params and self._known_params is None and not self._try(self._read_params):
+        if self._params and not self._has_read_params and not self._try(self._read_params):
             return
-        known = self._known_params or set()
-        self._params = {name: text for name, text in self._params.items() if name not in known}
+        self._params = {name: text for name, text in self._params.items() if name not in self._known_params}
         while self._params or self._tags or self._waiting:
-            batch = _Batch(
-                params=dict(itertools.islice(self._params.items(), _PARAMS)),
-                tags=dict(itertools.islice(self._tags.items(), _TAGS)),
-                metrics=self._waiting[:_METRICS],
-            )
-            if not self._send(batch):
-                for part in batch.parts() if self._is_refused else []:  # one bad value must not hold up all others
-                    self._send(part)
+            params = list(itertools.islice(self._params, _PARAMS))
+            tags = list(itertools.islice(self._tags, _TAGS))
+            metrics = self._waiting[:_METRICS]
+            if not self._send(params, tags, metrics):
+                if self._is_refused:  # one bad value must not hold up all others: each kind on its own
+                    self._send(params, [], [])
+                    self._send([], tags, [])
+                    self._send([], [], metrics)
                 return
 
-    def _send(self, batch: "_Batch") -> bool:
-        """Write a batch; what has been written no longer waits."""
-        params = [Param(name, text[:_LONGEST_PARAM]) for name, text in batch.params.items()]
-        tags = [RunTag(name, text) for name, text in batch.tags.items()]
-        if not self._try(lambda: self._client.log_batch(self.run_id, batch.metrics, params, tags)):
+    def _send(self, params: Sequence[str], tags: Sequence[str], metrics: Sequence[Metric]) -> bool:
+        """Write the params and tags of these names, and metrics, at once; what has been written no longer waits."""
+        texts = [Param(name, self._params[name][:_LONGEST_PARAM]) for name in params]
+        marks = [RunTag(name, self._tags[name]) for name in tags]
+        if not self._try(lambda: self._client.log_batch(self.run_id, metrics, texts, marks)):
             return False
-        self._params = {name: text for name, text in self._params.items() if name not in batch.params}
-        if self._known_params is not None:
-            self._known_params |= set(batch.params)
-        self._tags = {name: text for name, text in self._tags.items() if name not in batch.tags}
-        del self._waiting[: len(batch.metrics)]
+        self._params = {name: text for name, text in self._params.items() if name not in params}
+        self._known_params |= set(params)
+        self._tags = {name: text for name, text in self._tags.items() if name not in tags}
+        del self._waiting[: len(metrics)]
         return True
 
     def _read_params(self) -> None:
         self._known_params = set(self._client.get_run(self.run_id).data.params)
+        self._has_read_params = True
 
     def _record(self) -> None:
         """Something new waits: write it, unless `later` says that more is coming."""
@@ -208,9 +190,14 @@ class Run:
                 text = without_password(str(error))
                 logging.getLogger(__name__).warning("MLflow does not answer; the job goes on: %s", text)
             self.has_gap = True
-            self._is_refused = isinstance(error, MlflowException) and error.error_code == _REFUSED
+            self._is_refused = is_refused(error)
             return False
         return True
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether MLflow will never take such a value."""
+    return isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
 
 
 def without_password(text: str) -> str:

@@ -4,26 +4,25 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.entities import ViewType
-from mlflow.exceptions import MlflowException
+from mlflow.utils import get_results_from_paginated_fn
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import TROUBLE, Run, without_password
+from paretune.tracking.run import TROUBLE, Run, is_refused, without_password
 
 _PROBE_TIMEOUT_S = 5.0
-_PAGE = 1000  # runs per request
-_ORDER = ["attributes.start_time DESC"]
+_PAGE = 1000  # experiments or runs per request
 
 
 class Tracking:
@@ -93,16 +92,14 @@ class Tracking:
             TrackingUnavailable: MLflow does not answer.
         """
         with self._usable(condition):
-            experiments = [item.experiment_id for item in self._client.search_experiments()]
-            found: list[Any] = []
-            token: str | None = ""
-            while token is not None and (newest is None or len(found) < newest):
-                most = _PAGE if newest is None else min(_PAGE, newest - len(found))
-                page = self._client.search_runs(
-                    experiments, condition, ViewType.ACTIVE_ONLY, most, _ORDER, token or None
-                )
-                found += page
-                token = page.token or None
+            experiments = _all_pages(self._client.search_experiments)
+            search = partial(
+                self._client.search_runs,
+                [item.experiment_id for item in experiments],
+                condition,
+                order_by=["attributes.start_time DESC"],
+            )
+            found = _all_pages(search, newest)
         return [
             RecordedRun(
                 run.info.run_id, run.data.params, run.data.tags, run.data.metrics, (run.info.start_time or 0) / 1000
@@ -159,13 +156,21 @@ class Tracking:
             yield
         except TROUBLE as error:
             reason = first_line(error)
-            is_refused = isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
-            if is_refused and condition is not None:
+            if condition is not None and is_refused(error):
                 raise BadInput([f"MLflow cannot search for {condition!r}: {reason}"]) from None
             raise TrackingUnavailable(
                 f"the MLflow store at {without_password(self.uri)} cannot be used ({without_password(reason)}): "
                 "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
             ) from None
+
+
+def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]:
+    """What a search of MLflow's client finds on all pages; at most so many."""
+    return list(
+        get_results_from_paginated_fn(  # type: ignore[no-untyped-call]
+            lambda size, token: search(max_results=size, page_token=token), _PAGE, most
+        )
+    )
 
 
 def tracking_uri() -> str:

@@ -51,6 +51,16 @@ def test_a_run_of_our_own_has_the_given_name_and_is_found_again(store: MlflowCli
     assert "paretune.price_region" not in recorded.data.tags
 
 
+def test_runs_are_found_on_all_pages_of_experiments(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {store.create_run(store.create_experiment(name)).info.run_id for name in ("first", "second")}
+    search = MlflowClient.search_experiments
+    monkeypatch.setattr(
+        MlflowClient, "search_experiments", lambda self, **terms: search(self, **{**terms, "max_results": 1})
+    )
+
+    assert {run.run_id for run in tracking().runs("")} == made
+
+
 def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store: MlflowClient) -> None:
     experiment = store.create_experiment("opened by mlflow run")
     opened = store.create_run(experiment).info.run_id

@@ -12,7 +12,8 @@ budget_usd: 20
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,7 +21,7 @@ from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import help_lines, spell
 from paretune.studies.definition.reading import Reading
-from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, check, shown
+from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of, shown
 from paretune.studies.definition.space import Value, all_points, make_spec
 from paretune.studies.definition.yaml import write_yaml
 
@@ -34,7 +35,8 @@ class StudyFile(Draft):
     """
 
     def __post_init__(self) -> None:
-        check(self)
+        if faults := faults_of(self):
+            raise BadInput([text for _, text in faults])
 
     @classmethod
     def read(cls, path: str, overrides: Mapping[str, str]) -> "StudyFile":
@@ -47,8 +49,7 @@ class StudyFile(Draft):
         Raises:
             BadInput: all faults at once, each with its line where it has one.
         """
-        draft = Reading(path, overrides).draft()
-        return cls(**{item.name: getattr(draft, item.name) for item in fields(Draft)})
+        return cls(**vars(Reading(path, overrides).draft()))
 
     def __repr__(self) -> str:
         return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
@@ -74,6 +75,14 @@ class StudyFile(Draft):
         if ranges := self.ranges():
             raise BadInput([f"{', '.join(ranges)}: a range has no list of points; write {{choices: [...]}}"])
         return all_points(self.search)
+
+    def jobs_at(self, points: Iterable[dict[str, Value]]) -> list[tuple[dict[str, Value], JobSpec]]:
+        """The points that make a job, with their jobs."""
+        found = []
+        for point in points:
+            with suppress(BadInput):
+                found.append((point, self.spec_at(point)))
+        return found
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
         """The job of a trial; the values of its point need not be among the choices.
@@ -101,7 +110,8 @@ class StudyFile(Draft):
 
     def _keys(self) -> dict[str, Any]:
         """Every key that is set."""
-        sections: dict[str, dict[str, Any]] = {
+        keys = {
+            "name": self.name,
             "job": {
                 name: text if isinstance(value, Mapping) else value
                 for name, value in self.job.items()
@@ -110,14 +120,11 @@ class StudyFile(Draft):
             "search": {name: entry.as_json() for name, entry in self.search.items()},
             "objectives": dict(self.objectives),
             "constraints": {name: dict(bounds) for name, bounds in self.constraints.items()},
+            **{item.name: getattr(self, item.name) for item in fields(StudyTerms)},
+            "storage": self.shown_storage,
+            "method": "split" if self.takes_split else "joint",
         }
-        terms = {item.name: getattr(self, item.name) for item in fields(StudyTerms)}
-        terms |= {"storage": self.shown_storage, "method": "split" if self.takes_split else "joint"}
-        return {
-            "name": self.name,
-            **{name: section for name, section in sections.items() if section},
-            **{name: value for name, value in terms.items() if value is not None},
-        }
+        return {name: value for name, value in keys.items() if value is not None and value != {}}
 
 
 def study_help() -> dict[str, str]:

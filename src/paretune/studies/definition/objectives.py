@@ -21,13 +21,6 @@ class _Objective:
     highest: float = math.inf
     task: str | None = None
 
-    @property
-    def range(self) -> str:
-        """In words."""
-        if self.highest < math.inf:
-            return f"from {self.lowest:g} to {self.highest:g}"
-        return f"a finite number of at least {self.lowest:g}"
-
 
 OBJECTIVES = {
     metrics.COST_USD: _Objective("minimize", "cost", "USD"),
@@ -57,6 +50,11 @@ def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
     return {metrics.COST_USD: "minimize", quality: OBJECTIVES[quality].direction}
 
 
+def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:
+    """The objectives as something to minimise."""
+    return tuple(-values[name] if direction == "maximize" else values[name] for name, direction in objectives.items())
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """What was probably meant, or all there is, as the end of a sentence."""
     return did_you_mean(name, known, or_longer=True) or f"there are {', '.join(known)}"
@@ -78,11 +76,12 @@ def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
         return [f"unknown metric {name} in constraints: {nearest(name, OBJECTIVES)}"]
     if not bounds:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
-    known = OBJECTIVES[name]
+    low, high = OBJECTIVES[name].lowest, OBJECTIVES[name].highest
+    allowed = f"from {low:g} to {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
     outside = [
-        f"constraint {name}: {end} must be {known.range}, got {value:g}"
+        f"constraint {name}: {end} must be {allowed}, got {value:g}"
         for end, value in bounds.items()
-        if not (math.isfinite(value) and known.lowest <= value <= known.highest)
+        if not (math.isfinite(value) and low <= value <= high)
     ]
     if not outside and bounds.get("min", -math.inf) > bounds.get("max", math.inf):
         return [f"constraint {name}: min must be at most max, got {bounds['min']:g} and {bounds['max']:g}: swap them"]

@@ -2,7 +2,6 @@
 
 import json
 import math
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -11,19 +10,11 @@ from typing import Any, TypeVar
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, listed
-from paretune.spec.parameters import parameter_hint, parse
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import annotations, parameter_hint, parse
 from paretune.studies.definition.objectives import default_objectives, nearest
 from paretune.studies.definition.rules import Draft, StudyTerms, faults_of
-from paretune.studies.definition.space import (
-    NOT_SEARCHED,
-    Choices,
-    FaultPath,
-    Range,
-    Value,
-    annotations,
-    kind_of,
-    parameters,
-)
+from paretune.studies.definition.space import NOT_SEARCHED, Choices, FaultPath, Range, Value, kind_of, parameters
 from paretune.studies.definition.yaml import Node, read_yaml
 
 _Item = TypeVar("_Item")
@@ -91,7 +82,6 @@ class Reading:
                 self._refuse(fault_path, text)
 
     def _key(self, key: str, node: Node) -> None:
-        """Take one key of the file."""
         if key not in KEYS:
             raise ValueError(f"unknown key {key}: {_meant(key)}")
         if key in _SECTIONS:
@@ -112,7 +102,6 @@ class Reading:
                     self._entry((key, name), entry)
 
     def _entry(self, fault_path: FaultPath, node: Node) -> None:
-        """Take one line of a section."""
         section, name = fault_path
         if section in ("job", "search") and name not in parameters():
             raise ValueError(f"unknown parameter {name} in {section}: {_meant(name, of_job=True)}")
@@ -127,7 +116,6 @@ class Reading:
             self._parts[section][name] = _numbers(fault_path, node, ("min", "max"), float)
 
     def _searched(self, fault_path: FaultPath, node: Node) -> None:
-        """Take one searched parameter."""
         name = fault_path[1]
         if self._is_typed(name) and not self._keeps_searching(name, node):
             return
@@ -171,8 +159,7 @@ class Reading:
         return Range(**_numbers(fault_path, Node(0, ends), ("low", "high"), kind), log=log)
 
     def _take_term(self, key: str, text: str) -> None:
-        """Take a key of the study that is one value."""
-        self._parts[key] = parse(key, text.strip(), str if key == "name" else typing.get_type_hints(StudyTerms)[key])
+        self._parts[key] = parse(key, text.strip(), str if key == "name" else annotations(StudyTerms)[key])
 
     def _keeps_searching(self, name: str, node: Node) -> bool:
         """Whether what was typed for a searched parameter are other choices, and not one value for all jobs."""
@@ -214,7 +201,6 @@ def _each(items: Iterable[_Item], read: Callable[[_Item], _Found]) -> list[_Foun
 
 
 def _text(fault_path: FaultPath, node: Node, what: str = "") -> str:
-    """What a scalar says."""
     name = what or fault_path[-1]
     if not isinstance(node.value, str):
         raise ValueError(f"{name} must be one value, got {node.described()}")
@@ -239,7 +225,6 @@ def _value(fault_path: FaultPath, node: Node, is_choice: bool = False) -> Value:
 
 
 def _numbers(fault_path: FaultPath, node: Node, keys: tuple[str, str], kind: type) -> dict[str, Any]:
-    """Two named numbers, or one of them."""
     name = fault_path[1]
     if not isinstance(node.value, dict):
         got = "nothing" if node.is_nothing else node.described()
@@ -256,7 +241,7 @@ def _numbers(fault_path: FaultPath, node: Node, keys: tuple[str, str], kind: typ
 
 def _parsed(name: str, text: str) -> Value:
     """The value that a text means: a number, a truth value, or the text where it means anything else."""
-    value = parse(name, text, annotations()[name])
+    value = parse(name, text, annotations(JobSpec)[name])
     return value if isinstance(value, str | int | float) else text.strip()
 
 

@@ -2,12 +2,12 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from paretune.core.errors import BadInput
-from paretune.spec.parameters import parameter, parameter_hint, parse, range_faults, spell
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import annotations, parameter, parameter_hint, parse, range_faults, spell
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
     Constraints,
@@ -23,7 +23,6 @@ from paretune.studies.definition.space import (
     FaultPath,
     Range,
     Search,
-    annotations,
     combination_faults,
     kind_of,
     parameters,
@@ -85,7 +84,7 @@ def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
     """Everything that is wrong with a study; what depends on a part that is `broken` already is passed over."""
     known = set(broken)
     alone = [fault for fault in _own_faults(draft) if fault[0] not in known]
-    return alone + _faults_between(draft, known | {fault_path for fault_path, _ in alone})
+    return [*alone, *_faults_between(draft, known | {fault_path for fault_path, _ in alone})]
 
 
 def _intact(broken: Set[FaultPath], *keys: str) -> bool:
@@ -93,34 +92,27 @@ def _intact(broken: Set[FaultPath], *keys: str) -> bool:
     return not any(fault_path[0] in keys for fault_path in broken)
 
 
-def _own_faults(draft: Draft) -> list[Fault]:
+def _own_faults(draft: Draft) -> Iterator[Fault]:
     """What is wrong with one part, whatever the others are."""
-    found: list[Fault] = []
     if not draft.name.isprintable() or not draft.name.strip() or len(draft.name) > _LONGEST_NAME:
-        text = f"name must be one line of 1 to {_LONGEST_NAME} characters, got {draft.name[:90]!r}"
-        found.append((("name",), text))
+        yield ("name",), f"name must be one line of 1 to {_LONGEST_NAME} characters, got {draft.name[:90]!r}"
     for item in fields(StudyTerms):
-        value = getattr(draft, item.name)
-        if value is not None:
-            found += [((item.name,), text) for text in range_faults(item, value)]
+        if (value := getattr(draft, item.name)) is not None:
+            yield from (((item.name,), text) for text in range_faults(item, value))
     if draft.storage is not None and not _STORAGE.fullmatch(draft.storage):
         text = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
-        found.append((("storage",), text + f"outlives the command), got {shown(draft.storage)!r}"))
+        yield ("storage",), text + f"outlives the command), got {shown(draft.storage)!r}"
     sections: dict[str, Callable[[str, Any], list[str]]] = {
-        "job": _job_faults,
+        "job": _parameter_faults,
         "search": _entry_faults,
         "objectives": objective_faults,
         "constraints": bounds_faults,
     }
     for section, faults_in in sections.items():
         for name, part in getattr(draft, section).items():
-            found += [((section, name), text) for text in faults_in(name, part)]
-    return found
-
-
-def _job_faults(name: str, value: Any) -> list[str]:
-    text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
-    return _parameter_faults(name, value) + ([text] if name == "probe_steps" and value is not None else [])
+            yield from (((section, name), text) for text in faults_in(name, part))
+    if draft.job.get("probe_steps") is not None:
+        yield ("job", "probe_steps"), "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
 
 
 def _parameter_faults(name: str, value: Any) -> list[str]:
@@ -130,13 +122,12 @@ def _parameter_faults(name: str, value: Any) -> list[str]:
     if not text.strip():
         return []  # the default
     try:
-        return range_faults(parameters()[name], parse(name, text, annotations()[name]))
+        return range_faults(parameters()[name], parse(name, text, annotations(JobSpec)[name]))
     except ValueError as error:
         return [str(error)]
 
 
 def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
-    """What is wrong with one searched parameter."""
     if name not in parameters():
         return _parameter_faults(name, "")
     if name in NOT_SEARCHED:
@@ -160,69 +151,55 @@ def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
     return found
 
 
-def _faults_between(draft: Draft, broken: Set[FaultPath]) -> list[Fault]:
+def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
     """What parts that are right on their own have against each other."""
     both = [name for name in draft.search if name in draft.job]
-    found: list[Fault] = [
-        (("search", name), f"{name} is in job and in search: take it out of one of them") for name in both
-    ]
+    yield from ((("search", name), f"{name} is in job and in search: take it out of one of them") for name in both)
     if not draft.search and _intact(broken, "search"):
         text = "search is missing: a study without it is one job, which `mlflow run .` runs; "
-        found.append((("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}"))
+        yield ("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}"
     elif _intact(broken, "job", "search") and not both:
-        found += combination_faults(draft.job, draft.search)
-    found += _metric_faults(draft, broken) + _ending_faults(draft, broken)
+        yield from combination_faults(draft.job, draft.search)
+    if not draft.objectives and _intact(broken, "objectives"):
+        yield ("objectives",), "objectives must name at least one, such as cost_usd: minimize"
+    if not broken & {("job",), ("job", "task")}:
+        for section in ("objectives", "constraints"):
+            yield from unmeasured(draft.job.get("task") or "classification", section, getattr(draft, section))
+    if _intact(broken, "budget_usd") and draft.budget_usd is None:
+        yield from _ending_faults(draft, broken)
     if draft.sampler == "grid" and (ranges := draft.ranges()):
         are = "is a range" if len(ranges) == 1 else "are ranges"
         text = f"sampler grid takes only choices, and {', '.join(ranges)} {are}"
-        found.append((("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"))
+        yield ("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"
     if "max_train_samples" in draft.search and draft.job.get("max_eval_samples") is None:
         # F1 is compared on the same rows, and by default their number follows that of the training rows.
         text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
-        found.append((("search", "max_train_samples"), f"{text} job"))
+        yield ("search", "max_train_samples"), f"{text} job"
     if draft.method == "split" and draft.sampler is not None:
-        found.append((("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"))
+        yield ("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"
     if draft.method == "split" and not can_be_split(draft.objectives):
         text = (
-            f"method split needs the objective f1 and one of {', '.join(sorted(OF_THE_CLUSTER))}, and takes no others: "
+            f"method split needs the objective f1 and one of {', '.join(sorted(OF_THE_CLUSTER))}, and takes no others"
         )
-        found.append((("method",), f"{text}change them, or take joint"))
+        yield ("method",), f"{text}: change them, or take joint"
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
         text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
-        found.append((("job", "fallback_instance_types"), f"{text}one than it says; leave it out"))
-    return found
+        yield ("job", "fallback_instance_types"), f"{text}one than it says; leave it out"
 
 
-def _metric_faults(draft: Draft, broken: Set[FaultPath]) -> list[Fault]:
-    """What the task does not measure, and a study that asks for nothing."""
-    found: list[Fault] = []
-    if not draft.objectives and _intact(broken, "objectives"):
-        found.append((("objectives",), "objectives must name at least one, such as cost_usd: minimize"))
-    if not broken & {("job",), ("job", "task")}:
-        task = draft.job.get("task") or "classification"
-        found += unmeasured(task, "objectives", draft.objectives) + unmeasured(task, "constraints", draft.constraints)
-    return found
+def _ending_faults(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
+    """What keeps a study without a budget from spending without end: trials, unless its jobs are billed.
 
-
-def _ending_faults(draft: Draft, broken: Set[FaultPath]) -> list[Fault]:
-    """What keeps a study from spending without end: dollars where jobs are billed, trials where they are not."""
-    if not _intact(broken, "budget_usd") or draft.budget_usd is not None:
-        return []
-    if _is_billed(draft):
-        text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
-        return [(("budget_usd",), f"{text}budget_usd: 20")]
-    if draft.n_trials is None and draft.sampler != "grid" and _intact(broken, "n_trials", "sampler"):
-        text = "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
-        return [(("n_trials",), text)]
-    return []
-
-
-def _is_billed(draft: Draft) -> bool:
-    """Whether any job of the study runs in an AWS account; local costs are notional, simulated ones virtual."""
+    They are where any runs in an AWS account; local costs are notional, simulated ones virtual.
+    """
     launcher = draft.job.get("launcher") or "auto"
     searched = draft.search.get("instance_type")
     types = searched.corners if searched is not None else (draft.job.get("instance_type") or "local",)
-    return launcher == "sagemaker" or (launcher == "auto" and any(str(name).startswith("ml.") for name in types))
+    if launcher == "sagemaker" or (launcher == "auto" and any(str(name).startswith("ml.") for name in types)):
+        text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
+        yield ("budget_usd",), f"{text}budget_usd: 20"
+    elif draft.n_trials is None and draft.sampler != "grid" and _intact(broken, "n_trials", "sampler"):
+        yield ("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
 
 
 def shown(storage: str) -> str:
@@ -231,10 +208,3 @@ def shown(storage: str) -> str:
     if "@" in rest:  # a password may hold any other character, also one that should have been escaped
         rest = f"//{rest.rpartition('@')[2]}"
     return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
-
-
-def check(draft: Draft) -> None:
-    """Pass a study that can be run; BadInput with everything that is wrong with it."""
-    faults = faults_of(draft)
-    if faults:
-        raise BadInput([text for _, text in faults])

@@ -4,16 +4,15 @@ import itertools
 import math
 import random
 import types
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.spec.cluster import unsupported
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import COMPUTES, Effect, spell
+from paretune.spec.parameters import COMPUTES, Effect, annotations, spell
 
 Value = str | int | float
 """Of one searched parameter: a number, a truth value, or a text as it would be typed."""
@@ -75,18 +74,17 @@ class Range:
         """What combinations are made of, to find out whether they make jobs: both ends."""
         return self.low, self.high
 
+    def at(self, share: float) -> float:
+        """The number at a share, 0 to 1, of the way from `low` to `high`."""
+        value = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
+        return min(self.high, max(self.low, value))  # powers are rounded
+
     def as_json(self) -> dict[str, Any]:
         """As it stands in a study file."""
         return {"low": self.low, "high": self.high, **({"log": True} if self.log else {})}
 
 
 Search = Mapping[str, Choices | Range]
-
-
-@cache
-def annotations() -> dict[str, Any]:
-    """Parameter of a job to its type."""
-    return typing.get_type_hints(JobSpec)
 
 
 @cache
@@ -97,7 +95,7 @@ def parameters() -> dict[str, Any]:
 
 def kind_of(name: str) -> type:
     """Plain type of a job parameter: str, bool, int, float or dict (JSON)."""
-    annotation = annotations()[name]
+    annotation = annotations(JobSpec)[name]
     if isinstance(annotation, types.UnionType):
         (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
     return annotation if isinstance(annotation, type) else dict
@@ -106,8 +104,7 @@ def kind_of(name: str) -> type:
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
     """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type."""
     spec = JobSpec.from_text({name: _typed(value) for name, value in {**job, **point}.items()})
-    faults = unsupported(spec) if spec.has_instances else []
-    if faults:
+    if spec.has_instances and (faults := unsupported(spec)):
         raise BadInput(faults)
     return spec
 
@@ -122,6 +119,10 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
         yield dict(zip(search, values, strict=True))
 
 
+_Tried = list[tuple[dict[str, Value], list[str]]]
+"""Combinations, and what is wrong with each."""
+
+
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     """What stands in `job` or is searched and makes a job in no combination; each fault once.
 
@@ -129,7 +130,11 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     the study passes it by at no cost. Tried are all combinations of choices and ends of ranges, or 500 of them drawn
     by a fixed seed where they are more than 2,000.
     """
-    tried = [(point, _faults_at(job, point)) for point in _combinations(search)]
+    tried: _Tried = []
+    for point in _combinations(search):
+        tried.append((point, []))
+        with collecting(tried[-1][1]):
+            make_spec(job, point)
     everywhere = set[str].intersection(*(set(faults) for _, faults in tried))
     found: list[Fault] = [(_fault_path(text, job, search), text) for text in tried[0][1] if text in everywhere]
     left = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
@@ -149,9 +154,6 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
         ]
         left = [(point, faults) for point, faults in left if not alone.keys() & point.items()]
     return found
-
-
-_Tried = list[tuple[dict[str, Value], list[str]]]
 
 
 def _in_all(tried: _Tried, name: str, value: Value) -> list[str]:
@@ -187,14 +189,6 @@ def _combinations(search: Search) -> list[dict[str, Value]]:
     first = [[values[number % len(values)] for values in shuffled] for number in range(longest)]
     more = [[draw.choice(values) for values in corners] for _ in range(_DRAWN)]
     return [dict(zip(search, values, strict=True)) for values in [*first, *more]]
-
-
-def _faults_at(job: Mapping[str, Any], point: Mapping[str, Value]) -> list[str]:
-    try:
-        make_spec(job, point)
-    except BadInput as error:
-        return list(error.faults)
-    return []
 
 
 def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> FaultPath:

@@ -160,7 +160,6 @@ def _node(found: Any, faults: list[tuple[int, str]], key_line: int | None = None
 
 
 def _problem(error: Any) -> tuple[int, str]:
-    """Line and description of a syntax error."""
     marks = [error.problem_mark, error.context_mark]
     if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
         marks.reverse()  # where the quote or the bracket is that nobody closes

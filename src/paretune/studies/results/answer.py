@@ -12,7 +12,7 @@ from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
-from paretune.studies.results.quantities import axis, usd, with_error
+from paretune.studies.results.quantities import axis, usd
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
 from paretune.studies.results.trials import Trial
 
@@ -59,17 +59,15 @@ class StudyAnswer:
         blocks += [_described(pick, self.front) for pick in self.picks]
         if self.front.best:
             blocks.append(_front_table(self.front))
-        blocks += [" ".join(self.payoff.sentences()), self._budget()]
+        spent = self.front.spent_usd
+        bill = f"spent {usd(spent)}, committed {usd(self.committed_usd)}"
+        if self.budget_usd is not None:
+            bill += f", left {usd(self.budget_usd - spent - self.committed_usd)} of {usd(self.budget_usd)}"
+        kind = "Simulated budget" if self.front.is_simulated else "Budget"
+        blocks += [" ".join(self.payoff.sentences()), f"{kind}: {bill}."]
         if self.picks and (lost := failures(self.front.trials)):
             blocks.append("Without a result:\n" + "\n".join(f"  {line}" for line in lost))
         return "\n\n".join(blocks) + "\n"
-
-    def _budget(self) -> str:
-        spent = self.front.spent_usd
-        said = f"spent {usd(spent)}, committed {usd(self.committed_usd)}"
-        if self.budget_usd is not None:
-            said += f", left {usd(self.budget_usd - spent - self.committed_usd)} of {usd(self.budget_usd)}"
-        return f"{'Simulated budget' if self.front.is_simulated else 'Budget'}: {said}."
 
 
 def answer(
@@ -124,11 +122,9 @@ def _described(pick: Pick, front: StudyFront) -> str:
 def _front_table(front: StudyFront) -> str:
     names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if front.best[0].means.get(name)]
     ordered = sorted(front.best, key=front.cost_of)
-    header = ["trial", "runs", *(axis(name) for name in names), "configuration"]
+    header = ["trial", "runs", *map(axis, names), "configuration"]
     rows = [
-        [str(point.number), str(len(point.trials))]
-        + [with_error(point.means[name], point.errors[name]) if name in point.means else "" for name in names]
-        + [point.setting()]
+        [str(point.number), str(len(point.trials)), *map(point.mean_of, names), point.setting()]
         for point in ordered[:_MOST_LINES]
     ]
     table = text_table(header, rows, header[:-1])

@@ -1,8 +1,9 @@
 """The figures of a study's page, each as an SVG element that stands in HTML."""
 
+import html
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,9 +65,10 @@ def course(front: StudyFront) -> str:
     spent, values = [point.found_at_usd for point in found], [point.means[name] for point in found]
     so_far = (np.maximum if front.objectives[name] == "maximize" else np.minimum).accumulate(values)
 
+    many = len(found) > MANY
+
     def draw(axes: Any) -> None:
-        errors = None if len(found) > MANY else [point.errors[name] for point in found]
-        many = errors is None
+        errors = None if many else [point.errors[name] for point in found]
         axes.errorbar(spent, values, yerr=errors, fmt="o", ms=4, color=DOMINATED, label="a trial", rasterized=many)
         axes.plot(spent, so_far, drawstyle="steps-post", color=FRONT, label="best so far")
         axes.set(xlabel="spent by the study (USD)", ylabel=axis(name))
@@ -92,9 +94,7 @@ def hypervolume_curve(front: StudyFront) -> str:
 
 def parallel(front: StudyFront, searched: Sequence[str]) -> str:
     """Parallel coordinates: a line per feasible configuration through its parameters and objectives."""
-    names = [*searched, *front.objectives]
-    many = len(front.feasible) > MANY
-    feasible = front.feasible
+    names, feasible = [*searched, *front.objectives], front.feasible
     values: list[list[Any]] = [[point.trial.point.get(name) for point in feasible] for name in searched]
     values += [[point.means[name] for point in feasible] for name in front.objectives]
     columns, ticks = zip(*map(_heights, values), strict=True)
@@ -102,8 +102,8 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
     def draw(axes: Any) -> None:
         from matplotlib.collections import LineCollection
 
-        lines = np.dstack([np.tile(np.arange(len(names)), (len(front.feasible), 1)), np.column_stack(columns)])
-        is_best = np.asarray([point.rank == 0 for point in front.feasible])
+        lines = np.dstack([np.tile(np.arange(len(names)), (len(feasible), 1)), np.column_stack(columns)])
+        is_best, many = np.asarray([point.rank == 0 for point in feasible]), len(feasible) > MANY
         rest = LineCollection(lines[~is_best], colors=DOMINATED, linewidths=0.7, alpha=0.35, rasterized=many)
         axes.add_collection(rest)
         axes.add_collection(LineCollection(lines[is_best], colors=FRONT, linewidths=1.6, alpha=0.85))
@@ -190,7 +190,8 @@ def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]
         step = 1 / max(len(texts) - 1, 1)
         height = {text: number * step if len(texts) > 1 else 0.5 for number, text in enumerate(texts)}
         shown = texts if len(texts) <= 12 else [texts[0], texts[-1]]
-        return [height[str(value)] for value in values], [(height[text], _short(text)) for text in shown]
+        marks_of_texts = [(height[text], text if len(text) <= 18 else text[:17] + "…") for text in shown]
+        return [height[str(value)] for value in values], marks_of_texts
     low, high = min(numbers), max(numbers)
     if low == high:
         return [0.5] * len(numbers), [(0.5, f"{low:.4g}")]
@@ -202,19 +203,13 @@ def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]
     return heights, [(float((bend(mark) - start) / span), f"{mark:.4g}") for mark in marks]
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 18 else text[:17] + "…"
-
-
 def _svg(draw: Callable[[Any], None], name: str, size: tuple[float, float], about: str) -> str:
     """What `draw` draws, as an SVG element whose ids carry `name`: several of them share a page."""
-    import html
-
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings: Mapping[str, Any] = {
+    settings: dict[Any, Any] = {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": name,
         "text.parse_math": False,  # "$" is a letter here
@@ -222,7 +217,7 @@ def _svg(draw: Callable[[Any], None], name: str, size: tuple[float, float], abou
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
-    with matplotlib.rc_context(dict(settings)):
+    with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, layout="constrained", dpi=110)
         canvas = FigureCanvasSVG(figure)
         draw(figure.add_subplot())

@@ -8,7 +8,7 @@ from itertools import combinations
 import moocore
 import numpy as np
 
-from paretune.studies.definition.objectives import QUALITIES, Constraints
+from paretune.studies.definition.objectives import QUALITIES, Constraints, costs
 from paretune.studies.results.noise import Noise
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.trials import Trial
@@ -48,7 +48,7 @@ class StudyFront:
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         points, noises = merge(ordered, objectives, constraints)
         ranked = [point for point in points if not point.unmet and set(objectives) <= set(point.means)]
-        ranks = _ranks_of([_costs(point, objectives) for point in ranked])
+        ranks = _ranks_of([costs(point.means, objectives) for point in ranked])
         rank_of = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
         return cls(
             objectives=dict(objectives),
@@ -106,15 +106,15 @@ class StudyFront:
 
     def pair_ranks(self, pair: Sequence[str]) -> dict[int, int]:
         """Number of every feasible point to its rank over these objectives only."""
-        ranks = _ranks_of([_costs(point, {name: self.objectives[name] for name in pair}) for point in self.feasible])
+        goals = {name: self.objectives[name] for name in pair}
+        ranks = _ranks_of([costs(point.means, goals) for point in self.feasible])
         return {point.number: rank for point, rank in zip(self.feasible, ranks, strict=True)}
 
     def cost_of(self, point: Point) -> tuple[float, ...]:
         """What "cheapest" means, the least first: dollars; without a price, the study's objectives in their order."""
         if all(other.usd_per_run is not None for other in self.feasible):
-            return (point.usd_per_run or 0.0, *_costs(point, self.objectives))
-        ordered = sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")
-        return _costs(point, dict(ordered))
+            return (point.usd_per_run or 0.0, *costs(point.means, self.objectives))
+        return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -145,21 +145,14 @@ class StudyFront:
         found = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
         if not found:
             return []
-        costs = [_costs(point, self.objectives) for point in found]
-        volumes = growth(costs, reference_point(costs))
+        minimised = [costs(point.means, self.objectives) for point in found]
+        volumes = growth(minimised, reference_point(minimised))
         return [(point.found_at_usd, volume) for point, volume in zip(found, volumes, strict=True)]
 
 
-def _costs(point: Point, objectives: Mapping[str, str]) -> tuple[float, ...]:
-    """The objectives as something to minimise."""
-    return tuple(
-        -point.means[name] if direction == "maximize" else point.means[name] for name, direction in objectives.items()
-    )
-
-
-def _ranks_of(costs: Sequence[tuple[float, ...]]) -> list[int]:
-    """Non-dominated sorting: 0 on the front, 1 on the front of the rest, and so on."""
-    return [int(rank) for rank in moocore.pareto_rank(costs)] if costs else []
+def _ranks_of(points: Sequence[tuple[float, ...]]) -> list[int]:
+    """Non-dominated sorting of what is minimised: 0 on the front, 1 on the front of the rest, and so on."""
+    return [int(rank) for rank in moocore.pareto_rank(points)] if points else []
 
 
 MARGIN = 0.1

@@ -25,13 +25,11 @@ class Noise:
     Attributes:
         deviation: standard deviation of one run; a share of the value where `is_relative`.
         is_relative: whether it grows with the value, as that of seconds and dollars does.
-        degrees: of freedom that repeats have given; 0 where it is an assumption.
+        basis: the repeats that it was found from, or what is assumed without any, in words.
     """
 
-    objective: str
     deviation: float
     is_relative: bool
-    degrees: int
     basis: str
 
     def of_one_run(self, value: float) -> float:
@@ -55,14 +53,11 @@ def pooled(objective: str, groups: Sequence[Sequence[float]], validation_rows: i
         if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
             squares += statistics.variance(group) / scale**2 * (len(group) - 1)
             degrees += len(group) - 1
-    deviation, basis = prior, assumption
-    if degrees:
-        deviation = math.sqrt((prior**2 + squares) / (1 + degrees))
-        basis = (
-            f"pooled from {degrees} repeat{'s' if degrees > 1 else ''}, with one degree of freedom for what is assumed "
-        )
-        basis += f"without: {assumption}"
-    return Noise(objective=objective, deviation=deviation, is_relative=is_relative, degrees=degrees, basis=basis)
+    if not degrees:
+        return Noise(deviation=prior, is_relative=is_relative, basis=assumption)
+    basis = f"pooled from {degrees} repeat{'s' if degrees > 1 else ''}, with one degree of freedom for what is assumed"
+    deviation = math.sqrt((prior**2 + squares) / (1 + degrees))
+    return Noise(deviation=deviation, is_relative=is_relative, basis=f"{basis} without: {assumption}")
 
 
 def are_alike(one: float, other: float, error: float, other_error: float) -> bool:

@@ -47,6 +47,10 @@ class Point:
         """Dollars that the study had spent when the first of its runs ended."""
         return min(trial.spent_usd for trial in self.trials)
 
+    def mean_of(self, name: str) -> str:
+        """A mean with its standard error as text; empty where it was not measured."""
+        return with_error(self.means[name], self.errors[name]) if name in self.means else ""
+
     def setting(self) -> str:
         """The searched parameters, floats to four digits: instance_type=ml.g5.xlarge, learning_rate=5e-05."""
         return ", ".join(f"{name}={self.trial.shown(name)}" for name in self.trial.point)

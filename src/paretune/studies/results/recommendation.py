@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
 from paretune.spec.job import JobSpec
-from paretune.studies.definition.objectives import OBJECTIVES, TIMES
+from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import format_value, label, with_error
@@ -57,13 +57,11 @@ def recommend(front: StudyFront) -> list[Pick]:
     """The recommended configurations, the most important first, each once; empty where nothing is feasible."""
     if not front.feasible:
         return []
-    picks: dict[int, Pick] = {}
-    for found in (_cheapest_good(front), _fastest(front), _knee(front)):
-        if found is not None:
-            if known := picks.get(found.point.number):
-                found = replace(found, titles=known.titles + found.titles, why=f"{known.why} {found.why}")
-            picks[found.point.number] = found
-    return [_completed(pick, front) for pick in picks.values()]
+    found: dict[int, list[_Reason]] = {}
+    for reason in (_cheapest_good(front), _fastest(front), _knee(front)):
+        if reason is not None:
+            found.setdefault(reason[0].number, []).append(reason)
+    return [_pick(reasons, front) for reasons in found.values()]
 
 
 def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
@@ -109,27 +107,30 @@ def job_of(parameters: Mapping[str, str]) -> JobSpec:
     return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
 
 
-def _cheapest_good(front: StudyFront) -> Pick:
+_Reason = tuple[Point, str, str]
+"""A point, what it is, and why."""
+
+
+def _cheapest_good(front: StudyFront) -> _Reason:
     """The cheapest of those that are as good as the best, as far as anyone can tell."""
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _known(front) else "the least demanding"
     if name is None:
-        point = min(front.feasible, key=front.cost_of)
-        return Pick(titles=(cheap,), point=point, why="No objective of the study says how good a model is.")
+        return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
     best = _best(front, name)
     equal = [point for point in front.feasible if point.is_like(best, [name])]
     point = min(equal, key=front.cost_of)
     title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
-        return Pick(titles=(title,), point=point, why=f"It has the best {label(name)} itself.")
+        return point, title, f"It has the best {label(name)} itself."
     why = (
         f"The best {label(name)}, {format_value(name, best.means[name], best.errors[name])} in trial {best.number}, "
         f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
     )
-    return Pick(titles=(title,), point=point, why=why)
+    return point, title, why
 
 
-def _fastest(front: StudyFront) -> Pick | None:
+def _fastest(front: StudyFront) -> _Reason | None:
     name = next((name for known in (front.objectives, _known(front)) for name in TIMES if name in known), None)
     if name is None:
         return None
@@ -138,24 +139,23 @@ def _fastest(front: StudyFront) -> Pick | None:
     why = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
         why += f"; trial {best.number} is within noise of it and costs more"
-    return Pick(titles=("the fastest",), point=point, why=f"{why}.")
+    return point, "the fastest", f"{why}."
 
 
-def _knee(front: StudyFront) -> Pick | None:
+def _knee(front: StudyFront) -> _Reason | None:
     """Where the front of two objectives bends most: farthest from the line between its ends, both scaled to 0 to 1."""
     pair = sorted(front.objectives, key=lambda name: (name != metrics.COST_USD, name != front.quality))[:2]
     if len(pair) < 2:
         return None
-    signs = [-1.0 if front.objectives[name] == "maximize" else 1.0 for name in pair]
     ranks = front.pair_ranks(pair)
     best = [point for point in front.feasible if ranks[point.number] == 0]
-    costs = [[sign * point.means[name] for sign, name in zip(signs, pair, strict=True)] for point in best]
-    low, high = ([end(column) for column in zip(*costs, strict=True)] for end in (min, max))
+    minimised = [costs(point.means, {name: front.objectives[name] for name in pair}) for point in best]
+    low, high = ([end(column) for column in zip(*minimised, strict=True)] for end in (min, max))
     if len(best) < 3 or any(least == most for least, most in zip(low, high, strict=True)):
         return None
     depths = []
-    for cost in costs:
-        x, y = ((value - least) / (most - least) for value, least, most in zip(cost, low, high, strict=True))
+    for values in minimised:
+        x, y = ((value - least) / (most - least) for value, least, most in zip(values, low, high, strict=True))
         depths.append((1 - x - y) / 2**0.5)  # below the chord from (0, 1) to (1, 0)
     deepest = max(depths)
     if deepest <= 1e-9:
@@ -168,24 +168,24 @@ def _knee(front: StudyFront) -> Pick | None:
     leader = next((group.recommended for group in front.groups if knee in group.others), knee)
     if leader.number != knee.number:
         why += f" Trial {knee.number}, which does, cannot be told from it and costs more."
-    return Pick(titles=("the knee",), point=leader, why=why)
+    return leader, "the knee", why
 
 
-def _completed(pick: Pick, front: StudyFront) -> Pick:
+def _pick(reasons: Sequence[_Reason], front: StudyFront) -> Pick:
     """With its group and the lines that launch it."""
-    parameters = pick.point.trial.parameters
-    group = next((group for group in front.groups if group.recommended.number == pick.point.number), None)
-    simulated = pick.point.trial.origin == "simulated"
-    return replace(
-        pick,
-        alike=group.others if group is not None else (),
-        command=command_of(parameters),
-        real_command=command_of(parameters, _SIMULATED_ONLY) if simulated else "",
+    points, titles, whys = zip(*reasons, strict=True)
+    trial = points[0].trial
+    return Pick(
+        titles=titles,
+        point=points[0],
+        why=" ".join(whys),
+        alike=next((group.others for group in front.groups if group.recommended.number == points[0].number), ()),
+        command=command_of(trial.parameters),
+        real_command=command_of(trial.parameters, _SIMULATED_ONLY) if trial.origin == "simulated" else "",
     )
 
 
 def _nothing(front: StudyFront) -> list[str]:
-    """Why there is no answer."""
     if not front.trials:
         return ["No trial has been tried yet, so there is no front."]
     reasons = failures(front.trials)
@@ -213,5 +213,5 @@ def _known(front: StudyFront) -> list[str]:
 
 
 def _best(front: StudyFront, name: str) -> Point:
-    sign = -1.0 if front.objectives.get(name, OBJECTIVES[name].direction) == "maximize" else 1.0
-    return min(front.feasible, key=lambda point: (sign * point.means[name], front.cost_of(point)))
+    goal = {name: front.objectives.get(name, OBJECTIVES[name].direction)}
+    return min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))

@@ -1,7 +1,7 @@
 """What a study is weighed against: its job with the searched parameters left at their defaults."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from paretune.core.errors import BadInput
@@ -71,17 +71,15 @@ def default_trial(driver: Driver) -> Trial | None:
     spec = default_job(driver.file)
     if spec is None:
         return None
-    return _run(spec, list(driver.trials.values())) or _estimated(spec, driver)
+    return _run(spec, driver.trials.values()) or _estimated(spec, driver)
 
 
-def _run(spec: JobSpec, trials: Sequence[Trial]) -> Trial | None:
+def _run(spec: JobSpec, trials: Iterable[Trial]) -> Trial | None:
     wanted, rate = _computed(spec), spec.as_text()["learning_rate"]
-    for trial in trials:
-        # The specification of a trial is read again only where it may be the one: that takes a while.
-        is_like = trial.parameters.get("learning_rate") == rate and trial.status is TrialStatus.COMPLETED
-        if is_like and _computed(JobSpec.from_text(trial.parameters)) == wanted:
-            return trial
-    return None
+    completed = (trial for trial in trials if trial.status is TrialStatus.COMPLETED)
+    # The specification of a trial is read again only where it may be the one: that takes a while.
+    likely = (trial for trial in completed if trial.parameters.get("learning_rate") == rate)
+    return next((trial for trial in likely if _computed(JobSpec.from_text(trial.parameters)) == wanted), None)
 
 
 def _computed(spec: JobSpec) -> object:

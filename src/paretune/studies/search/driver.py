@@ -12,6 +12,7 @@ failed, what it has cost is booked, and its job is started again from its checkp
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from paretune.core.clock import Clock
@@ -67,8 +68,6 @@ class ConcurrencyLimit:
         self._launcher.wake_at(self._until)
 
 
-TRIAL = "trial"
-"""An ordinary trial: a point that the sampler has suggested."""
 MOST_REFUSALS = 12
 """Suggestions in a row that do not fit the budget, or are known already, before points are looked for by hand."""
 ABANDONED_S = 300.0
@@ -132,8 +131,8 @@ class Driver:
                 continue
             if self.ledger.take_over(entry.trial, entry.owner, self._owner):
                 self._say(f"trial {entry.trial}: taken over")
-                counts = entry.note.repeats is None
-                self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, adopt=True, counts=counts)
+                spec = JobSpec.from_text(entry.parameters)
+                self._begin(entry.trial, spec, entry.run_id, adopt=True, counts=entry.note.counts)
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
             self.ledger.deregister(owner)
         known = {*self.trials, *(entry.trial for entry in running)}
@@ -146,41 +145,30 @@ class Driver:
         drivers = self.ledger.drivers().items()
         return {name for name, seen in drivers if name != self._owner and self._lives(name, seen)}
 
-    def start(
-        self,
-        asked: Suggestion,
-        *,
-        repeats: int | None = None,
-        changes: Mapping[str, Any] | None = None,
-        kind: str = TRIAL,
-        predicted: Mapping[str, float] | None = None,
-    ) -> bool:
-        """Start the job of a trial; False when none was started, such as one whose outcome is known."""
-        spec = self._possible(asked, changes or {})
+    def start(self, asked: Suggestion, note: TrialNote | None = None) -> bool:
+        """Start the job of a trial; False when none was started, such as one whose outcome is known.
+
+        Point and seed are added to the `note` that is written down of it.
+        """
+        note = note or TrialNote()
+        spec = self._possible(asked, note.changes)
         if spec is None:
             return False
-        if known := self.history.settled.get(spec.spec_hash()):
+        identity = spec.spec_hash()
+        if known := self.history.settled.get(identity):
             self.study.report_outcome(known, self.history, asked.number)
             return False
-        note = TrialNote(
-            point=dict(asked.point),
-            seed=spec.seed,
-            repeats=repeats,
-            changes=dict(changes or {}),
-            kind=kind,
-            predicted=dict(predicted or {}),
-        )
         try:
+            limited = self.worst_case.limited(spec)
             made = self.ledger.reserve(
                 asked.number,
-                self.worst_case.limited(spec).as_text(),
-                note,
+                limited.as_text(),
+                replace(note, point=asked.point, seed=spec.seed),
                 worst_usd=self.worst_case.usd(spec),
                 budget_usd=self.file.budget_usd,
                 owner=self._owner,
-                identity=spec.spec_hash(),
+                identity=identity,
                 most_trials=self.file.n_trials,
-                counts=repeats is None,
             )
         except BudgetRefused as error:
             self.study.tell_failed(asked.number)
@@ -188,11 +176,11 @@ class Driver:
             return False
         if made is not Reservation.GRANTED:
             self.is_full = made is Reservation.TRIAL_LIMIT
-            self._elsewhere |= {spec.spec_hash()} if made is Reservation.DUPLICATE else set()
+            self._elsewhere |= {identity} if made is Reservation.DUPLICATE else set()
             self.study.tell_failed(asked.number)
             return False
-        self.history.due.pop(spec.spec_hash(), None)
-        self._begin(asked.number, self.worst_case.limited(spec), "", counts=repeats is None)
+        self.history.due.pop(identity, None)
+        self._begin(asked.number, limited, "", counts=note.counts)
         return True
 
     def fits_budget(self, spec: JobSpec) -> bool:
@@ -206,24 +194,29 @@ class Driver:
 
     def start_due(self) -> bool:
         """Start a job again that was retryable, if one is due; whether one was."""
-        if (identity := self._next_due()) is None:
+        if (identity := self.next_due()) is None:
             return False
         note = self.history.due.pop(identity).note
-        asked = self.study.ask_for(note.point)
-        self.start(asked, repeats=note.repeats, changes=note.changes, kind=note.kind, predicted=note.predicted)
+        self.start(self.study.ask_for(note.point), note)
         return True
 
-    def is_due(self) -> bool:
-        """Whether a retryable job is due."""
-        return self._next_due() is not None
-
-    def _next_due(self) -> str | None:
+    def next_due(self) -> str | None:
+        """Identity of a retryable job that is due; None where none is."""
         now = self.workplace.clock.now()
         return next((identity for identity, due in self.history.due.items() if due.not_before <= now), None)
 
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for ROOM_S seconds after SageMaker refused one beside as many."""
-        return self._room.has_free_slot(len(self._under_way))
+        running = len(self._under_way)
+        return running < self.file.n_parallel and self._room.has_free_slot(running)
+
+    def has_enough(self, begun: int) -> bool:
+        """Whether the study may have no more trials than these."""
+        return self.file.n_trials is not None and (self.is_full or begun >= self.file.n_trials)
+
+    def left_usd(self) -> float:
+        """Dollars that are left of the budget."""
+        return self.ledger.balance().left_usd(self.file.budget_usd or 0.0)
 
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not, or must not, run any more: its outcome is known, it is impossible, or it failed."""

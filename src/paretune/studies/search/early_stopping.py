@@ -1,9 +1,12 @@
 """Whether a running job can still end on the front, if it gains as much F1 as the best finished job has from there."""
 
-import bisect
+import operator
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from paretune.spec.container import Event
+from paretune.studies.definition.objectives import costs
 
 Curve = Sequence[tuple[float, float]]
 """Share of the training done, 0 to 1, and F1 measured then; in order."""
@@ -47,11 +50,8 @@ def optimistic_end(curve: Curve, finished: Sequence[Curve], f1_noise: float) -> 
     if not curve:
         return None
     share, value = curve[-1]
-    gains = [
-        other[-1][1] - at
-        for other in finished
-        if other and other[-1][0] >= 1.0 and (at := _value_at(other, share)) is not None
-    ]
+    known = [other for other in finished if other and other[-1][0] >= 1.0 and other[0][0] <= share <= other[-1][0]]
+    gains = [other[-1][1] - float(np.interp(share, *np.transpose(other))) for other in known]
     if len(gains) < FEWEST_CURVES:
         return None
     return min(1.0, value + max(0.0, *gains) + _MARGIN * f1_noise)
@@ -61,21 +61,7 @@ def is_hopeless(
     optimistic: Mapping[str, float], front: Sequence[Mapping[str, float]], objectives: Mapping[str, str]
 ) -> bool:
     """Whether a point of the front is at least as good in every objective as the job's optimistic end."""
-    signs = {name: 1.0 if direction == "minimize" else -1.0 for name, direction in objectives.items()}
-    if any(name not in optimistic for name in objectives):
+    if not set(objectives) <= set(optimistic):
         return False
-    return any(
-        all(signs[name] * point[name] <= signs[name] * optimistic[name] for name in objectives) for point in front
-    )
-
-
-def _value_at(curve: Curve, share: float) -> float | None:
-    """F1 of a curve at a share of its training, between its points; None before its first and after its last one."""
-    shares = [point[0] for point in curve]
-    index = bisect.bisect_left(shares, share)
-    if index < len(curve) and curve[index][0] == share:
-        return curve[index][1]
-    if index in (0, len(curve)):
-        return None
-    (low, before), (high, after) = curve[index - 1], curve[index]
-    return before + (after - before) * (share - low) / (high - low)
+    hoped = costs(optimistic, objectives)
+    return any(all(map(operator.le, costs(point, objectives), hoped)) for point in front)

@@ -3,15 +3,17 @@
 The first trial is the default job, or the point nearest to it, which the search has to beat.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping
 
 from paretune.core.pareto import front
 from paretune.estimating.noise import F1_NOISE
-from paretune.studies.definition.objectives import Constraints
+from paretune.studies.definition.objectives import Constraints, costs
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
-from paretune.studies.search.early_stopping import Curve, is_hopeless, optimistic_end
+from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
+from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.optuna_study import violations
 from paretune.studies.search.stopping import costs_too_much, has_stalled
 from paretune.studies.search.trial_job import TrialJob
@@ -28,14 +30,14 @@ def search(driver: Driver) -> str:
     while True:
         if judged != driver.history.booking_order:  # what has ended may have left dollars, or is to be tried again
             reason, judged = "", driver.history.booking_order
-        while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
+        while not reason and driver.has_free_slot():
             reason = suggesting.begin_next()
         stopping.poll()
         driver.poll()
         if reason and not driver.running and not driver.history.due and judged == driver.history.booking_order:
             return reason
         driver.wait()
-        if driver.is_due():
+        if driver.next_due() is not None:
             reason = ""
 
 
@@ -46,10 +48,10 @@ def repeat_front(driver: Driver, most: int) -> int:
     repeated = {trial.repeats for trial in driver.trials.values()}
     waiting = [trial for trial in chosen[:most] if trial.number not in repeated]
     while waiting or driver.running:
-        while waiting and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
+        while waiting and driver.has_free_slot():
             trial = waiting.pop(0)
             asked = driver.study.ask_for(trial.point)
-            done += driver.start(asked, changes={"seed": trial.seed + 1}, repeats=trial.number)
+            done += driver.start(asked, TrialNote(changes={"seed": trial.seed + 1}, repeats=trial.number))
         driver.poll()
         if driver.running or waiting:
             driver.wait()
@@ -68,12 +70,8 @@ def front_of(
         and set(objectives) <= set(trial.values)
         and all(amount <= 0 for amount in violations(trial.values, constraints or {}).values())
     ]
-    marks = front(
-        [[trial.values[name] for name in objectives] for trial in found],
-        [direction == "maximize" for direction in objectives.values()],
-    )
-    best = [trial for trial, is_best in zip(found, marks, strict=True) if is_best]
-    return sorted(best, key=lambda trial: trial.cost_usd or 0.0)
+    marks = front([costs(trial.values, objectives) for trial in found], [False] * len(objectives))
+    return sorted(itertools.compress(found, marks), key=lambda trial: trial.cost_usd or 0.0)
 
 
 class _Suggesting:
@@ -109,10 +107,9 @@ class _Suggesting:
 
     def _over(self) -> str:
         driver = self._driver
-        most = driver.file.n_trials
         under_way = sum(job.counts for job in driver.running)
-        if most is not None and (driver.is_full or driver.history.begun + under_way >= most):
-            return f"{most} trials were made"
+        if driver.has_enough(driver.history.begun + under_way):
+            return f"{driver.file.n_trials} trials were made"
         if driver.history.booking_order != self._judged:
             self._judged, trials = driver.history.booking_order, list(driver.trials.values())
             self._enough = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
@@ -133,29 +130,22 @@ class _EarlyStopping:
 
     def poll(self) -> None:
         """Judge each job whose curve has grown since the last call."""
-        if not self._is_possible:
-            return
-        for job in self._driver.running:
+        for job in self._driver.running if self._is_possible else ():
             if self._judged.get(job.number) != len(job.curve):
                 self._judged[job.number] = len(job.curve)
                 self._judge(job)
 
     def _judge(self, job: TrialJob) -> None:
         driver = self._driver
-        end = _optimistic(job, list(driver.history.curves.values()))
-        if end is None:
+        if not job.curve or not _NEVER_BEFORE <= job.curve[-1][0] < 1.0:
             return
+        ahead, f1 = job.expected_end(), optimistic_end(job.curve, list(driver.history.curves.values()), F1_NOISE)
+        if f1 is None or ahead is None:
+            return
+        end = {"f1": f1, **ahead}
         if self._known != driver.history.booking_order:
             found = front_of(driver.trials.values(), driver.file.objectives, driver.file.constraints)
             self._known, self._best = driver.history.booking_order, [trial.values for trial in found]
         if is_hopeless(end, self._best, driver.file.objectives):
             reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"
             job.stop_early(reason, {**end, "f1": job.curve[-1][1]})
-
-
-def _optimistic(job: TrialJob, finished: Sequence[Curve]) -> dict[str, float] | None:
-    if not job.curve or job.curve[-1][0] < _NEVER_BEFORE or job.curve[-1][0] >= 1.0:
-        return None
-    ahead = job.expected_end()
-    f1 = optimistic_end(job.curve, finished, F1_NOISE)
-    return None if f1 is None or ahead is None else {"f1": f1, **ahead}

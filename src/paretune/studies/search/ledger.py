@@ -29,9 +29,7 @@ STUDIES = sa.Table(
     METADATA,
     sa.Column("name", sa.String(255), primary_key=True),
     sa.Column("run_id", sa.String(64), nullable=False),  # its MLflow run; empty until that is created
-    sa.Column(
-        "mark", sa.String(64), nullable=False
-    ),  # a tag of that run, by which it is found as long as run_id is empty
+    sa.Column("mark", sa.String(64), nullable=False),  # a tag of that run, which finds it as long as run_id is empty
     sa.Column("described", sa.Text, nullable=False),  # job, search and objectives as JSON
 )
 ENTRIES = sa.Table(
@@ -70,7 +68,7 @@ class TrialNote:
     Attributes:
         repeats: number of the trial that it repeats with another seed; None for a first one.
         changes: parameters of its job that are not those of its point.
-        kind: what the trial is made for; `driver.TRIAL`, or a kind of `method: split`.
+        kind: what the trial is made for; `trial`: a point that the sampler has suggested, or a kind of `method: split`.
         predicted: metric to the value that the trial is to verify; empty where it verifies nothing.
     """
 
@@ -81,14 +79,10 @@ class TrialNote:
     kind: str = "trial"
     predicted: Mapping[str, float] = field(default_factory=dict)
 
-    def as_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "TrialNote":
-        """The note that `as_json` has written, in this version or an earlier one."""
-        return cls(**json.loads(text))
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the study's n_trials, as repeats are not."""
+        return self.repeats is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +156,7 @@ def entry_of(row: sa.Row[Any]) -> Entry:
     return Entry(
         **{name: getattr(row, name) for name in names},
         parameters=json.loads(row.parameters),
-        note=TrialNote.from_json(row.note),
+        note=TrialNote(**json.loads(row.note)),
         ended=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
     )
 
@@ -190,6 +184,7 @@ class Ledger:
 
     def __init__(self, storage: str, study: str) -> None:
         self._study = study
+        self._own = STUDIES.c.name == study
         self._mine = ENTRIES.c.study == study
         self._where = "the study's storage"
         try:
@@ -213,7 +208,7 @@ class Ledger:
 
         Every driver must agree on what is `described`: job, search and objectives as JSON; else BadInput is raised.
         """
-        query = sa.select(STUDIES).where(STUDIES.c.name == self._study)
+        query = sa.select(STUDIES).where(self._own)
         new = {"name": self._study, "run_id": run_id, "mark": uuid.uuid4().hex, "described": described}
         with suppress(LostContact), self._transaction() as connection:  # two may begin it at the same moment
             if connection.execute(query).first() is None:
@@ -227,14 +222,13 @@ class Ledger:
 
     def mark(self) -> str:
         """A random tag of this study, which finds its MLflow run if the driver dies before `name_run`."""
-        return str(self._rows(sa.select(STUDIES.c.mark).where(STUDIES.c.name == self._study))[0].mark)
+        return str(self._rows(sa.select(STUDIES.c.mark).where(self._own))[0].mark)
 
     def name_run(self, run_id: str) -> str:
         """Write down the study's MLflow run, unless another driver has; the run that is written down."""
         with self._transaction() as connection:
-            mine = STUDIES.c.name == self._study
-            connection.execute(STUDIES.update().where(mine, STUDIES.c.run_id == "").values(run_id=run_id))
-            return str(connection.execute(sa.select(STUDIES.c.run_id).where(mine)).scalar_one())
+            connection.execute(STUDIES.update().where(self._own, STUDIES.c.run_id == "").values(run_id=run_id))
+            return str(connection.execute(sa.select(STUDIES.c.run_id).where(self._own)).scalar_one())
 
     def reserve(
         self,
@@ -247,7 +241,6 @@ class Ledger:
         owner: str,
         identity: str = "",
         most_trials: int | None = None,
-        counts: bool = True,
     ) -> Reservation:
         """Reserve a trial's worst case, before its job is created.
 
@@ -258,9 +251,12 @@ class Ledger:
             BudgetRefused: spent, reserved and its own worst case exceed the budget; or its price is not known.
         """
         with self._transaction() as connection:
-            if identity and connection.execute(self._same(identity)).first() is not None:
+            alive = ENTRIES.c.ended.is_(None) | (ENTRIES.c.settled == 1)  # it runs, or its outcome is known
+            same = sa.select(ENTRIES.c.trial).where(self._mine, ENTRIES.c.identity == identity, alive).limit(1)
+            if identity and connection.execute(same).first() is not None:
                 return Reservation.DUPLICATE
-            if counts and most_trials is not None and self._begun(connection) >= most_trials:
+            begun = sa.select(sa.func.coalesce(sa.func.sum(ENTRIES.c.counts), 0)).where(self._mine)
+            if note.counts and most_trials is not None and connection.execute(begun).scalar_one() >= most_trials:
                 return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 _admit(worst_usd, budget_usd, self._balance(connection), parameters.get("instance_type", ""))
@@ -270,10 +266,10 @@ class Ledger:
                     trial=trial,
                     identity=identity,
                     parameters=json.dumps(dict(parameters)),
-                    note=note.as_json(),
+                    note=json.dumps(asdict(note)),
                     run_id="",
                     worst_usd=worst_usd,
-                    counts=int(counts),
+                    counts=int(note.counts),
                     settled=0,
                     owner=owner,
                 )
@@ -339,14 +335,6 @@ class Ledger:
     def _is(self, trial: int) -> Any:
         return self._mine & (ENTRIES.c.trial == trial)
 
-    def _same(self, identity: str) -> sa.Select[Any]:
-        """Trials of the same job that run, or whose outcome is known."""
-        alive = ENTRIES.c.ended.is_(None) | (ENTRIES.c.settled == 1)
-        return sa.select(ENTRIES.c.trial).where(self._mine, ENTRIES.c.identity == identity, alive).limit(1)
-
-    def _begun(self, connection: sa.Connection) -> int:
-        return int(connection.execute(sa.select(sa.func.sum(ENTRIES.c.counts)).where(self._mine)).scalar() or 0)
-
     def _balance(self, connection: sa.Connection) -> Balance:
         has_ended = ENTRIES.c.ended.is_not(None)
         row = connection.execute(
@@ -371,7 +359,7 @@ class Ledger:
         """One at a time for all drivers of the study: its own row is locked first, where rows can be."""
         try:
             with self._engine.begin() as connection:
-                connection.execute(sa.select(STUDIES.c.name).where(STUDIES.c.name == self._study).with_for_update())
+                connection.execute(sa.select(STUDIES.c.name).where(self._own).with_for_update())
                 yield connection
         except SQLAlchemyError as error:
             again = "another driver has written the same" if isinstance(error, IntegrityError) else "it does not answer"

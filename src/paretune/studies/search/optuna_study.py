@@ -99,7 +99,6 @@ class OptunaStudy:
         return Suggestion(number=self._study._storage.get_trial(identity).number, point=dict(point))
 
     def _key(self, name: str) -> str:
-        """What Optuna calls a searched parameter."""
         return f"rank of {name}" if name in self._ranked else name
 
     def report_outcome(self, entry: Entry, history: TrialHistory, number: int | None = None) -> None:
@@ -140,10 +139,9 @@ class OptunaStudy:
         """
         told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         feasible = (trial for trial in told if all(amount <= 0 for amount in trial.constraints.values()))
-        seen = [trial.values for trial in feasible if trial.values is not None]
-        signs = [1.0 if direction == "minimize" else -1.0 for direction in self._file.objectives.values()]
-        columns = list(zip(*seen, strict=True)) if seen else [(0.0,)] * len(signs)
-        worst = [sign * max(sign * value for value in column) for sign, column in zip(signs, columns, strict=True)]
+        ends = [max if direction == "minimize" else min for direction in self._file.objectives.values()]
+        seen = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(ends)]
+        worst = [end(column) for end, column in zip(ends, zip(*seen, strict=True), strict=True)]
         self._finish(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
 
     def tell_failed(self, number: int) -> None:

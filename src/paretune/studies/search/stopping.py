@@ -1,8 +1,10 @@
 """When a study ends: its front has not grown beyond noise for long, or going on costs more than it can save."""
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import recommend
@@ -27,10 +29,9 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
     front = StudyFront.of(trials, file.objectives, file.constraints)
     order = {trial.number: index for index, trial in enumerate(first)}
     points = sorted((point for point in front.feasible if point.number in order), key=lambda one: order[one.number])
-    late = len(first) - PATIENCE
     for index, point in enumerate(points):
-        earlier = points[:index]
-        if order[point.number] >= late and not any(_is_matched(point, by, file.objectives) for by in earlier):
+        is_late = order[point.number] >= len(first) - PATIENCE
+        if is_late and not any(_is_matched(point, by, file.objectives) for by in points[:index]):
             return ""
     return f"the last {PATIENCE} trials added nothing to the front that is more than noise"
 
@@ -70,8 +71,5 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
 
 def _is_matched(point: Point, by: Point, objectives: Mapping[str, str]) -> bool:
     """Whether another point is as good in every objective, or cannot be told apart there."""
-    return all(
-        (by.means[name] <= point.means[name] if direction == "minimize" else by.means[name] >= point.means[name])
-        or by.is_like(point, [name])
-        for name, direction in objectives.items()
-    )
+    as_good = map(operator.le, costs(by.means, objectives), costs(point.means, objectives))
+    return all(better or by.is_like(point, [name]) for name, better in zip(objectives, as_good, strict=True))

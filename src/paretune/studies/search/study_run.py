@@ -111,7 +111,6 @@ class StudyRunWriter:
         return run_id
 
     def _so_far(self) -> str:
-        """Trials, front and dollars, for the terminal."""
         best = front_of(self._driver.trials.values(), self._file.objectives, self._file.constraints)
         balance = self._ledger.balance()
         said = f"{len(self._driver.trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}, "

@@ -109,7 +109,7 @@ class TrialHistory:
         self.trials.pop(self._idle.pop(entry.identity, -1), None)  # it was tried again
         if ended.retryable and not ended.cost_usd:
             self._idle[entry.identity] = entry.trial
-        self.begun += note.repeats is None and not ended.retryable
+        self.begun += note.counts and not ended.retryable
         self.trials[entry.trial] = self._trial(entry, ended)
 
     def _trial(self, entry: Entry, ended: TrialEnd) -> Trial:

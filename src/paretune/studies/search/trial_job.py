@@ -71,11 +71,10 @@ class TrialJob:
             return self._refused(error)
         return None if outcome is None else self._completed(outcome.metrics)
 
-    def stop_early(self, reason: str, expected: Mapping[str, float] | None = None) -> None:
+    def stop_early(self, reason: str, expected: Mapping[str, float]) -> None:
         """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
         if not self.stopped_because and self._job.current is not None:
-            self.stopped_because = reason
-            self._expected = expected or {}
+            self.stopped_because, self._expected = reason, expected
             self._job.current.stop()
 
     def ask_to_stop(self) -> None:
@@ -90,15 +89,9 @@ class TrialJob:
         if job is not None and job.state() is JobState.COMPLETED:  # it was faster
             report = job.report()
             self.writer.give_up(error, job)
-            found = self.writer.totals() | (dict(report.metrics) if report is not None else {})
-            return self._completed(found)
+            return self._completed(self.writer.totals() | (dict(report.metrics) if report is not None else {}))
         self.writer.give_up(error, job)
         return self._ended(TrialStatus.STOPPED, str(error), retryable=True)
-
-    def billable_seconds(self) -> float:
-        """Seconds billed so far."""
-        running = self._job.current.billable_seconds() if self._job.current is not None else 0.0
-        return self.writer.billable_seconds + running
 
     def expected_end(self) -> dict[str, float] | None:
         """Billable seconds, seconds and dollars at the end of its training, at its speed so far; None where unknown."""
@@ -107,16 +100,13 @@ class TrialJob:
         if left is None or job is None:
             return None
         ahead = left - max(0.0, self._workplace.clock.now() - self._progress.last)
+        billable = self.writer.billable_seconds + job.billable_seconds() + ahead
         seconds = {
-            metrics.BILLABLE_SECONDS: self.billable_seconds() + ahead,
+            metrics.BILLABLE_SECONDS: billable,
             metrics.JOB_SECONDS: self.writer.job_seconds + job.seconds() + ahead,
         }
-        dollars = self.usd(seconds[metrics.BILLABLE_SECONDS])
+        dollars = cost_usd(self._workplace.launcher.price(self.spec), self.spec, billable)
         return seconds | ({} if dollars is None else {metrics.COST_USD: dollars})
-
-    def usd(self, seconds: float) -> float | None:
-        """Dollars of so many billable seconds on its cluster; None where the price is unknown."""
-        return cost_usd(self._workplace.launcher.price(self.spec), self.spec, seconds)
 
     def _is_there(self) -> bool:
         name = job_name(self.writer.run.run_id, 1)
@@ -145,8 +135,7 @@ class TrialJob:
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):
             self.curve.append((1.0, found[metrics.F1]))
-        ended = self._ended(TrialStatus.COMPLETED, "")
-        return replace(ended, metrics=dict(found))
+        return replace(self._ended(TrialStatus.COMPLETED, ""), metrics=dict(found))
 
     def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
         return TrialEnd(

@@ -1,10 +1,8 @@
 """Points of a study that were not tried and fit what is left of its budget, for when the sampler suggests none."""
 
 import random
-from collections.abc import Iterable
-from contextlib import suppress
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BudgetRefused
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, kind_of
@@ -22,15 +20,14 @@ class UntriedPoints:
         self._driver = driver
         size = driver.file.size()
         self.is_exact = size is not None and size <= _MOST_POINTS
-        self._left = _possible(driver.file, driver.file.points()) if self.is_exact else []
+        self._left = driver.file.jobs_at(driver.file.points()) if self.is_exact else []
         random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
         self._too_dear = 0
 
     def next_point(self) -> dict[str, Value] | None:
         """A point whose job could run now; None where there is none."""
-        budget = self._driver.file.budget_usd
-        ahead = None if budget is None else self._driver.ledger.balance().left_usd(budget)
+        ahead = None if self._driver.file.budget_usd is None else self._driver.left_usd()
         self._too_dear = 0
         for point, spec in self._candidates():
             if self._fits(spec, ahead):
@@ -42,15 +39,13 @@ class UntriedPoints:
         """Why there was none, in words."""
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
-        left = self._driver.ledger.balance().left_usd(self._driver.file.budget_usd or 0.0)
         found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
-        return f"{found} what is left of the budget ({left:.4g} USD) with its worst case"
+        return f"{found} what is left of the budget ({self._driver.left_usd():.4g} USD) with its worst case"
 
     def _candidates(self) -> list[tuple[dict[str, Value], JobSpec]]:
-        """Points that could be tried now, with their jobs."""
         driver = self._driver
         if not self.is_exact:
-            found = _possible(driver.file, [_drawn(driver.file, self._draw) for _ in range(_DRAWN)])
+            found = driver.file.jobs_at(_drawn(driver.file, self._draw) for _ in range(_DRAWN))
         else:
             found = self._left = [pair for pair in self._left if not driver.is_closed(pair[1])]
         return [pair for pair in found if driver.is_open(pair[1])]
@@ -63,20 +58,11 @@ class UntriedPoints:
         return ahead is None or (worst is not None and worst <= ahead)
 
 
-def _possible(file: StudyFile, points: Iterable[dict[str, Value]]) -> list[tuple[dict[str, Value], JobSpec]]:
-    """The points that make a job, with their jobs."""
-    found = []
-    for point in points:
-        with suppress(BadInput):
-            found.append((point, file.spec_at(point)))
-    return found
-
-
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
     """Jobs of the study, the first value of everything first if that makes one; none that contradicts itself."""
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
-    return [spec for _, spec in _possible(file, [first, *(_drawn(file, draw) for _ in range(most - 1))])]
+    return [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(most - 1))])]
 
 
 def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
@@ -86,7 +72,5 @@ def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
 def _value(name: str, entry: Choices | Range, draw: random.Random) -> Value:
     if isinstance(entry, Choices):
         return draw.choice(entry.values)
-    share = draw.random()
-    value = entry.low * (entry.high / entry.low) ** share if entry.log else entry.low + (entry.high - entry.low) * share
-    value = min(entry.high, max(entry.low, value))
+    value = entry.at(draw.random())
     return round(value) if kind_of(name) is int else value

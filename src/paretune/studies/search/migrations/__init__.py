@@ -38,11 +38,9 @@ def migrate(connection: Connection, where: str) -> None:
     if found == newest:
         return
     if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
+        versions = f"version of its tables: {found}, known here: up to {newest}"
         raise BadInput(
-            [
-                f"storage {where} was written by a newer paretune (version of its tables: {found}, known here: up to "
-                f"{newest}): update paretune, or name another storage"
-            ]
+            [f"storage {where} was written by a newer paretune ({versions}): update paretune, or name another storage"]
         )
     with EnvironmentContext(Config(), scripts, fn=partial(_path_to, scripts)) as environment:
         environment.configure(connection=connection, version_table=VERSION_TABLE)

@@ -68,9 +68,10 @@ class Actions:
         """
         know = self._know
         seen = know.known_types() | waiting
+        sizes = [(item.spec.instance_count, item.plan.per_device_train_batch_size) for item in know.pool]
         for name in dict.fromkeys(item.spec.instance_type for item in know.pool):
             indices = [index for index, item in enumerate(know.pool) if item.spec.instance_type == name]
-            action = None if name in seen else self._probe(min(indices, key=self._size))
+            action = None if name in seen else self._probe(min(indices, key=sizes.__getitem__))
             if action is not None:  # one that was refused, for its price or its worst case, hides no other type
                 return action
         if is_learning:
@@ -141,7 +142,3 @@ class Actions:
             if not self._is_closed(action):
                 return action
         return None
-
-    def _size(self, index: int) -> tuple[int, int]:
-        item = self._know.pool[index]
-        return item.spec.instance_count, item.plan.per_device_train_batch_size

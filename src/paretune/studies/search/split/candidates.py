@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paretune.core.errors import BadInput
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
@@ -56,15 +55,8 @@ def candidates(file: StudyFile) -> list[Candidate]:
     indices: Sequence[int] = range(count)
     if count > MOST_CANDIDATES:
         indices = sorted(random.Random(file.seed).sample(indices, MOST_CANDIDATES))
-    found = []
-    for index in indices:
-        point = _point(values, index)
-        try:
-            spec = file.spec_at(point)
-        except BadInput:
-            continue
-        found.append(Candidate(point=point, spec=spec, plan=spec.plan()))
-    return found
+    found = file.jobs_at(_point(values, index) for index in indices)
+    return [Candidate(point=point, spec=spec, plan=spec.plan()) for point, spec in found]
 
 
 def _point(values: Mapping[str, list[Value]], index: int) -> dict[str, Value]:
@@ -76,12 +68,5 @@ def _point(values: Mapping[str, list[Value]], index: int) -> dict[str, Value]:
 def _values(name: str, entry: Choices | Range) -> list[Value]:
     if isinstance(entry, Choices):
         return list(entry.values)
-    shares = [index / (LEVELS - 1) for index in range(LEVELS)]
-    if entry.log:
-        numbers = [entry.low * (entry.high / entry.low) ** share for share in shares]
-    else:
-        numbers = [entry.low + (entry.high - entry.low) * share for share in shares]
-    numbers[0], numbers[-1] = entry.low, entry.high  # without the rounding of powers
-    if kind_of(name) is int:
-        return list(dict.fromkeys(round(number) for number in numbers))
-    return list(numbers)
+    numbers = [*(entry.at(index / (LEVELS - 1)) for index in range(LEVELS - 1)), entry.high]
+    return list(dict.fromkeys(map(round, numbers)) if kind_of(name) is int else numbers)

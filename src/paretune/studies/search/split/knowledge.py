@@ -13,6 +13,7 @@ from paretune.pricing.prices import Price, local_price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
+from paretune.studies.definition.objectives import TIMES
 from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
@@ -31,7 +32,6 @@ _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
-_SPEEDS = {metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES}
 F1_DEVIATION = "f1_deviation"
 """Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
 OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
@@ -58,8 +58,8 @@ class Knowledge:
         self._limits = np.array([item.spec.max_runtime_minutes * 60 for item in self.pool])
         self._prices: dict[str, Price] = {}
         self.usd_per_second = np.array([self._usd_per_second_of(item.spec) for item in self.pool])
-        names = set(driver.file.objectives)
-        self._columns = [column for column, wanted in ((1, {metrics.COST_USD}), (0, _SPEEDS)) if names & wanted] or [1]
+        wanted = ((1, {metrics.COST_USD}), (0, set(TIMES)))
+        self._columns = [column for column, names in wanted if names & set(driver.file.objectives)] or [1]
 
     def learn(self, expected: Iterable[JobSpec] = ()) -> None:
         """Fit both models to all that has ended; jobs under way count as if they had shown what is expected."""
@@ -227,6 +227,7 @@ class Knowledge:
         item = self.pool[index]
         seconds = float(self.seconds[index])
         training = seconds - self.overhead[index]
+        parameters = item.spec.as_text()
         values = {
             metrics.COST_USD: seconds * float(self.usd_per_second[index]),
             metrics.BILLABLE_SECONDS: seconds,
@@ -235,14 +236,13 @@ class Knowledge:
             metrics.THROUGHPUT_SAMPLES: float(self.rows[index]) / training,
             metrics.F1: float(self._mean[index, 2]),
         }
-        wanted = dict.fromkeys([*self._driver.file.objectives, *self._driver.file.constraints])
         return Trial(
             number=number,
             run_id="",
             point=item.point,
-            parameters=item.spec.as_text(),
+            parameters=parameters,
             status=TrialStatus.COMPLETED,
-            values={name: values[name] for name in wanted if name in values},
+            values=self._driver.history.values(values, parameters),
             cost_usd=0.0,
             origin="predicted",
         )

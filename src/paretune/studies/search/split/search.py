@@ -17,6 +17,7 @@ from paretune.spec.job import JobSpec
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.split.actions import LEARN, PROBE, Action, Actions
 from paretune.studies.search.split.knowledge import F1_DEVIATION, Knowledge
 from paretune.studies.search.stopping import costs_too_much
@@ -51,7 +52,7 @@ class Split:
             if self._judged != driver.history.booking_order:
                 self._judged = driver.history.booking_order
                 self._refused.clear()
-            while not reason and len(driver.running) < driver.file.n_parallel and driver.has_free_slot():
+            while not reason and driver.has_free_slot():
                 if driver.start_due():  # a point that had met no capacity, or no quota
                     continue
                 reason = self._over()
@@ -80,18 +81,14 @@ class Split:
         return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
 
     def _why_none(self) -> str:
-        """Why no action was left, with nothing under way."""
         if self._refused and self.driver.file.budget_usd is not None:
-            left = self.driver.ledger.balance().left_usd(self.driver.file.budget_usd)
+            left = self.driver.left_usd()
             return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
         return _ENOUGH if self.know.has_f1 else _NO_F1
 
     def _over(self) -> str:
-        """Why no further job is begun, as far as that does not depend on the job."""
-        limit = self.driver.file.n_trials
-        begun = len(self.driver.trials) + len(self.driver.running)
-        if limit is not None and (self.driver.is_full or begun >= limit):
-            return f"{limit} trials were made"
+        if self.driver.has_enough(len(self.driver.trials) + len(self.driver.running)):
+            return f"{self.driver.file.n_trials} trials were made"
         if _is_contradicted(self._checked()):
             return _WRONG
         return costs_too_much(list(self.driver.trials.values()), self.driver.file)
@@ -116,7 +113,8 @@ class Split:
 
     def _begin(self, action: Action) -> None:
         asked = self.driver.study.ask_for(action.point)
-        if self.driver.start(asked, changes=self._changes(action), kind=action.kind, predicted=action.predicted):
+        note = TrialNote(changes=self._changes(action), kind=action.kind, predicted=action.predicted)
+        if self.driver.start(asked, note):
             self._pending[asked.number] = action
         else:
             is_closed = self.driver.is_closed(self._job_of(action))

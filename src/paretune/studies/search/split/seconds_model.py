@@ -87,7 +87,6 @@ def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The three logarithms of one kind, and their covariance."""
     noise = math.hypot(SECONDS_NOISE, _UNEXPLAINED / 2)
 
     def residuals(parts: np.ndarray) -> np.ndarray:
