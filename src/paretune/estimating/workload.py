@@ -134,8 +134,8 @@ def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
 
     With `head` nothing goes back through the encoder, which is frozen: the forward pass is all that counts.
     """
-    if fine_tuning == "full":
-        return 1.0, float(built.parameters)
-    if fine_tuning == "head":
-        return 0.0, float(built.hidden_size * built.hidden_size)
-    return _LORA_SHARE, _LORA_SHARE * built.matrices
+    return {
+        "full": (1.0, float(built.parameters)),
+        "head": (0.0, float(built.hidden_size**2)),
+        "lora": (_LORA_SHARE, _LORA_SHARE * built.matrices),
+    }[fine_tuning]
