@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from html import escape
 from typing import TYPE_CHECKING
@@ -51,7 +51,6 @@ class Result(ABC):
         return f"<p><strong>{escape(self.title)}</strong></p>{table}{notes}"
 
     def _shown(self) -> "DataFrame":
-        """What a notebook shows."""
         return self.to_frame()
 
 
@@ -68,13 +67,13 @@ def as_json(value: object) -> object:
     return value if value is None or isinstance(value, (str, bool, int)) else str(value)
 
 
-def read_rows(text: str, texts: Collection[str] = ("run_id",)) -> list[Row]:
+def read_rows(text: str) -> list[Row]:
     """The rows of a CSV with numbers and truths as such, and None for empty cells.
 
-    Columns in `texts` are text even where a cell looks like a number: a run id may be all digits.
+    The column run_id is text even where a cell looks like a number: a run id may be all digits.
     """
     return [
-        {name: (cell or None) if name in texts else value_of(cell) for name, cell in row.items()}
+        {name: (cell or None) if name == "run_id" else value_of(cell) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
     ]
 
