@@ -143,7 +143,7 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
 
 
 def _final_quality(trainer: LengthGroupedTrainer) -> dict[str, float]:
-    """On the validation split, of the returned model; from the last evaluation if it was after the last step."""
+    """Metrics of the returned model on the validation split, from the last evaluation if it was after the last step."""
     history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
     evaluated = history and history[-1]["step"] == trainer.state.global_step
     in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.confusion is not None
