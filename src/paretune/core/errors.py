@@ -54,16 +54,16 @@ def collecting(faults: list[str]) -> Iterator[None]:
 
 
 def did_you_mean(
-    name: str, known: Collection[str], *, most: int = 3, cutoff: float = 0.6, or_longer: bool = False
+    name: str, known: Collection[str], *, lead: str = "", most: int = 3, cutoff: float = 0.6, or_longer: bool = False
 ) -> str:
-    """The question whether one of at most `most` similar names was meant; empty where none is similar.
+    """`lead` and the question whether one of at most `most` similar names was meant; empty where none is similar.
 
     `cutoff` is difflib's least similarity, 0 to 1; with `or_longer`, names that contain `name` count as a last resort.
     """
     near = difflib.get_close_matches(name, known, n=most, cutoff=cutoff)
     if or_longer and name and not near:
         near = [other for other in known if name in other][:most]
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    return f"{lead}did you mean {' or '.join(near)}?" if near else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from html import escape
 from typing import TYPE_CHECKING
@@ -51,7 +51,6 @@ class Result(ABC):
         return f"<p><strong>{escape(self.title)}</strong></p>{table}{notes}"
 
     def _shown(self) -> "DataFrame":
-        """What a notebook shows."""
         return self.to_frame()
 
 
@@ -77,13 +76,13 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
     return text.getvalue()
 
 
-def read_rows(text: str, texts: Collection[str] = ("run_id",)) -> list[Row]:
+def read_rows(text: str) -> list[Row]:
     """The rows of a CSV with numbers and truths as such, and None for empty cells.
 
-    Columns in `texts` are text even where a cell looks like a number: a run id may be all digits.
+    The column run_id is text even where a cell looks like a number: a run id may be all digits.
     """
     return [
-        {name: (cell or None) if name in texts else value_of(cell) for name, cell in row.items()}
+        {name: (cell or None) if name == "run_id" else value_of(cell) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
     ]
 

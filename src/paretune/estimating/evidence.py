@@ -90,11 +90,9 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
         did_not_fit += _did_not_fit(job, spec, plan, described)
         if not job.is_completed:
             continue
-        measured = _time(job, plan, described)
-        if measured is not None:
+        if (measured := _time(job, plan, described)) is not None:
             times.append(measured)
-        peak = job.metric(metrics.PEAK_MEMORY_GIB)
-        if peak:
+        if peak := job.metric(metrics.PEAK_MEMORY_GIB):
             peaks.append((described.memory, peak))
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
 
@@ -146,16 +144,14 @@ def _did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan, described: Jo
         batch = _tried_before(spec.plan(), plan)
     if batch is None or described.usable_gib <= 0:
         return []
-    footprint = Footprint.of(spec, plan, described.memory)
-    return [replace(footprint, rows=batch, run_id=job.run_id)]
+    return [replace(Footprint.of(spec, plan, described.memory), rows=batch, run_id=job.run_id)]
 
 
 def _tried_before(asked: BatchPlan, used: BatchPlan) -> int | None:
     """The per-device batch from which a lack of memory led to the one that was used; None if nothing did here."""
-    step: BatchPlan | None = asked
-    while step is not None:
-        smaller = step.with_less_memory()
-        if smaller is not None and smaller.per_device_train_batch_size == used.per_device_train_batch_size:
+    step = asked
+    while (smaller := step.with_less_memory()) is not None:
+        if smaller.per_device_train_batch_size == used.per_device_train_batch_size:
             return step.per_device_train_batch_size
         step = smaller
     return None

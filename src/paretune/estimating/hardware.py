@@ -124,6 +124,7 @@ def machine_name() -> str:
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 
+@cache
 def processor_flags() -> set[str]:
     """What this machine's processor says it can do, in Linux's words; empty where it does not say."""
     return {flag for value in processor_facts("flags", "features") for flag in value.split()}

@@ -97,8 +97,7 @@ def fit(
     """
     from scipy.optimize import least_squares  # a third of a second, which a launch without evidence need not wait
 
-    found: Array = least_squares(residuals, start, jac=slopes or "2-point", x_scale=scale).x
-    return found
+    return np.asarray(least_squares(residuals, start, jac=slopes or "2-point", x_scale=scale).x)
 
 
 def covariance_of(slopes: Array) -> Array:
@@ -115,5 +114,4 @@ def gradient(function: Callable[[Array], Array], at: Array) -> Array:
 def interval(function: Callable[[Array], Array], mean: Array, covariance: Array, noise: float) -> Array:
     """N half widths of 80 % intervals of the logarithms that `function` gives, a new measurement's noise included."""
     slopes = gradient(function, mean)
-    widths: Array = Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2)
-    return widths
+    return np.asarray(Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2))

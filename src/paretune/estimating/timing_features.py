@@ -64,7 +64,8 @@ def share_of(spec: JobSpec) -> DeviceShare:
     instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
     found = _this_gpu() if instance is None else hardware.accelerator_of(instance)
     precision = hardware.resolved_precision(spec.precision, found)
-    half = instance is None and _this_machine_has_bf16() if precision == "auto" else precision in {"bf16", "fp16"}
+    is_open = precision == "auto" and instance is None
+    half = precision in {"bf16", "fp16"} or (is_open and hardware.multiplies_bf16(hardware.processor_flags()))
     device = found or _processor_share(instance, devices)
     sharing = spec.hybrid_shard_degree or devices * instances
     return DeviceShare(
@@ -148,11 +149,6 @@ def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
 @cache
 def _this_gpu() -> Accelerator | None:
     return hardware.local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-@cache
-def _this_machine_has_bf16() -> bool:
-    return hardware.multiplies_bf16(hardware.processor_flags())
 
 
 def _chip(spec: JobSpec) -> str:

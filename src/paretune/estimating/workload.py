@@ -64,22 +64,29 @@ def workload(
         tokens = known["train_tokens"] / found
     length = tokens if tokens is not None else float(spec.max_seq_length)
     share, trained = _trained(spec.fine_tuning, built)
-    steps_per_epoch = math.ceil(found / plan.global_batch_size)
-    limit = spec.probe_steps or _whole_argument(spec, "max_steps")  # whatever the epochs are, as the Trainer does
-    steps = limit or max(1, math.ceil(steps_per_epoch * spec.num_train_epochs))
+    steps = spec.probe_steps or training_steps(spec, plan, found)
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
     attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
-    by_steps = spec.num_train_epochs < EVALUATIONS or limit is not None
     return Workload(
         tokens=length,
         steps=steps,
         evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
-        evaluations=_evaluations(spec, steps, steps_per_epoch, "steps" if by_steps else "epoch"),
+        evaluations=_evaluations(spec, steps, math.ceil(found / plan.global_batch_size)),
         flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
         forward_flops_per_row=forward,
         attention_share=attention / (attention + 2 * built.matrices),
         trained_parameters=trained,
     )
+
+
+def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
+    """Optimiser steps of a whole training on `rows` rows: max_steps whatever the epochs are, as the Trainer makes them.
+
+    Raises:
+        BadInput: training_arguments set max_steps to what the Trainer does not take.
+    """
+    whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
+    return _whole_argument(spec, "max_steps") or max(1, whole)
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
@@ -89,11 +96,12 @@ def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
 
 
-def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int, by_default: str) -> float:
+def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
     """Evaluations of the whole training: at least the one of the model that is returned, none of a probe."""
     if spec.probe_steps:
         return 0
-    strategy = spec.training_arguments.get("eval_strategy", by_default)
+    is_short = spec.num_train_epochs < EVALUATIONS or _whole_argument(spec, "max_steps") is not None
+    strategy = spec.training_arguments.get("eval_strategy", "steps" if is_short else "epoch")
     if strategy == "no":
         return 1
     if strategy == "epoch":
@@ -134,8 +142,8 @@ def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
 
     With `head` nothing goes back through the encoder, which is frozen: the forward pass is all that counts.
     """
-    if fine_tuning == "full":
-        return 1.0, float(built.parameters)
-    if fine_tuning == "head":
-        return 0.0, float(built.hidden_size * built.hidden_size)
-    return _LORA_SHARE, _LORA_SHARE * built.matrices
+    return {
+        "full": (1.0, float(built.parameters)),
+        "head": (0.0, float(built.hidden_size**2)),
+        "lora": (_LORA_SHARE, _LORA_SHARE * built.matrices),
+    }[fine_tuning]

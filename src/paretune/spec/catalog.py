@@ -49,9 +49,8 @@ def instance(instance_type: str) -> Instance:
 
 def unknown_type(instance_type: str, known: Collection[str]) -> str:
     """The sentence that refuses a type that is not in `known`."""
-    refused = f"instance_type must be one of the {len(known)} known types, got {instance_type!r}"
-    meant = did_you_mean(instance_type, known, cutoff=0.7)
-    return f"{refused}: {meant}" if meant else refused
+    hint = did_you_mean(instance_type, known, lead=": ", cutoff=0.7)
+    return f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"
 
 
 @cache

@@ -223,9 +223,8 @@ def _local_faults(cluster: Cluster) -> list[str]:
     if cluster.launcher == "local" and cluster.instance_type.startswith("ml."):
         faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
     elif cluster.instance_type != "local":
-        meant = did_you_mean(cluster.instance_type, catalog.instances(), most=1, cutoff=0.7)
-        refused = f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}"
-        faults.append(f"{refused}: {meant}" if meant else refused)
+        hint = did_you_mean(cluster.instance_type, catalog.instances(), lead=": ", most=1, cutoff=0.7)
+        faults.append(f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}{hint}")
     if cluster.strategy in {"smddp", "smp", "deepspeed"}:
         faults.append(f"strategy {cluster.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
     if cluster.processes_per_instance is not None:
@@ -284,10 +283,9 @@ def _degree_faults(cluster: Cluster) -> list[str]:
 
 
 def _strategy_faults(cluster: Cluster) -> list[str]:
-    given = [name for name in _SMP_ONLY if getattr(cluster, name)]
-    if cluster.strategy == "smp" or not given:
-        return []
-    return [f"{', '.join(given)} go with strategy=smp, got strategy={cluster.strategy}"]
+    given = ", ".join(name for name in _SMP_ONLY if getattr(cluster, name))
+    fault = f"{given} go with strategy=smp, got strategy={cluster.strategy}"
+    return [fault] if given and cluster.strategy != "smp" else []
 
 
 SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")

@@ -252,9 +252,8 @@ class JobReport:
     def from_json(cls, text: str) -> "JobReport":
         """The report that `to_json` or `write` made."""
         raw = json.loads(text)
-        return cls(
-            **raw | {"labels": tuple(raw["labels"]), "confusion_matrix": tuple(map(tuple, raw["confusion_matrix"]))}
-        )
+        lists = {"labels": tuple(raw["labels"]), "confusion_matrix": tuple(map(tuple, raw["confusion_matrix"]))}
+        return cls(**raw | lists)
 
 
 class EventReader:

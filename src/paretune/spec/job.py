@@ -263,11 +263,10 @@ class JobSpec(Cluster):
         names = affecting(type(self), *effects, without=("batch", "cluster"))
         return tuple(spell(getattr(self, name)) for name in names if name != but)
 
-    def command(self, entry_point: str = "main") -> str:
+    def command(self) -> str:
         """The `mlflow run` line that repeats this job."""
-        words = ["mlflow", "run", "."] + ([] if entry_point == "main" else ["-e", entry_point])
-        words += [word for name, text in self.changed().items() for word in ("-P", f"{name}={text}")]
-        return shlex.join(words)
+        words = [word for name, text in self.changed().items() for word in ("-P", f"{name}={text}")]
+        return shlex.join(["mlflow", "run", ".", *words])
 
 
 def current_name(text: str) -> str:

@@ -198,9 +198,8 @@ def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
     """What is wrong with the value of one field, by its own rules; empty if nothing is."""
     rules = item.metadata
     if rules["choices"] and value not in rules["choices"]:
-        refused = f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}"
-        meant = did_you_mean(str(value), rules["choices"], most=1)
-        return [f"{refused}; {meant}" if meant else refused]
+        hint = did_you_mean(str(value), rules["choices"], lead="; ", most=1)
+        return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
     if isinstance(value, str) and not value.strip():
         return [f"{item.name} must not be empty: leave it out for the default"]
     if value is None or isinstance(value, (str, bool, Mapping)):

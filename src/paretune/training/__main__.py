@@ -4,8 +4,10 @@ A launcher starts it once per instance. In a job of several processes it runs to
 (see rendezvous.py).
 """
 
+import errno
 import gc
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -14,15 +16,10 @@ from paretune.core.errors import BadInput, first_line, refuse
 from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
-_NO_SPACE = 28  # errno.ENOSPC
-_LOST_CONNECTION = (
-    "connection closed by peer",
-    "connection reset by peer",
-    "broken pipe",
-    "remote process exited",
-    "socket closed",
+_LOST_CONNECTION = re.compile(
+    "connection closed by peer|connection reset by peer|broken pipe|remote process exited|socket closed", re.IGNORECASE
 )
-"""Parts of gloo's and NCCL's messages, in lower case, when another process has ended; that one has the cause."""
+"""Parts of gloo's and NCCL's messages when another process has ended; that one has the cause."""
 
 
 def main(folder: JobFolder) -> int:
@@ -46,15 +43,13 @@ def main(folder: JobFolder) -> int:
         if document.spec.entry_script is not None:
             from paretune.training.script import run_script
 
-            # SIGTERM ends a user's script, unless the script handles it.
-            finished = run_script(document, folder)
+            run_script(document, folder)  # SIGTERM ends it, unless it handles it
         else:
             stop_signal.stop_at_next_step()
             from paretune.training.loop import train
 
-            finished = train(document, folder, stop_signal)
-        if not finished:
-            folder.stopped.touch()
+            if not train(document, folder, stop_signal):
+                folder.stopped.touch()
         return 0
     except Exception as error:
         traceback.print_exc()
@@ -74,9 +69,9 @@ def _classify(error: Exception) -> tuple[FailureKind, str]:
 
     if is_out_of_memory(error):
         return FailureKind.OUT_OF_MEMORY, sentence
-    if (isinstance(error, OSError) and error.errno == _NO_SPACE) or "No space left on device" in str(error):
+    if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
-    if any(words in str(error).lower() for words in _LOST_CONNECTION):
+    if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}"
 

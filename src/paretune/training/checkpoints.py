@@ -44,10 +44,6 @@ class CheckpointFolder:
             if path != self.current:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def complete(self) -> dict[str, Path]:
-        """Name to folder of this training's complete checkpoints."""
-        return {path.name: path for path in self.current.glob("checkpoint-*") if _is_complete(path)}
-
     def finish(self) -> None:
         """Record that this training has finished, and remove its checkpoints; called once per instance."""
         write_json(self._root / _FINISHED, self._finished() + 1)
@@ -71,7 +67,7 @@ def unseal(checkpoint: Path) -> None:
 
 def agree(folder: CheckpointFolder) -> Path | None:
     """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
-    own = folder.complete()
+    own = {path.name: path for path in folder.current.glob("checkpoint-*") if _is_complete(path)}
     known: list[Any] = [own]
     if torch.distributed.is_initialized():
         known = [None] * torch.distributed.get_world_size()

@@ -32,8 +32,6 @@ from paretune.training.trainer import (
 
 @dataclass(frozen=True, kw_only=True)
 class _Training:
-    """The parts of one training."""
-
     trainer: LengthGroupedTrainer
     prepared: PreparedDataset
     tokenizer: Any
@@ -149,11 +147,8 @@ def _final_quality(trainer: LengthGroupedTrainer) -> dict[str, float]:
     history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
     evaluated = history and history[-1]["step"] == trainer.state.global_step
     in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.confusion is not None
-    if evaluated and in_this_process and not trainer.args.load_best_model_at_end:
-        measured: Mapping[str, Any] = history[-1]
-    else:
-        measured = trainer.evaluate()
-    quality = _quality(measured, "eval")
+    is_last_word = evaluated and in_this_process and not trainer.args.load_best_model_at_end
+    quality = _quality(history[-1] if is_last_word else trainer.evaluate(), "eval")
     return {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
 
 
@@ -196,7 +191,6 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
 
 
 def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
-    """Device, batch sizes and library versions, recorded with the metrics."""
     return {
         "model_class": parts.shape.name,
         "device": device.device_name(),

@@ -125,10 +125,6 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
         )
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    return _adapt(model, spec)
-
-
-def _adapt(model: Any, spec: JobSpec) -> Any:
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         if spec.task == "causal-lm":  # even where it is tied to the embeddings

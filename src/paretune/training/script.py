@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from paretune.spec.container import JobDocument, JobFolder, JobReport
-from paretune.spec.job import JobSpec
 from paretune.spec.metrics import F1, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
 from paretune.training import device
 from paretune.training.callback import EventWriter, finite_numbers
@@ -54,7 +53,14 @@ def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
         arguments[spec.precision] = True
     if spec.compiler == "inductor":
         arguments["torch_compile"] = True
-    arguments |= _own_arguments(spec) | dict(spec.training_arguments)
+    changed = spec.changed()
+    if "model" in changed:
+        arguments["model_name_or_path"] = spec.model
+    if "dataset" in changed:
+        arguments["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
+    same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
+    arguments |= {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
+    arguments |= spec.training_arguments
     return [
         word
         for name, value in arguments.items()
@@ -62,8 +68,8 @@ def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
     ]
 
 
-def run_script(document: JobDocument, folder: JobFolder) -> bool:
-    """Run the script in this process as `__main__`; True when it has ended.
+def run_script(document: JobDocument, folder: JobFolder) -> None:
+    """Run the script in this process as `__main__` to its end; the first process writes the report.
 
     RuntimeError where it ended with an exit code other than 0; else any exception of the script.
     """
@@ -85,7 +91,6 @@ def run_script(document: JobDocument, folder: JobFolder) -> bool:
         sys.stdout = stdout
     if rank == 0:
         report_of(folder.model, document).write(folder.report)
-    return True
 
 
 def report_of(results: Path, document: JobDocument) -> JobReport:
@@ -149,14 +154,3 @@ class PrintedMetrics:
             self._events.write(self._step, metrics)
         finally:
             sys.stdout = stdout
-
-
-def _own_arguments(spec: JobSpec) -> dict[str, Any]:
-    changed = spec.changed()
-    own: dict[str, Any] = {}
-    if "model" in changed:
-        own["model_name_or_path"] = spec.model
-    if "dataset" in changed:
-        own["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
-    same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
-    return own | {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}

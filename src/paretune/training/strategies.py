@@ -135,14 +135,9 @@ class SageMakerModelParallel(FullySharded):
         tsm = importlib.import_module("torch.sagemaker")
         if device.has_gpu():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        tsm.init(self.configuration())
-
-    def configuration(self) -> dict[str, int | bool]:
-        """Arguments of `torch.sagemaker.init`."""
         names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree", "hybrid_shard_degree")
-        degrees = {name: getattr(self.spec, name) for name in names}
-        given: dict[str, int | bool] = {name: value for name, value in degrees.items() if value is not None}
-        return given | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed}
+        degrees = {name: value for name in names if (value := getattr(self.spec, name)) is not None}
+        tsm.init(degrees | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed})
 
     def data_rank(self) -> int:
         """Index of this process's group of tensor and context parallel processes."""

@@ -19,7 +19,7 @@ def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 8 processors and 16 GiB that multiplies no bf16."""
     monkeypatch.setattr(room, "_this_gpu", lambda: None)
     monkeypatch.setattr(room.hardware, "this_processor", lambda: processor(8, 16.0))
-    monkeypatch.setattr(room, "_this_machine_has_bf16", lambda: False)
+    monkeypatch.setattr(room.hardware, "processor_flags", set)
 
 
 def described(**changes: Any) -> JobFeatures:

@@ -98,7 +98,6 @@ def test_the_command_is_one_shell_line_that_says_the_same_specification(spec: Jo
 def test_the_command_of_the_defaults_is_as_short_as_can_be() -> None:
     assert JobSpec().command() == "mlflow run ."
     assert JobSpec(seed=7).command() == "mlflow run . -P seed=7"
-    assert JobSpec(seed=7).command("estimate") == "mlflow run . -e estimate -P seed=7"
 
 
 def test_defaults_are_bundled_and_need_no_account() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.errors import BadInput, refuse
-from paretune.estimating.recorded.run_table import OTHERS, RecordedRow, RunTable
+from paretune.estimating.recorded.run_table import OTHERS, RunTable
 from paretune.spec.job import JobSpec, parameter_help
 from paretune.spec.parameters import COMPUTES, affecting
 
@@ -39,8 +39,10 @@ class ImportRequest:
         refuse([f"{name} is a column of {table.name} already: leave it out" for name in twice])
         specs, faults = [], dict[str, list[int]]()
         for row in table.rows:
+            own = {name: text for name, text in row.texts.items() if name in _FROM_A_ROW}
+            spelled = {name: row.others[name] for name in own if name in OTHERS}
             try:
-                specs.append(JobSpec.from_text(typed | _texts(row)))
+                specs.append(JobSpec.from_text(typed | own | spelled))
             except BadInput as error:
                 for fault in error.faults:
                     faults.setdefault(fault, []).append(row.line)
@@ -55,12 +57,6 @@ def import_help() -> dict[str, str]:
         "recorded_runs": "CSV table of finished runs; its columns are named like the parameters below",
         **{name: lines[name] for name in lines if name in _FROM_A_ROW},
     }
-
-
-def _texts(row: RecordedRow) -> dict[str, str]:
-    """The parameters of a job that a row tells."""
-    own = {name: text for name, text in row.texts.items() if name in _FROM_A_ROW}
-    return own | {name: row.others[name] for name in own if name in OTHERS}
 
 
 def _located(fault: str, lines: list[int], table: RunTable) -> str:

@@ -23,7 +23,7 @@ from paretune.estimating.recorded.run_lookup import (
     runs_out_of_memory,
 )
 from paretune.estimating.recorded.run_table import COMPLETED, FAILED, OUT_OF_MEMORY, RecordedRow, RunTable
-from paretune.estimating.workload import BUNDLED_ROWS
+from paretune.estimating.workload import BUNDLED_ROWS, training_steps
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting, spell
@@ -238,11 +238,7 @@ def _steps(spec: JobSpec, plan: BatchPlan, timed: Found) -> int | None:
     told = timed.parts[0][0].measured.get("train_rows")
     known = [told] if told is not None else [spec.max_train_samples, BUNDLED_ROWS.get(spec.dataset, (None,))[0]]
     rows = min((count for count in known if count is not None), default=None)
-    if rows is None:
-        return None
-    limit = int(spec.training_arguments.get("max_steps", -1))
-    whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
-    return min(whole, limit) if limit > 0 else max(1, whole)
+    return None if rows is None else training_steps(spec, plan, rows)
 
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:

@@ -49,8 +49,7 @@ class Rehearsal:
             return None
         f1 = sum(weight * statistics.fmean(points[point]) for point, weight in corners)
         runs = sum(len(points[point]) for point, _ in corners)
-        around = "" if len(corners) == 1 else " around it"
-        return f1, f"{runs} recorded run{'s' if runs > 1 else ''}{around}"
+        return f1, f"{runs} recorded run{'s' if runs > 1 else ''}{' around it' if len(corners) > 1 else ''}"
 
     def _runs_like(self, spec: JobSpec) -> dict[Point, list[float]]:
         """F1 by learning rate and global batch size, in logarithms; MLflow itself looks for the length of rows."""

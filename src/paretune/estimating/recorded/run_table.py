@@ -202,15 +202,11 @@ class _Reading:
             self._fault(f"global_batch_size {total} must be {rule}, {rows} x {accumulation or 'a whole number'}")
             return {}
         accumulation = accumulation or (total // rows if total is not None else 1)
+        scaling, reference = self._parameter("learning_rate_scaling"), self._parameter("reference_batch_size")
         return {
             "gradient_accumulation_steps": accumulation,
             "global_batch_size": rows * accumulation,
-            "learning_rate": scale_learning_rate(
-                values["learning_rate"],
-                self._parameter("learning_rate_scaling"),
-                rows * accumulation,
-                self._parameter("reference_batch_size"),
-            ),
+            "learning_rate": scale_learning_rate(values["learning_rate"], scaling, rows * accumulation, reference),
         }
 
     def _parameter(self, name: str) -> Any:

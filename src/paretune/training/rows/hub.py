@@ -24,13 +24,15 @@ MOVED_DATASETS = {
     "yelp_review_full": "Yelp/yelp_review_full",
 }
 
+_TIMEOUT_S = 5.0
+
 
 def endpoint() -> str:
     """Address of the hub: HF_ENDPOINT, or the public one."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
-def go_offline_if_unreachable(timeout_s: float = 5.0) -> None:
+def go_offline_if_unreachable() -> None:
     """Set HF_HUB_OFFLINE for this process when the hub accepts no connection, to save minutes of retries per file.
 
     Must be called before `datasets`, `transformers` or `huggingface_hub` is imported: they read it at import. With a
@@ -41,7 +43,7 @@ def go_offline_if_unreachable(timeout_s: float = 5.0) -> None:
     address = urlsplit(endpoint())
     port = address.port or (443 if address.scheme == "https" else 80)
     try:
-        socket.create_connection((address.hostname or "", port), timeout=timeout_s).close()
+        socket.create_connection((address.hostname or "", port), timeout=_TIMEOUT_S).close()
     except OSError:
         os.environ["HF_HUB_OFFLINE"] = "1"
 

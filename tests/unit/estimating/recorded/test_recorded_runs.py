@@ -256,6 +256,15 @@ def test_a_table_may_tell_the_number_of_rows_itself(tmp_path: Path) -> None:
     assert ask(table, dataset="imdb").steps == 100
 
 
+def test_a_job_makes_the_steps_that_it_is_told_to_whatever_its_epochs_are(tmp_path: Path) -> None:
+    table = runs(tmp_path, *GRID)
+
+    assert ask(table).steps == 480
+    assert ask(table, training_arguments={"max_steps": 30}).steps == 30
+    assert ask(table, training_arguments={"max_steps": 600}).steps == 600  # the Trainer begins the rows again
+    assert "max_steps must be a whole number, got 'abc'" in faults(table, training_arguments={"max_steps": "abc"})
+
+
 def test_a_probe_longer_than_the_job_is_the_job(tmp_path: Path) -> None:
     found = ask(runs(tmp_path, *GRID), probe_steps=100_000)
 
