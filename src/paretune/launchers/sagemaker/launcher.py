@@ -168,10 +168,7 @@ class SageMakerLauncher(Launcher):
 
     def _of_project(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
         spec, run = document.spec, _run_id(document.job_name)
-        channels = {
-            name: staging.folder("files", path) if path.is_dir() else staging.file("files", path)
-            for name, path in project.inputs.items()
-        }
+        channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
         channels["job"] = _upload_document(document.job_name, project.document, staging)
         return TrainingJobRequest(
             job_name=document.job_name,
@@ -237,9 +234,8 @@ class SageMakerLauncher(Launcher):
         for name in INPUT_FILES:
             path = Path(getattr(spec, name) or "").expanduser()
             if getattr(spec, name) and path.exists():
-                whole = path.is_dir()
-                channels[name] = staging.folder("files", path) if whole else staging.file("files", path.resolve())
-                moved[name] = f"/opt/ml/input/data/{name}" + ("" if whole else f"/{path.resolve().name}")
+                channels[name] = staging.upload("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
     def _job_environment(self, document: JobDocument) -> dict[str, str]:
@@ -265,12 +261,10 @@ class SageMakerLauncher(Launcher):
         data = inputs.dataset.key[:12] if inputs.dataset else "script"
         place = f"{PREFIX}/checkpoints/{document.spec.spec_hash()}-{data}"
         run, name = _run_id(document.job_name), f"{place}.claim"
-        if staging.dry:
-            return staging.uri(f"{place}/")
-        former = staging.claim(name)
-        if former is not None and _run_id(former.owner) != run and self._is_alive(former):
-            return staging.uri(f"{PREFIX}/checkpoints/{run}/")
-        if (former is not None and former.owner == document.job_name) or staging.take(name, document.job_name, former):
+        former = None if staging.dry else staging.claim(name)
+        is_own = staging.dry or (former is not None and former.owner == document.job_name)
+        is_taken = former is not None and _run_id(former.owner) != run and self._is_alive(former)
+        if is_own or (not is_taken and staging.take(name, document.job_name, former)):
             return staging.uri(f"{place}/")
         return staging.uri(f"{PREFIX}/checkpoints/{run}/")
 
