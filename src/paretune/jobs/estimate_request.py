@@ -9,7 +9,7 @@ from paretune.core.errors import BadInput, collecting
 from paretune.spec.cluster import listed, unsupported
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import parse, spell
-from paretune.spec.regions import REGIONS, region_fault
+from paretune.spec.regions import region_faults
 
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.
 MAY_BE_LISTS = (
@@ -86,9 +86,7 @@ class EstimateRequest:
 
 
 def _faults_of(spec: JobSpec) -> list[str]:
-    faults = unsupported(spec) if spec.has_instances else []
-    if spec.region is not None and spec.region not in REGIONS:
-        faults.append(region_fault("region", spec.region))
+    faults = (unsupported(spec) if spec.has_instances else []) + region_faults(spec.region)
     if spec.entry_script is not None:
         faults.append("entry_script cannot be estimated: nothing is known of what it does; leave it out")
     return faults

@@ -17,7 +17,7 @@ from pathlib import Path
 from paretune.core.errors import BadInput
 from paretune.spec import catalog
 from paretune.spec.job import JobSpec
-from paretune.spec.regions import REGIONS, region_fault, usual_region
+from paretune.spec.regions import REGIONS, region_faults, usual_region
 
 VARIABLE = "PARETUNE_PRICES"
 """Environment variable that names the user's CSV."""
@@ -219,8 +219,7 @@ def _row_faults(row: Mapping[str, str], *, own: bool) -> list[str]:
     name, text = row["instance_type"], row["price_usd_per_hour"]
     if own and name not in catalog.instances():
         faults.append(catalog.unknown_type(name, catalog.instances()))
-    if row["region"] not in REGIONS:
-        faults.append(region_fault("region", row["region"]))
+    faults += region_faults(row["region"])
     try:
         usd = float(text)
     except ValueError:

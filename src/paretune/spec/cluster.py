@@ -12,7 +12,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.spec import catalog
 from paretune.spec.parameters import Effect, parameter
-from paretune.spec.regions import REGIONS, region_fault
+from paretune.spec.regions import region_faults
 from paretune.spec.simulation import Simulation
 
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
@@ -245,8 +245,7 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
     if cluster.max_wait_minutes is not None and cluster.max_wait_minutes < cluster.max_runtime_minutes:
         least = f"max_runtime_minutes ({cluster.max_runtime_minutes:g})"
         faults.append(f"max_wait_minutes must be at least {least}, got {cluster.max_wait_minutes:g}")
-    if cluster.region is not None and cluster.region not in REGIONS:
-        faults.append(region_fault("region", cluster.region))
+    faults += region_faults(cluster.region)
     if bool(listed(cluster.subnets)) != bool(listed(cluster.security_group_ids)):
         faults.append("subnets and security_group_ids go together: give both, or neither")
     if cluster.spot and cluster.keep_alive_minutes:

@@ -39,13 +39,16 @@ def known_region(region: str) -> str:
     Raises:
         BadInput: SageMaker has no such region; the message names the nearest ones.
     """
-    if region in REGIONS:
-        return region
-    raise BadInput([region_fault("region", region)])
+    faults = region_faults(region)
+    if faults:
+        raise BadInput(faults)
+    return region
 
 
-def region_fault(name: str, region: str) -> str:
-    """The sentence that refuses a region; `name` is what it was given as."""
+def region_faults(region: str | None) -> list[str]:
+    """The sentence that refuses a region that there is not; none for one that is not named."""
+    if region is None or region in REGIONS:
+        return []
     near = difflib.get_close_matches(region, sorted(REGIONS), n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "such as us-east-1"
-    return f"{name} must be an AWS region that has SageMaker, got {region!r}: {hint}"
+    return [f"region must be an AWS region that has SageMaker, got {region!r}: {hint}"]

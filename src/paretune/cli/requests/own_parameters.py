@@ -7,7 +7,7 @@ from datetime import date, datetime
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import listed
 from paretune.spec.parameters import check, parameter
-from paretune.spec.regions import REGIONS, region_fault
+from paretune.spec.regions import region_faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +30,7 @@ class PricesRequest:
     )
 
     def __post_init__(self) -> None:
-        faults = check(self)
-        if self.region is not None and self.region not in REGIONS:
-            faults.append(region_fault("region", self.region))
+        faults = check(self) + region_faults(self.region)
         if faults:
             raise BadInput(faults)
 
@@ -58,8 +56,7 @@ class ReportRequest:
         for name in listed(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):
                 faults.append(f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}")
-        if self.region is not None and self.region not in REGIONS:
-            faults.append(region_fault("region", self.region))
+        faults += region_faults(self.region)
         try:
             _ = self.on
         except ValueError:

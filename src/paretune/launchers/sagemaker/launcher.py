@@ -75,6 +75,7 @@ class SageMakerLauncher(Launcher):
         self._clock = clock
         self._environment = environment
         self._tracking_uri = tracking_uri
+        self.is_direct = tracking_uri.startswith("arn:")  # of a SageMaker managed tracking server or app
         self._package = package or Path(__file__).parents[2]
         self._poller = poller or Poller(self.account, clock, calls_per_minute)
         self._check = check
@@ -125,11 +126,6 @@ class SageMakerLauncher(Launcher):
         staging = self._staging(document.spec.kms_key)
         staging.dry = True
         return self._request(document, inputs, staging)
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether jobs write to MLflow themselves: to a SageMaker managed tracking server or app."""
-        return self._tracking_uri.startswith("arn:")
 
     @cached_property
     def _prices(self) -> PriceList:
