@@ -52,7 +52,6 @@ def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
-    """What the training wing prepares, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         write_json(request, spec.as_text())

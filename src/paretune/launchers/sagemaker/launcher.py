@@ -32,7 +32,6 @@ from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
-_GIB = 2**30
 _SMALLEST_VOLUME_GIB = 30
 _SMP = {  # parameter to what SMP v2 calls it
     "hybrid_shard_degree": "hybrid_shard_degree",
@@ -290,7 +289,7 @@ def _upload_document(job_name: str, document: Mapping[str, Any], staging: Stagin
 
 def _volume_gib(size: float) -> int:
     """Storage of an instance with room for `size` bytes, image layers not included."""
-    return max(_SMALLEST_VOLUME_GIB, math.ceil(size / _GIB) + 10)
+    return max(_SMALLEST_VOLUME_GIB, math.ceil(size / 2**30) + 10)
 
 
 def _bytes_on_disk(inputs: JobInputs) -> float:
