@@ -66,7 +66,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _answer(words: Sequence[str], faults: Sequence[str]) -> Answer | Result:
     """What the command gives; `faults` are reported with all others."""
-    command = _COMMANDS[_command(words)]
+    if {"-h", "--help"} & set(words):
+        _parser().parse_args([*words[:1], "--help"])
+    # Argparse answers --help and unknown commands; it would stop at the first fault of the parameters.
+    command = _COMMANDS[_parser().parse_args(words[:1]).command]
     texts, more = _read(words[1:])
     value = command.read(texts, [*faults, *more])
     # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
@@ -96,16 +99,6 @@ def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
             wanted = True
             faults.append(str(error))
     return wanted, rest, faults
-
-
-def _command(words: Sequence[str]) -> str:
-    """The command's name; argparse answers --help and unknown commands.
-
-    Parameters are read elsewhere, because it would stop at the first fault.
-    """
-    if {"-h", "--help"} & set(words):
-        _parser().parse_args([*words[:1], "--help"])
-    return str(_parser().parse_args(words[:1]).command)
 
 
 def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -171,10 +164,6 @@ class _Command:
         """Title of each group of parameters to their names and lines of help."""
         lines = self.own() | {name: line for name, line in parameter_help().items() if self.takes_jobs}
         return grouped(lines, PARAMETER_GROUPS, "parameters of this command")
-
-    def parameters(self) -> dict[str, str]:
-        """Name of every parameter to its line of help; `json` comes last."""
-        return {name: line for lines in self.groups().values() for name, line in lines.items()} | {"json": _JSON_HELP}
 
 
 _COMMANDS = {

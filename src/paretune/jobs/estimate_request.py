@@ -86,8 +86,7 @@ class EstimateRequest:
 
 
 def _faults_of(spec: JobSpec) -> list[str]:
-    faults = unsupported(spec) if spec.has_instances else []
-    faults += region_faults(spec.region)
+    faults = (unsupported(spec) if spec.has_instances else []) + region_faults(spec.region)
     if spec.entry_script is not None:
         faults.append("entry_script cannot be estimated: nothing is known of what it does; leave it out")
     return faults

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -52,7 +52,6 @@ def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
-    """What the training wing prepares, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         write_json(request, spec.as_text())
@@ -132,12 +131,10 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         path = Path(text).expanduser()
         if not path.exists():
             return None
-        parts.append([[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in _files(path.resolve())])
+        path = path.resolve()
+        files = [path] if path.is_file() else filter(Path.is_file, sorted(path.rglob("*")))
+        parts.append([[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files])
     return home / "prepared" / f"{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]}.json"
-
-
-def _files(path: Path) -> Iterator[Path]:
-    return iter([path]) if path.is_file() else (file for file in sorted(path.rglob("*")) if file.is_file())
 
 
 @cache

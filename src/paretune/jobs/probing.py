@@ -61,17 +61,16 @@ def run_probes(
     Raises:
         BudgetRefused: not even the cheapest one fits, or a price is unknown; nothing has run.
     """
-    specs = [probe_of(item) for item in chosen]
-    limits = [None if item.price is not None else max_cost_usd for item in chosen]  # an unknown price is refused
+    probed = [(probe_of(item), item.price) for item in chosen]
+    # A limit refuses a price that is not known; one that is known is compared with it below.
     worst_cases = [
-        admit(spec.replace(max_cost_usd=limit), item.price)
-        for spec, limit, item in zip(specs, limits, chosen, strict=True)
+        admit(spec.replace(max_cost_usd=max_cost_usd if price is None else None), price) for spec, price in probed
     ]
     if max_cost_usd is not None and all(worst is None or worst > max_cost_usd for worst in worst_cases):
-        spec, item, _ = min(zip(specs, chosen, worst_cases, strict=True), key=lambda job: job[2] or 0.0)
-        admit(spec.replace(max_cost_usd=max_cost_usd), item.price)
+        (spec, price), _ = min(zip(probed, worst_cases, strict=True), key=lambda job: job[1] or 0.0)
+        admit(spec.replace(max_cost_usd=max_cost_usd), price)
     spent, done = 0.0, 0
-    for spec, worst in zip(specs, worst_cases, strict=True):
+    for (spec, _), worst in zip(probed, worst_cases, strict=True):
         where = f"{spec.instance_count} x {spec.instance_type}"
         if max_cost_usd is not None and worst is not None and spent + worst > max_cost_usd:
             say(f"no probe of {where}: its worst case, {worst:.4g} USD, is more than is left of max_cost_usd")

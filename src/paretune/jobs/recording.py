@@ -125,11 +125,10 @@ class JobRunWriter:
 
         `tags` are what else is known of it; none where an earlier process has recorded it.
         """
-        spec = self.spec
+        count = str(self.spec.instance_count)
         with self.run.later():  # written with the job's name
             self._tag_location()
-            cluster = {schema.INSTANCE_TYPE: spec.instance_type, schema.INSTANCE_COUNT: str(spec.instance_count)}
-            self.run.set_tags({**cluster, **tags})
+            self.run.set_tags({schema.INSTANCE_TYPE: self.spec.instance_type, schema.INSTANCE_COUNT: count, **tags})
         self._is_adopted = not tags
         self._known = self.run.metrics()
 

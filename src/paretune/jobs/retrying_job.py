@@ -58,7 +58,6 @@ class RetryingJob:
         self._on_events = on_events
         self._halves = halves
         self._document = JobDocument(job_name=job_name(writer.run.run_id, 1), spec=spec, plan=plan or spec.plan())
-        self._types = spec.instance_types()
         self._without_capacity = 0
         self._waiting_since: float | None = None
         self._not_before = 0.0
@@ -72,10 +71,8 @@ class RetryingJob:
         job = self._find()
         try:
             self.current = job if job is not None else self._launcher.submit(self._document, self._inputs())
-        except ParetuneError:
-            raise
-        except BaseException:
-            self._may_be_created = True
+        except BaseException as error:
+            self._may_be_created = not isinstance(error, ParetuneError)
             raise
         if self.clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have taken it for one that died
             self.writer.begin_attempt(self._document)
@@ -145,7 +142,6 @@ class RetryingJob:
         self.writer.give_up(error, self.current)
 
     def _find(self) -> Job | None:
-        """The job of this attempt, if it is there already."""
         try:
             return self._launcher.attach(self._document.job_name)
         except LaunchRefused as error:  # its run must stay open: the job may be there
@@ -187,9 +183,10 @@ class RetryingJob:
 
     def _with_another_type(self, job: Job) -> JobDocument | None:
         """The next type of the list; after the last one the first again, as long as capacity_wait_minutes allows."""
-        tried = self._types[self._without_capacity % len(self._types)]
+        types = self._spec.instance_types()
+        tried = types[self._without_capacity % len(types)]
         self._without_capacity += 1
-        following = self._types[self._without_capacity % len(self._types)]
+        following = types[self._without_capacity % len(types)]
         if self._waiting_since is None:
             self._waiting_since = self.clock.now() - job.seconds()
         spec = self._spec.on_instance_type(following)
@@ -197,7 +194,7 @@ class RetryingJob:
         if again.max_seconds <= 0:
             return None
         pause = 0.0
-        round_is_over = self._without_capacity % len(self._types) == 0
+        round_is_over = self._without_capacity % len(types) == 0
         if round_is_over and self._launcher.attach(again.job_name) is None:  # else a launcher that died has gone on
             waited = self.clock.now() + CAPACITY_PAUSE_S - self._waiting_since
             if waited > self._spec.capacity_wait_minutes * 60:

@@ -114,11 +114,8 @@ class Launcher(ABC):
     """Whether its jobs go on when the process that started them dies."""
     grace_s = 0.0
     """Seconds that a job may go on, and is billed, after it has reached its maximum runtime."""
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether its jobs write to MLflow themselves while they run."""
-        return False
+    is_direct = False
+    """Whether its jobs write to MLflow themselves while they run."""
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:

@@ -219,13 +219,26 @@ class LocalLauncher(Launcher):
         return local_price(spec.local_price_usd_per_hour)
 
     def _start(self, folder: JobFolder, document: JobDocument, locks: list[int]) -> "subprocess.Popen[bytes]":
+        share, asked = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
+        environment = {
+            # Without it gloo resolves the host name, which can fail.
+            **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
+            **self._environment,
+            # With more threads than cores, torch's processes wait actively for each other.
+            "OMP_NUM_THREADS": str(min(share, int(asked)) if asked.isdigit() else share),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONSAFEPATH": "1",  # or a datasets.py in the current folder hides the library
+            "PARETUNE_STARTER": str(os.getpid()),
+        }
         with folder.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "paretune.training", str(folder.root)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self._job_environment(document.plan.devices),
+                env=environment,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
                 pass_fds=locks,
             )
@@ -250,22 +263,6 @@ class LocalLauncher(Launcher):
                 return
             _link(folder.checkpoints, shared)
             yield [lock.fileno()]
-
-    def _job_environment(self, processes: int) -> dict[str, str]:
-        share = max(1, usable_cores() // processes)
-        asked = self._environment.get("OMP_NUM_THREADS", "")
-        return {
-            # Without it gloo resolves the host name, which can fail.
-            **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
-            **self._environment,
-            # With more threads than cores, torch's processes wait actively for each other.
-            "OMP_NUM_THREADS": str(min(share, int(asked)) if asked.isdigit() else share),
-            "TOKENIZERS_PARALLELISM": "false",
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONSAFEPATH": "1",  # or a datasets.py in the current folder hides the library
-            "PARETUNE_STARTER": str(os.getpid()),
-        }
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # of a request; MLflow 
 _SET_BY_MLFLOW_RUN = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
 
 
+@dataclass(frozen=True)
 class Collector:
     """Copies what the commands of ended jobs have recorded into their runs.
 
@@ -41,15 +42,16 @@ class Collector:
         client: of the tracking server; by default of the one that MLflow's own settings name.
     """
 
-    def __init__(self, clock: Clock, client: MlflowClient | None = None) -> None:
-        self._clock = clock
-        self._client = client or MlflowClient()
+    clock: Clock
+    client: MlflowClient = field(default_factory=MlflowClient)
 
     def __call__(self, job: Job, run_id: str) -> list[str]:
         """Sentences on what could not be taken over; S3 and the tracking server are asked several times."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._copy(job, run_id)
+                with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+                    archive = Path(folder) / "output.tar.gz"
+                    return collect(archive, run_id, self.client) if job.save_results(archive) else []
             except (LostContact, MlflowException, OSError, *_DAMAGED) as error:
                 if attempt == _ATTEMPTS or isinstance(error, _DAMAGED):
                     said = without_password((str(error).splitlines() or [""])[0])
@@ -57,13 +59,8 @@ class Collector:
                         f"what the command has recorded could not be copied ({said}); try again with "
                         f'--backend-config \'{{"run_id": "{run_id}", ...}}\''
                     ]
-                self._clock.sleep(_PAUSE_S)
+                self.clock.sleep(_PAUSE_S)
         return []
-
-    def _copy(self, job: Job, run_id: str) -> list[str]:
-        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-            archive = Path(folder) / "output.tar.gz"
-            return collect(archive, run_id, self._client) if job.save_results(archive) else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +188,6 @@ def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) ->
 
 
 def _missing(metrics: tuple[Metric, ...], run_id: str, client: MlflowClient) -> list[Metric]:
-    """Points that the run does not have yet."""
     there: set[tuple[Any, ...]] = set()
     for name in {metric.key for metric in metrics}:
         there |= {_point(metric) for metric in client.get_metric_history(run_id, name)}

@@ -270,7 +270,6 @@ def may_be_reached(tracking_uri: str, addresses: Callable[[str], list[str]] = de
 
 
 def _needs_a_secret(tracking_uri: str) -> bool:
-    """Whether MLflow needs more than the address here: a password, a token, a signature, a certificate of its own."""
     known = get_default_host_creds(tracking_uri)  # type: ignore[no-untyped-call]  # MLflow
     secrets = (known.username, known.password, known.token, known.auth, known.client_cert_path, known.aws_sigv4)
     return any(secrets) or bool(known.ignore_tls_verification or known.server_cert_path)

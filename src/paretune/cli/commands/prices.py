@@ -8,7 +8,6 @@ from datetime import date
 from paretune.cli.output.answer import Answer
 from paretune.cli.requests.own_parameters import PricesRequest
 from paretune.core.clock import SystemClock
-from paretune.core.result import as_json
 from paretune.pricing.cache import changes, store
 from paretune.pricing.price_table import PriceTable
 from paretune.pricing.prices import VARIABLE, PriceList
@@ -64,15 +63,14 @@ def _refresh(
     own = {row.instance_type for row in before.own if row.region == region}
     if own:
         lines.append(f"the file of {VARIABLE} still wins for {', '.join(sorted(own))}")
-    moved = [
-        {"instance_type": one.instance_type, "old": one.old_usd_per_hour, "new": one.new_usd_per_hour}
-        for one in changed
-    ]
     return "\n".join(lines), {
         "count": len(reading.prices),
         "source": reading.source,
         "file": str(path),
-        "changes": as_json(moved),
+        "changes": [
+            {"instance_type": one.instance_type, "old": one.old_usd_per_hour, "new": one.new_usd_per_hour}
+            for one in changed
+        ],
         "not_in_the_catalogue": strange,
         "own_prices_win_for": sorted(own),
     }

@@ -7,7 +7,7 @@ from datetime import date
 from paretune.cli.output.accuracy import accuracy, estimate_errors
 from paretune.cli.output.answer import Answer
 from paretune.cli.output.report_tables import about_kinds, cost_csv, cost_table, error_tables, front_changes
-from paretune.cli.output.repricing import RunCost, Terms, remarks, reprice
+from paretune.cli.output.repricing import Terms, remarks, reprice
 from paretune.cli.requests.own_parameters import ReportRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
@@ -33,7 +33,10 @@ def run(request: ReportRequest) -> Answer:
         return Answer(text=text, document={"rows": []})
     errors = estimate_errors(jobs)
     costs = reprice(jobs, prices, terms)
-    parts = [_costs_text(costs, terms, date.fromtimestamp(clock.now()))]
+    lines = [cost_table(costs, terms), f"front *: {_FRONT}", *about_kinds(costs)]
+    if terms.are_new:
+        lines += [*front_changes(costs), *remarks(costs, terms, date.fromtimestamp(clock.now()))]
+    parts = ["\n".join(lines)]
     if errors:
         parts.append(f"estimates against measurements\n{error_tables(errors, accuracy(errors))}")
     own = tracking.begin("report")
@@ -49,13 +52,6 @@ def run(request: ReportRequest) -> Answer:
         text=f"{text}\n\nreport.csv is in run {own.run_id}: {where}",
         document={"run_id": own.run_id, "rows": as_json(read_rows(table)), "open_command": where},
     )
-
-
-def _costs_text(costs: list[RunCost], terms: Terms, today: date) -> str:
-    lines = [cost_table(costs, terms), f"front *: {_FRONT}", *about_kinds(costs)]
-    if terms.are_new:
-        lines += [*front_changes(costs), *remarks(costs, terms, today)]
-    return "\n".join(lines)
 
 
 def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:

@@ -29,7 +29,6 @@ def run(_: None) -> Answer:
 
 
 def _text(collected: Sequence[Collected]) -> str:
-    """What was found, run by run."""
     if not collected:
         return "nothing to do: no run is unfinished"
     parts = [str(entry.outcome) for entry in collected if entry.outcome is not None]

@@ -8,8 +8,6 @@ from paretune.core.pareto import front
 from paretune.pricing.prices import Price, PriceList, price_remarks
 from paretune.tracking import RecordedJob
 
-_SPOT_UNKNOWN = "a spot run whose training seconds are not recorded"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
@@ -146,7 +144,7 @@ def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:
     if job.is_spot:
         # AWS tells the undiscounted seconds of one job; those of earlier attempts are in no description any more.
         if job.training_seconds is None or not job.is_first_attempt:
-            return None, _SPOT_UNKNOWN
+            return None, "a spot run whose training seconds are not recorded"
         billed = job.training_seconds
     return billed * terms.spot_share, ""
 

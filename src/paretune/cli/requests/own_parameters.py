@@ -30,8 +30,7 @@ class PricesRequest:
     )
 
     def __post_init__(self) -> None:
-        faults = check(self)
-        faults += region_faults(self.region)
+        faults = check(self) + region_faults(self.region)
         if faults:
             raise BadInput(faults)
 

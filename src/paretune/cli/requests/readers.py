@@ -62,12 +62,12 @@ def all_or_faults(make: Callable[[], _Request], faults: list[str], more: Callabl
     Raises:
         BadInput: `faults`, those that `make` raises, and then also those of `more`.
     """
-    found, faults = list[_Request](), list(faults)
+    faults = list(faults)
     with collecting(faults):
-        found.append(make())
+        made = make()
     if faults:
         raise BadInput([*faults, *more()])
-    return found[0]
+    return made
 
 
 def _with_profile(texts: Mapping[str, str], faults: list[str]) -> Mapping[str, str]:

@@ -133,9 +133,9 @@ class Account:
         except AWS_ERRORS as error:
             if code(error) not in {"404", "NoSuchBucket"}:
                 raise LaunchRefused(explain(error, f"use the bucket {self.bucket}")) from error
-            place = {} if self.region == "us-east-1" else {"LocationConstraint": self.region}
+            place = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             try:
-                s3.create_bucket(Bucket=self.bucket, **({"CreateBucketConfiguration": place} if place else {}))
+                s3.create_bucket(Bucket=self.bucket, **({} if self.region == "us-east-1" else place))
             except AWS_ERRORS as refused:
                 if code(refused) != "BucketAlreadyOwnedByYou":
                     raise LaunchRefused(explain(refused, f"create the bucket {self.bucket}; set bucket")) from refused

@@ -36,16 +36,11 @@ def message(error: BaseException) -> str:
     return str(error)
 
 
-def is_throttling(error: BaseException) -> bool:
-    """Whether AWS only asks to come back later."""
-    return code(error) in _THROTTLED
-
-
 def is_transient(error: BaseException) -> bool:
     """Whether the same question may be answered a little later: throttling, a broken connection, AWS's own trouble."""
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        return is_throttling(error) or status >= 500
+        return code(error) in _THROTTLED or status >= 500
     ours = (*_NO_CREDENTIALS, exceptions.NoRegionError, exceptions.ParamValidationError)
     return isinstance(error, BotoCoreError) and not isinstance(error, ours)
 
@@ -74,7 +69,7 @@ def explain(error: BaseException, doing: str) -> str:
         return f"AWS does not know these credentials ({message(error)}): check AWS_PROFILE and the access keys"
     if is_denied(error):
         return f"AWS does not allow this identity to {doing}: {message(error)}"
-    if is_throttling(error):
+    if code(error) in _THROTTLED:
         return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
     if code(error) == "ResourceLimitExceeded":
         return f"{message(error)} {_quota_advice(message(error))}"

@@ -68,10 +68,7 @@ class SageMakerJob(Job):
             self._ask_to_stop()
         status = self._description.get("TrainingJobStatus", "InProgress")
         if status in {"Completed", *_GONE}:
-            is_complete = self._is_complete()
-            if is_complete is None:  # S3 does not answer just now, and what it has says how the job ended
-                return JobState.RUNNING
-            return JobState.COMPLETED if is_complete else JobState.FAILED
+            return self._end_state()
         state = _STATES.get(status, JobState.RUNNING)
         if state is JobState.RUNNING and self._asked_to_stop:
             return JobState.STOPPING
@@ -143,8 +140,7 @@ class SageMakerJob(Job):
         facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
         facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
         pool = description.get("WarmPoolStatus", {})
-        if pool:
-            facts["warm_pool"] = str(pool.get("Status", ""))
+        facts["warm_pool"] = str(pool.get("Status", ""))
         if "ResourceRetainedBillableTimeInSeconds" in pool:
             facts["warm_pool_billable_seconds"] = str(pool["ResourceRetainedBillableTimeInSeconds"])
         if description.get("EnableManagedSpotTraining") and description.get("TrainingTimeInSeconds"):
@@ -219,10 +215,12 @@ class SageMakerJob(Job):
                 ) from error
         self._watched.changed = True
 
-    def _is_complete(self) -> bool | None:
-        """Whether a job that has ended left what a completed one leaves; None when S3 does not answer just now."""
+    def _end_state(self) -> JobState:
+        """How a job ended: by what it left in S3; RUNNING while S3 does not answer."""
         results = self._fetch()
-        return None if results is None else "report.json" in results
+        if results is None:
+            return JobState.RUNNING
+        return JobState.COMPLETED if "report.json" in results else JobState.FAILED
 
     def _fetch(self) -> Mapping[str, bytes] | None:
         """What is wanted of an ended job's results, fetched once; None when S3 does not answer just now."""
@@ -273,8 +271,8 @@ class ProjectJob(SageMakerJob):
     def clean_up(self) -> None:
         """Nothing: what the command has put into its checkpoints is the user's."""
 
-    def _is_complete(self) -> bool:
-        return bool(self._description["TrainingJobStatus"] == "Completed")
+    def _end_state(self) -> JobState:
+        return JobState.COMPLETED if self._description["TrainingJobStatus"] == "Completed" else JobState.FAILED
 
     def _fetch(self) -> Mapping[str, bytes]:
         return {}

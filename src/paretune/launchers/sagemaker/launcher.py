@@ -32,7 +32,6 @@ from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
-_GIB = 2**30
 _SMALLEST_VOLUME_GIB = 30
 _SMP = {  # parameter to what SMP v2 calls it
     "hybrid_shard_degree": "hybrid_shard_degree",
@@ -75,6 +74,7 @@ class SageMakerLauncher(Launcher):
         self._clock = clock
         self._environment = environment
         self._tracking_uri = tracking_uri
+        self.is_direct = tracking_uri.startswith("arn:")  # of a SageMaker managed tracking server or app
         self._package = package or Path(__file__).parents[2]
         self._poller = poller or Poller(self.account, clock, calls_per_minute)
         self._check = check
@@ -126,11 +126,6 @@ class SageMakerLauncher(Launcher):
         staging.dry = True
         return self._request(document, inputs, staging)
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether jobs write to MLflow themselves: to a SageMaker managed tracking server or app."""
-        return self._tracking_uri.startswith("arn:")
-
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
@@ -168,10 +163,7 @@ class SageMakerLauncher(Launcher):
 
     def _of_project(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
         spec, run = document.spec, _run_id(document.job_name)
-        channels = {
-            name: staging.folder("files", path) if path.is_dir() else staging.file("files", path)
-            for name, path in project.inputs.items()
-        }
+        channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
         channels["job"] = _upload_document(document.job_name, project.document, staging)
         return TrainingJobRequest(
             job_name=document.job_name,
@@ -237,9 +229,8 @@ class SageMakerLauncher(Launcher):
         for name in INPUT_FILES:
             path = Path(getattr(spec, name) or "").expanduser()
             if getattr(spec, name) and path.exists():
-                whole = path.is_dir()
-                channels[name] = staging.folder("files", path) if whole else staging.file("files", path.resolve())
-                moved[name] = f"/opt/ml/input/data/{name}" + ("" if whole else f"/{path.resolve().name}")
+                channels[name] = staging.upload("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
     def _job_environment(self, document: JobDocument) -> dict[str, str]:
@@ -265,12 +256,10 @@ class SageMakerLauncher(Launcher):
         data = inputs.dataset.key[:12] if inputs.dataset else "script"
         place = f"{PREFIX}/checkpoints/{document.spec.spec_hash()}-{data}"
         run, name = _run_id(document.job_name), f"{place}.claim"
-        if staging.dry:
-            return staging.uri(f"{place}/")
-        former = staging.claim(name)
-        if former is not None and _run_id(former.owner) != run and self._is_alive(former):
-            return staging.uri(f"{PREFIX}/checkpoints/{run}/")
-        if (former is not None and former.owner == document.job_name) or staging.take(name, document.job_name, former):
+        former = None if staging.dry else staging.claim(name)
+        is_own = staging.dry or (former is not None and former.owner == document.job_name)
+        is_taken = former is not None and _run_id(former.owner) != run and self._is_alive(former)
+        if is_own or (not is_taken and staging.take(name, document.job_name, former)):
             return staging.uri(f"{place}/")
         return staging.uri(f"{PREFIX}/checkpoints/{run}/")
 
@@ -300,7 +289,7 @@ def _upload_document(job_name: str, document: Mapping[str, Any], staging: Stagin
 
 def _volume_gib(size: float) -> int:
     """Storage of an instance with room for `size` bytes, image layers not included."""
-    return max(_SMALLEST_VOLUME_GIB, math.ceil(size / _GIB) + 10)
+    return max(_SMALLEST_VOLUME_GIB, math.ceil(size / 2**30) + 10)
 
 
 def _bytes_on_disk(inputs: JobInputs) -> float:

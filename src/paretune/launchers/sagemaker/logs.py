@@ -112,7 +112,6 @@ class LogReader:
         return stream.startswith(f"{self._job_name}/algo-1-")
 
     def _ask(self, call: Callable[..., dict[str, Any]], **request: Any) -> dict[str, Any] | None:
-        """An answer; None where there is none to be had."""
         try:
             return call(**request)
         except AWS_ERRORS as error:

@@ -88,7 +88,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
 
     class ContentAddressedSession(Session):  # type: ignore[misc]  # the SDK ships no types
         def upload_data(self, path: str, *_: Any, **__: Any) -> str:
-            return staging.file("code", Path(path)) if Path(path).is_file() else staging.folder("code", _clean(path))
+            return staging.upload("code", Path(path) if Path(path).is_file() else _clean(path))
 
         def default_bucket(self) -> str:
             return staging.bucket

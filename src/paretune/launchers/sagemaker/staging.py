@@ -65,6 +65,10 @@ class Staging:
             self._send(prefix + path.name, path)
         return self.uri(prefix + path.name)
 
+    def upload(self, kind: str, path: Path) -> str:
+        """S3 URI of a file, or of a folder's content."""
+        return self.folder(kind, path) if path.is_dir() else self.file(kind, path)
+
     def text(self, key: str, text: str) -> str:
         """S3 URI of a small text, written anew each time."""
         if not self.dry:

@@ -8,6 +8,7 @@ So nothing is lost when a process is killed, and a later change of the table of 
 """
 
 import bisect
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -59,11 +60,10 @@ class SimulatedJob(Job):
         """Events since the last call; once the job has been stopped, an event that says so."""
         stop, end, _ = self._end()
         until = min(self._elapsed, stop if end < self._timeline.seconds else end)
-        known, new = self._timeline.events, []
-        while self._read < len(known) and known[self._read][0] <= until:
-            moment, event = known[self._read]
-            new.append(replace(event, time=self._created + moment))
-            self._read += 1
+        known = self._timeline.events
+        due = itertools.takewhile(lambda entry: entry[0] <= until, known[self._read :])
+        new = [replace(event, time=self._created + moment) for moment, event in due]
+        self._read += len(new)
         if self._read <= len(known) and self.state() is JobState.STOPPED:
             step = max((event.step for moment, event in known if moment <= stop), default=0)
             new.append(Event(time=self._created + end, step=step, message="stopped"))

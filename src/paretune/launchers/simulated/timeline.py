@@ -45,12 +45,9 @@ class Timeline:
 
     def running_seconds(self, until: float) -> float:
         """Seconds in which instances were running, up to `until` seconds after the creation."""
-        found = begin = 0.0
-        for phase in self.phases:
-            if phase.runs:
-                found += min(max(until - begin, 0.0), phase.seconds)
-            begin += phase.seconds
-        return found
+        begins = itertools.accumulate((phase.seconds for phase in self.phases[:-1]), initial=0.0)
+        begun = [(phase, begin) for phase, begin in zip(self.phases, begins, strict=True) if phase.runs]
+        return sum(min(max(until - begin, 0.0), phase.seconds) for phase, begin in begun)
 
     def reaches(self, running_seconds: float) -> float:
         """Seconds since the creation at which instances have run for `running_seconds`; infinite if they never do."""
@@ -64,12 +61,8 @@ class Timeline:
 
     def phase_at(self, moment: float) -> Phase:
         """The phase at `moment` seconds after the creation."""
-        begin = 0.0
-        for phase in self.phases[:-1]:
-            begin += phase.seconds
-            if moment < begin:
-                return phase
-        return self.phases[-1]
+        ends = itertools.accumulate(phase.seconds for phase in self.phases)
+        return next((phase for phase, end in zip(self.phases, ends, strict=True) if moment < end), self.phases[-1])
 
     def as_json(self) -> dict[str, Any]:
         """JSON values; the events are under `told`, the name in files of earlier versions."""

@@ -127,7 +127,6 @@ def _timeline(document: JobDocument, answer: Answer, wait: Phase, draws: _Draws)
     phases = [wait, *_phases(document, answer, work, draws)]
     events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
     events += [(_moment(phases, done), event) for done, event in _curve(document, answer) if done <= work]
-    spot = document.spec.spot
     return Timeline(
         phases=tuple(phase for phase in phases if phase.seconds > 0) or (wait,),
         events=tuple(events),
@@ -135,7 +134,7 @@ def _timeline(document: JobDocument, answer: Answer, wait: Phase, draws: _Draws)
         report=_report(document, answer) if failure is None else None,
         log=(f"simulated: {answer.basis}", *(failure[1:] if failure is not None else ())),
         facts={"basis": answer.basis},
-        billable_share=draws.settings.spot_billable_share if spot else 1.0,
+        billable_share=draws.settings.spot_billable_share if document.spec.spot else 1.0,
     )
 
 
