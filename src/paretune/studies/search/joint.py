@@ -88,8 +88,7 @@ class _Suggesting:
         driver = self._driver
         if driver.start_due():
             return ""
-        reason = self._over()
-        if reason:
+        if reason := self._over():
             return reason
         if driver.file.sampler != "grid" and not driver.history.booking_order and not driver.running:
             point = default_point(driver)
