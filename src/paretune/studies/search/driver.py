@@ -151,8 +151,7 @@ class Driver:
         Point and seed are added to the `note` that is written down of it.
         """
         note = note or TrialNote()
-        spec = self._possible(asked, note.changes)
-        if spec is None:
+        if (spec := self._possible(asked, note.changes)) is None:
             return False
         identity = spec.spec_hash()
         if known := self.history.settled.get(identity):

@@ -111,8 +111,8 @@ class _Suggesting:
             return f"{driver.file.n_trials} trials were made"
         if driver.history.booking_order != self._judged:
             self._judged, trials = driver.history.booking_order, list(driver.trials.values())
-            self._enough = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
-            self._enough = self._enough or costs_too_much(trials, driver.file)
+            stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
+            self._enough = stalled or costs_too_much(trials, driver.file)
         return self._enough
 
 
