@@ -51,10 +51,7 @@ def store(environment: Mapping[str, str], region: str, read: Sequence[Price]) ->
     if folder is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the price cache is a folder below it"])
     path = folder / f"{region}.csv"
-    faults: list[str] = []
-    former = read_file(path, faults, own=False) if path.exists() else []
-    if faults:
-        raise BadInput(faults)
+    former = read_file(path, own=False) if path.exists() else []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _replace(path, with_new(former, read))

@@ -14,7 +14,7 @@ from datetime import date
 from functools import cache, cached_property
 from pathlib import Path
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.spec import catalog
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import REGIONS, region_faults, usual_region
@@ -133,11 +133,14 @@ class PriceList:
         """
         faults: list[str] = []
         cached: list[Price] = []
+        own: list[Price] = []
         folder = cache_folder(environment)
         for path in sorted(folder.glob("*.csv")) if folder is not None else []:
-            cached += read_file(path, faults, own=False)
-        named = environment.get(VARIABLE)
-        own = read_file(Path(named).expanduser(), faults, own=True) if named else []
+            with collecting(faults):
+                cached += read_file(path, own=False)
+        if named := environment.get(VARIABLE):
+            with collecting(faults):
+                own = read_file(Path(named).expanduser(), own=True)
         if faults:
             raise BadInput(faults)
         return cls(listed=(*_packaged(), *cached), own=tuple(own))
@@ -185,21 +188,21 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
     return Path(home) / ".cache" / "paretune" / "prices" if home else None
 
 
-def read_file(path: Path, faults: list[str], *, own: bool) -> list[Price]:
-    """Rows of a price file; its faults are added to `faults`, with file and line."""
+def read_file(path: Path, *, own: bool) -> list[Price]:
+    """Rows of a price file; BadInput with all its faults, each with file and line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
             if missing:
-                faults.append(f"{path}:1: column {', '.join(missing)} is missing; needed are {', '.join(COLUMNS)}")
-                return []
+                needed = ", ".join(COLUMNS)
+                raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {needed}"])
             rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         what = f"{VARIABLE} must name a CSV of prices, but {path}" if own else f"{path}"
         hint = "" if own else "; delete it, `paretune prices --refresh true` creates it again"
-        faults.append(f"{what} cannot be read ({getattr(error, 'strerror', None) or error}){hint}")
-        return []
+        raise BadInput([f"{what} cannot be read ({getattr(error, 'strerror', None) or error}){hint}"]) from error
+    faults: list[str] = []
     found: list[Price] = []
     lines: dict[tuple[str, str, str], int] = {}
     for line, row in rows:
@@ -211,6 +214,8 @@ def read_file(path: Path, faults: list[str], *, own: bool) -> list[Price]:
         faults += [f"{path}:{line}: {fault}" for fault in wrong]
         if not wrong:
             found.append(_price(row, "user" if own else row.get("confidence") or "confirmed"))
+    if faults:
+        raise BadInput(faults)
     return found
 
 

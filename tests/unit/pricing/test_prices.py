@@ -239,7 +239,7 @@ def test_at_most_three_known_instance_types_are_proposed(tmp_path: Path) -> None
 
 def test_a_price_of_the_cache_without_a_source_says_so(tmp_path: Path) -> None:
     (tmp_path / "us-east-1.csv").write_text(HEADER + "ml.zz9.large,us-east-1,3,2026-01-01,\n")
-    (price,) = read_file(tmp_path / "us-east-1.csv", [], own=False)
+    (price,) = read_file(tmp_path / "us-east-1.csv", own=False)
     assert (price.source, price.confidence) == ("unknown source", "confirmed")
 
 

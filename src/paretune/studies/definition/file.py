@@ -1,11 +1,10 @@
 """A study file: a short YAML that reads as a story, as one frozen, checked value.
 
 name: batch size and learning rate
-job:
-instance_type: ml.g5.xlarge
+job: {instance_type: ml.g5.xlarge}
 search:
-global_batch_size: {choices: [16, 64, 256]}
-learning_rate: {low: 1e-5, high: 1e-4, log: true}
+  global_batch_size: {choices: [16, 64, 256]}
+  learning_rate: {low: 1e-5, high: 1e-4, log: true}
 objectives: {cost_usd: minimize, f1: maximize}
 budget_usd: 20
 """

@@ -1,7 +1,7 @@
 """What a study can optimise or bound, and what is wrong with what it names."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,13 +88,10 @@ def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
     return outside
 
 
-def unmeasured(task: str, section: str, names: Iterable[str]) -> list[Fault]:
+def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]:
     """Objectives or constraints that a task does not measure."""
     instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
     advice = f"is not measured with task {task}: use {instead} or eval_loss, or set task:"
-    tasks = {name: OBJECTIVES[name].task for name in names if name in OBJECTIVES}
-    return [
-        ((section, name), f"{section}: {name} {advice} {its} in job")
-        for name, its in tasks.items()
-        if its not in (None, task)
-    ]
+    for name in names:
+        if name in OBJECTIVES and OBJECTIVES[name].task not in (None, task):
+            yield (section, name), f"{section}: {name} {advice} {OBJECTIVES[name].task} in job"

@@ -164,18 +164,21 @@ def _in_all(tried: _Tried, name: str, value: Value) -> list[str]:
 
 def _together(tried: _Tried, search: Search) -> list[Fault]:
     """Values that make no job with any other, each for another reason."""
-    if all(faults for _, faults in tried):
-        point, faults = min(tried, key=lambda item: len(item[1]))
-        return [(("search",), f"no combination of the search makes a job: {_spelled(point)}: {'; '.join(faults)}")]
-    found: list[Fault] = []
-    for name in search:
-        for value in dict.fromkeys(point[name] for point, _ in tried):
-            own = [(point, faults) for point, faults in tried if point[name] == value]
-            if all(faults for _, faults in own):
-                point, faults = min(own, key=lambda item: len(item[1]))
-                text = f"{name}={_typed(value)} makes a job with nothing else that is searched: {_spelled(point)}: "
-                found.append((("search", name), text + "; ".join(faults)))
-    return found
+    if example := _example(tried):
+        return [(("search",), f"no combination of the search makes a job: {example}")]
+    return [
+        (("search", name), f"{name}={_typed(value)} makes a job with nothing else that is searched: {example}")
+        for name in search
+        for value in dict.fromkeys(point[name] for point, _ in tried)
+        if (example := _example([(point, faults) for point, faults in tried if point[name] == value]))
+    ]
+
+
+def _example(tried: _Tried) -> str:
+    """The combination with the fewest faults, and these; empty where it has none."""
+    point, faults = min(tried, key=lambda item: len(item[1]))
+    spelled = ", ".join(f"{name}={_typed(value)}" for name, value in point.items())
+    return f"{spelled}: {'; '.join(faults)}" if faults else ""
 
 
 def _combinations(search: Search) -> list[dict[str, Value]]:
@@ -195,7 +198,3 @@ def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> FaultPath:
     """Where a fault belongs whose text begins with the parameter it is about."""
     name = text.split()[0]
     return ("job", name) if name in job else ("search", name) if name in search else ("job",)
-
-
-def _spelled(point: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name}={_typed(value)}" for name, value in point.items())

@@ -69,10 +69,8 @@ def read_yaml(path: str) -> tuple[dict[str, Node], list[tuple[int, str]]]:
         if not isinstance(root.value, dict):
             got = root.described()
             raise _Refused(root.line, f"a study file is a mapping with keys such as name and search, got {got}")
-    except _Refused as error:
-        raise BadInput([f"{path}:{error.line}: {error}"]) from error
-    except yaml.MarkedYAMLError as error:
-        line, what = _problem(error)
+    except (_Refused, yaml.MarkedYAMLError) as error:
+        line, what = error.args if isinstance(error, _Refused) else _problem(error)
         raise BadInput([f"{path}:{line}: {what}"]) from error
     except yaml.YAMLError as error:  # a character that no text may hold
         raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
@@ -111,11 +109,7 @@ def _text(path: str) -> str:
 
 
 class _Refused(Exception):
-    """What is wrong in a line."""
-
-    def __init__(self, line: int, text: str) -> None:
-        super().__init__(text)
-        self.line = line
+    """A line, and what is wrong in it."""
 
 
 def _check(text: str) -> None:
@@ -150,12 +144,9 @@ def _node(found: Any, faults: list[tuple[int, str]], key_line: int | None = None
         if not isinstance(key.value, str) or key.is_nothing:
             raise _Refused(key.line, "a key must be a name, such as learning_rate")
         entry = _node(value, faults, key.line)
-        if key.value in entries:
-            faults.append(
-                (key.line, f"{key.value} is given twice, first in line {entries[key.value].line}: take one out")
-            )
-        else:
-            entries[key.value] = entry
+        first = entries.setdefault(key.value, entry)
+        if first is not entry:
+            faults.append((key.line, f"{key.value} is given twice, first in line {first.line}: take one out"))
     return Node(line, entries)
 
 

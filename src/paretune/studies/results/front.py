@@ -167,12 +167,8 @@ def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
     Args:
         points: N >= 1 points of M objectives, minimised.
     """
-    reference = []
-    for column in zip(*points, strict=True):
-        worst = max(column)
-        span = worst - min(column)
-        reference.append(worst + (MARGIN * (span or abs(worst)) or 1.0))
-    return tuple(reference)
+    ends = [(max(column), min(column)) for column in zip(*points, strict=True)]
+    return tuple(worst + (MARGIN * (worst - best or abs(worst)) or 1.0) for worst, best in ends)
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:

@@ -92,11 +92,11 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
         while (before := by_number[first].repeats if first in by_number else None) is not None and before < first:
             first = before
         families.setdefault(first, []).append(trial)
-    completed = (
-        (family[0], tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED))
+    return [
+        (family[0], runs)
         for family in families.values()
-    )
-    return [(first, runs) for first, runs in completed if runs]
+        if (runs := tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED))
+    ]
 
 
 def _values(runs: Sequence[Trial], objective: str) -> list[float]:

@@ -117,8 +117,7 @@ def _cheapest_good(front: StudyFront) -> _Reason:
     cheap = "the cheapest" if metrics.COST_USD in _known(front) else "the least demanding"
     if name is None:
         return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
-    best = _best(front, name)
-    equal = [point for point in front.feasible if point.is_like(best, [name])]
+    best, equal = _best(front, name)
     point = min(equal, key=front.cost_of)
     title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
@@ -134,8 +133,8 @@ def _fastest(front: StudyFront) -> _Reason | None:
     name = next((name for known in (front.objectives, _known(front)) for name in TIMES if name in known), None)
     if name is None:
         return None
-    best = _best(front, name)
-    point = min((point for point in front.feasible if point.is_like(best, [name])), key=front.cost_of)
+    best, equal = _best(front, name)
+    point = min(equal, key=front.cost_of)
     why = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
         why += f"; trial {best.number} is within noise of it and costs more"
@@ -212,6 +211,8 @@ def _known(front: StudyFront) -> list[str]:
     return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
 
 
-def _best(front: StudyFront, name: str) -> Point:
+def _best(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
+    """The best point in one objective, and all that cannot be told apart from it there."""
     goal = {name: front.objectives.get(name, OBJECTIVES[name].direction)}
-    return min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
+    best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
+    return best, [point for point in front.feasible if point.is_like(best, [name])]

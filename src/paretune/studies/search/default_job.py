@@ -69,9 +69,7 @@ def _usd_per_hour(spec: JobSpec, driver: Driver) -> float:
 def default_trial(driver: Driver) -> Trial | None:
     """A trial of the default job, the first that has completed; or its estimate; None where neither is known."""
     spec = default_job(driver.file)
-    if spec is None:
-        return None
-    return _run(spec, driver.trials.values()) or _estimated(spec, driver)
+    return None if spec is None else _run(spec, driver.trials.values()) or _estimated(spec, driver)
 
 
 def _run(spec: JobSpec, trials: Iterable[Trial]) -> Trial | None:

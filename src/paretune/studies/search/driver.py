@@ -151,8 +151,7 @@ class Driver:
         Point and seed are added to the `note` that is written down of it.
         """
         note = note or TrialNote()
-        spec = self._possible(asked, note.changes)
-        if spec is None:
+        if (spec := self._possible(asked, note.changes)) is None:
             return False
         identity = spec.spec_hash()
         if known := self.history.settled.get(identity):
@@ -220,8 +219,7 @@ class Driver:
 
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not, or must not, run any more: its outcome is known, it is impossible, or it failed."""
-        identity = spec.spec_hash()
-        history = self.history
+        identity, history = spec.spec_hash(), self.history
         is_known = identity in history.settled or identity in history.failures or identity in self._impossible
         return is_known or history.cannot_fit(spec)
 
@@ -234,8 +232,7 @@ class Driver:
     def poll(self) -> None:
         """Ask for the state of all jobs once, conclude those that have ended, and record that this driver runs."""
         for number, job in list(self._under_way.items()):
-            ended = job.poll()
-            if ended is not None:
+            if (ended := job.poll()) is not None:
                 self._conclude(number, job, ended)
         if self._now() - self._seen > _HEARTBEAT_S:
             self.adopt()

@@ -88,8 +88,7 @@ class _Suggesting:
         driver = self._driver
         if driver.start_due():
             return ""
-        reason = self._over()
-        if reason:
+        if reason := self._over():
             return reason
         if driver.file.sampler != "grid" and not driver.history.booking_order and not driver.running:
             point = default_point(driver)
@@ -112,8 +111,8 @@ class _Suggesting:
             return f"{driver.file.n_trials} trials were made"
         if driver.history.booking_order != self._judged:
             self._judged, trials = driver.history.booking_order, list(driver.trials.values())
-            self._enough = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
-            self._enough = self._enough or costs_too_much(trials, driver.file)
+            stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
+            self._enough = stalled or costs_too_much(trials, driver.file)
         return self._enough
 
 

@@ -260,20 +260,10 @@ class Ledger:
                 return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 _admit(worst_usd, budget_usd, self._balance(connection), parameters.get("instance_type", ""))
-            connection.execute(
-                ENTRIES.insert().values(
-                    study=self._study,
-                    trial=trial,
-                    identity=identity,
-                    parameters=json.dumps(dict(parameters)),
-                    note=json.dumps(asdict(note)),
-                    run_id="",
-                    worst_usd=worst_usd,
-                    counts=int(note.counts),
-                    settled=0,
-                    owner=owner,
-                )
-            )
+            row: dict[str, Any] = {"study": self._study, "trial": trial, "identity": identity, "owner": owner}
+            row |= {"parameters": json.dumps(dict(parameters)), "note": json.dumps(asdict(note)), "run_id": ""}
+            row |= {"worst_usd": worst_usd, "counts": int(note.counts), "settled": 0}
+            connection.execute(ENTRIES.insert().values(**row))
         return Reservation.GRANTED
 
     def set_run_id(self, trial: int, run_id: str) -> None:
@@ -337,12 +327,9 @@ class Ledger:
 
     def _balance(self, connection: sa.Connection) -> Balance:
         has_ended = ENTRIES.c.ended.is_not(None)
-        row = connection.execute(
-            sa.select(
-                sa.func.sum(sa.case((has_ended, ENTRIES.c.booked_usd), else_=0.0)),
-                sa.func.sum(sa.case((has_ended, 0.0), else_=ENTRIES.c.worst_usd)),
-            ).where(self._mine)
-        ).one()
+        spent = sa.func.sum(sa.case((has_ended, ENTRIES.c.booked_usd), else_=0.0))
+        committed = sa.func.sum(sa.case((has_ended, 0.0), else_=ENTRIES.c.worst_usd))
+        row = connection.execute(sa.select(spent, committed).where(self._mine)).one()
         return Balance(spent_usd=row[0] or 0.0, committed_usd=row[1] or 0.0)
 
     def _rows(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:

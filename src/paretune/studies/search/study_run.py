@@ -113,11 +113,9 @@ class StudyRunWriter:
     def _so_far(self) -> str:
         best = front_of(self._driver.trials.values(), self._file.objectives, self._file.constraints)
         balance = self._ledger.balance()
-        said = f"{len(self._driver.trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}, "
-        said += f"committed {balance.committed_usd:.4g}"
-        if self._file.budget_usd is not None:
-            said += f", left {balance.left_usd(self._file.budget_usd):.4g}"
-        return said
+        left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
+        said = f"{len(self._driver.trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}"
+        return f"{said}, committed {balance.committed_usd:.4g}{left}"
 
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; None leaves it open, for other drivers."""

@@ -33,6 +33,7 @@ class TrialHistory:
     Attributes:
         booking_order: of the last trial that was read: the number of trials that have ended.
         trials: number to trial, in the order of booking; trials that were tried again and cost nothing are left out.
+        notes: number to what was written down of the trial before it began.
         measured: number to metrics, of completed trials.
         curves: number to curve of F1, of completed trials.
         settled: identity of a job that need not run again to its entry: its outcome is known.
@@ -54,8 +55,7 @@ class TrialHistory:
         self.trials: dict[int, Trial] = {}
         self.measured: dict[int, Mapping[str, float]] = {}
         self.curves: dict[int, Curve] = {}
-        self.kinds: dict[int, str] = {}
-        self.predicted: dict[int, Mapping[str, float]] = {}
+        self.notes: dict[int, TrialNote] = {}
         self.due: dict[str, Due] = {}
         self.memory_limits = MemoryLimits()
         self.begun = 0
@@ -92,8 +92,7 @@ class TrialHistory:
         ended, note = entry.ended, entry.note
         assert ended is not None  # it was booked
         self.booking_order = entry.booking_order or self.booking_order
-        self.kinds[entry.trial] = note.kind
-        self.predicted[entry.trial] = note.predicted
+        self.notes[entry.trial] = note
         if ended.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
             spec = JobSpec.from_text(entry.parameters)
             tell = self.memory_limits.fitted if ended.status is TrialStatus.COMPLETED else self.memory_limits.ran_out

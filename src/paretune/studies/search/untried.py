@@ -1,6 +1,7 @@
 """Points of a study that were not tried and fit what is left of its budget, for when the sampler suggests none."""
 
 import random
+from contextlib import suppress
 
 from paretune.core.errors import BudgetRefused
 from paretune.spec.job import JobSpec
@@ -30,8 +31,10 @@ class UntriedPoints:
         ahead = None if self._driver.file.budget_usd is None else self._driver.left_usd()
         self._too_dear = 0
         for point, spec in self._candidates():
-            if self._fits(spec, ahead):
-                return point
+            with suppress(BudgetRefused):  # it is above max_cost_usd, or has no price
+                worst = self._driver.worst_case.usd(spec)
+                if ahead is None or (worst is not None and worst <= ahead):
+                    return point
             self._too_dear += 1
         return None
 
@@ -49,13 +52,6 @@ class UntriedPoints:
         else:
             found = self._left = [pair for pair in self._left if not driver.is_closed(pair[1])]
         return [pair for pair in found if driver.is_open(pair[1])]
-
-    def _fits(self, spec: JobSpec, ahead: float | None) -> bool:
-        try:
-            worst = self._driver.worst_case.usd(spec)
-        except BudgetRefused:
-            return False
-        return ahead is None or (worst is not None and worst <= ahead)
 
 
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:

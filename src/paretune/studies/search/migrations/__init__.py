@@ -3,9 +3,7 @@
 The version stands in a table of our own: Optuna and MLflow keep theirs in `alembic_version`, perhaps of this database.
 """
 
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
@@ -42,10 +40,6 @@ def migrate(connection: Connection, where: str) -> None:
         raise BadInput(
             [f"storage {where} was written by a newer paretune ({versions}): update paretune, or name another storage"]
         )
-    with EnvironmentContext(Config(), scripts, fn=partial(_path_to, scripts)) as environment:
+    with EnvironmentContext(Config(), scripts, fn=lambda there, _: scripts._upgrade_revs("head", there)) as environment:
         environment.configure(connection=connection, version_table=VERSION_TABLE)
         environment.run_migrations()
-
-
-def _path_to(scripts: ScriptDirectory, found: Any, _: MigrationContext) -> Any:
-    return scripts._upgrade_revs("head", found)

@@ -69,11 +69,8 @@ class Knowledge:
         qualities: list[Key] = []
         ran: list[Reached] = []
         was_run: set[tuple[Key, Key]] = set()  # what seconds and F1 of a job depend on
-        for number, trial in self._driver.trials.items():
-            measured = self._driver.history.measured.get(number)
-            if trial.status is not TrialStatus.COMPLETED or measured is None:
-                continue
-            spec = JobSpec.from_text(trial.parameters)
+        for number, measured in self._driver.history.measured.items():
+            spec = JobSpec.from_text(self._driver.trials[number].parameters)
             plan = spec.plan()
             seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
             steps.append(step_of(spec, plan))
@@ -90,8 +87,7 @@ class Knowledge:
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
-        f1 = [run[2] for run in ran]
-        self._f1 = F1Model(qualities, f1)
+        self._f1 = F1Model(qualities, [f1 for _, _, f1 in ran])
         if ran:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
             keys = [quality_of(spec, plan) for spec, plan in trained]
@@ -132,15 +128,11 @@ class Knowledge:
 
     def information_gain(self) -> np.ndarray:
         """Share of the hypervolume that each candidate is expected to add to the front of what is known."""
-        gains = self._gains(self._mean[self.known & self._meets(self._mean)])
-        gains[self.known] = 0.0
-        return gains
+        return np.where(self.known, 0.0, self._gains(self._mean[self.known & self._meets(self._mean)]))
 
     def expected_improvement(self) -> np.ndarray:
         """Share of the hypervolume that each candidate is expected to add to the front of what was run."""
-        gains = self._gains(self._ran[self._meets(self._ran)])
-        gains[self.was_run] = 0.0
-        return gains
+        return np.where(self.was_run, 0.0, self._gains(self._ran[self._meets(self._ran)]))
 
     def predicted(self, index: int) -> dict[str, float]:
         """What a verification of the candidate at `index` is held against, and how sure it is."""

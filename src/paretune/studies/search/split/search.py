@@ -137,9 +137,9 @@ class Split:
 
     def _checked(self) -> list[tuple[Trial, Mapping[str, float]]]:
         """Verifications that have measured F1, by whichever driver, and what was predicted of them."""
-        trials, books = self.driver.trials, self.driver.history.predicted
-        found = [(trials.get(number), predicted) for number, predicted in books.items() if predicted]
-        return [(trial, predicted) for trial, predicted in found if trial is not None and metrics.F1 in trial.values]
+        measured = [trial for trial in self.driver.trials.values() if metrics.F1 in trial.values]
+        found = [(trial, self.driver.history.notes[trial.number].predicted) for trial in measured]
+        return [(trial, predicted) for trial, predicted in found if predicted]
 
     def _verified(self) -> str:
         """What came of the predictions, in words."""

@@ -94,7 +94,7 @@ def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, t
 
 
 def test_every_type_is_probed_and_f1_is_learnt_where_it_is_cheapest(driver: Driver) -> None:
-    kinds = {number: kind for number, kind in driver.history.kinds.items() if number in driver.trials}
+    kinds = {number: note.kind for number, note in driver.history.notes.items() if number in driver.trials}
     probed = {driver.trials[number].point["instance_type"] for number, kind in kinds.items() if kind == PROBE}
     learnt = [driver.trials[number] for number, kind in kinds.items() if kind == LEARN]
     cheap = [trial for trial in learnt if trial.point["instance_type"] == "ml.g5.xlarge"]
@@ -144,7 +144,7 @@ def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> Non
     split.search(driver)
 
     jobs = [
-        (driver.history.kinds[number], trial.parameters["gradient_accumulation_steps"], tuple(trial.point.items()))
+        (driver.history.notes[number].kind, trial.parameters["gradient_accumulation_steps"], tuple(trial.point.items()))
         for number, trial in driver.trials.items()
     ]
     assert len(jobs) == len(set(jobs))
@@ -153,10 +153,10 @@ def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> Non
 def test_predictions_and_what_came_of_them_are_in_the_books(searched: tuple[Driver, str]) -> None:
     driver, said = searched
 
-    verified = [number for number, kind in driver.history.kinds.items() if kind == VERIFY]
+    verified = [number for number, note in driver.history.notes.items() if note.kind == VERIFY]
     assert verified
     for number in verified:
-        trial, predicted = driver.trials[number], driver.history.predicted[number]
+        trial, predicted = driver.trials[number], driver.history.notes[number].predicted
         assert trial.values["f1"] == pytest.approx(predicted["f1"], abs=0.03)
         assert f"trial {number}: F1 {trial.values['f1']:.4f}" in said
 
@@ -184,7 +184,7 @@ def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(work
     found = split.recommended(driver)
     assert found
     assert min(trial.values["f1"] for trial in found) >= 0.9
-    verified = [driver.trials[number] for number, kind in driver.history.kinds.items() if kind == VERIFY]
+    verified = [driver.trials[number] for number, note in driver.history.notes.items() if note.kind == VERIFY]
     assert min((trial.values["f1"] for trial in verified), default=1.0) > 0.88
 
 
