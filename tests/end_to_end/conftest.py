@@ -1,5 +1,6 @@
 """An emulated AWS account for whole jobs."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from tests.end_to_end.cloud import Cloud, account, job_of_seconds
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
+
+os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
 
 
 @pytest.fixture

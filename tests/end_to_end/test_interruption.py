@@ -116,7 +116,7 @@ def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, jo
 def test_the_same_command_continues_and_ends_where_an_uninterrupted_one_does(
     home: Path, job: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job |= {"instance_count": "2", "num_train_epochs": "40"}
+    job |= {"instance_count": "2", "num_train_epochs": "20"}
     undisturbed = home.with_name("undisturbed")
     monkeypatch.setenv("PARETUNE_HOME", str(undisturbed))
     with _run(_words(job), undisturbed, processes=2) as running:

@@ -19,12 +19,12 @@ from tests.study_tables import entries_of
 
 pytestmark = pytest.mark.slow
 
-RATES, BATCHES = (1e-3, 3e-3), (8, 16)
+RATES, BATCHES = (3e-3,), (8, 16)
 STUDY = ("study", "--study", "study.yaml")
 
 
 def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
-    """A grid of four jobs."""
+    """A grid of two jobs."""
     job = {name: value for name, value in job.items() if name not in ("per_device_train_batch_size", "learning_rate")}
     study = {
         "name": "real",
@@ -87,7 +87,7 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
     study = check_record(cloud.client, cloud.folder)
     jobs = cloud.emulator.jobs()
     assert before <= set(jobs)
-    assert len(cloud.created()) == len(jobs) == len(books(cloud.folder)) > 4  # the front again, with another seed
+    assert len(cloud.created()) == len(jobs) == len(books(cloud.folder)) > 2  # the front again, with another seed
     seconds = sum(cloud.described(name)["BillableTimeInSeconds"] for name in jobs)
     assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
     assert "the cheapest within noise of the best" in done.text
