@@ -16,7 +16,8 @@ _SERVICES = {
     "AWSPriceListService": "pricing",
     "ServiceQuotasV20190624": "service-quotas",
 }
-_KEPT_HEADERS = ("User-Agent", "Content-Type", "X-Amz-Target", "X-Amz-Copy-Source", "Range")
+OWNER = "X-Amz-Expected-Bucket-Owner"
+_KEPT_HEADERS = ("User-Agent", "Content-Type", "X-Amz-Target", "X-Amz-Copy-Source", "Range", OWNER)
 
 
 class Call:

@@ -10,6 +10,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.model import OperationModel
 
 from paretune.core.errors import BadInput, LaunchRefused, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
@@ -52,8 +53,16 @@ class Account:
                 connect_timeout=10,
                 read_timeout=60,
             )
-            self._clients[service] = self.session.client(service, config=config)
+            client = self._clients[service] = self.session.client(service, config=config)
+            if service == "s3":
+                client.meta.events.register("provide-client-params.s3", self._name_bucket_owner)
         return self._clients[service]
+
+    def _name_bucket_owner(self, params: Mapping[str, Any], model: OperationModel, **_: object) -> Mapping[str, Any]:
+        """Let S3 refuse a bucket of another account: the job would run code from it, and its default name is known."""
+        if "ExpectedBucketOwner" not in model.input_shape.members:
+            return params
+        return {**params, "ExpectedBucketOwner": self.identity["Account"]}
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
@@ -123,6 +132,11 @@ class Account:
         """Name of the bucket the SageMaker SDK would make."""
         return f"sagemaker-{self.region}-{self.identity['Account']}"
 
+    @property
+    def use_of_bucket(self) -> str:
+        """What is refused where the bucket cannot be used."""
+        return f"use the bucket {self.bucket}, which must belong to account {self.identity['Account']}"
+
     def create_default_bucket(self) -> None:
         """Make the default bucket, if it is the one to be used and is not there yet."""
         if self.bucket != self.default_bucket:
@@ -132,7 +146,7 @@ class Account:
             s3.head_bucket(Bucket=self.bucket)
         except AWS_ERRORS as error:
             if code(error) not in {"404", "NoSuchBucket"}:
-                raise LaunchRefused(explain(error, f"use the bucket {self.bucket}")) from error
+                raise LaunchRefused(explain(error, self.use_of_bucket)) from error
             place = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             try:
                 s3.create_bucket(Bucket=self.bucket, **({} if self.region == "us-east-1" else place))

@@ -59,7 +59,7 @@ def _bucket_faults(account: Account) -> Iterator[str]:
             if bucket != account.default_bucket:
                 yield f"bucket {bucket} does not exist: create it in {account.region}, or leave bucket out"
             return
-        answer, fault = getattr(error, "response", {}), explain(error, f"use the bucket {bucket}")
+        answer, fault = getattr(error, "response", {}), explain(error, account.use_of_bucket)
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region = answer.get("BucketRegion") or headers.get("x-amz-bucket-region", "")
     if region and region != account.region:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import botocore.session
@@ -70,7 +71,8 @@ class Client:
         self._aws = aws
         self._name = name
         self._service = service
-        self.meta = type("Meta", (), {"region_name": aws.region})()
+        # What a client adds to its requests itself is seen with a real one: test_account.
+        self.meta = SimpleNamespace(region_name=aws.region, events=SimpleNamespace(register=lambda *_: None))
 
     def __getattr__(self, method: str) -> Any:
         def call(**parameters: Any) -> Any:

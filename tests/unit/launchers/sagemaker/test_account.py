@@ -1,8 +1,10 @@
 """Who we are in AWS, found where a user would expect it: typed, configured, in the environment."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
@@ -138,3 +140,32 @@ def test_credentials_that_are_missing_are_said_plainly(monkeypatch: pytest.Monke
 
     with pytest.raises(LaunchRefused, match="no usable AWS credentials"):
         _ = Account(Cluster(), {}).identity
+
+
+def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    account = Account(Cluster(region="us-east-1", bucket="models"), {})
+    vars(account)["identity"] = {"Account": ACCOUNT, "Arn": ""}
+    sent: list[AWSPreparedRequest] = []
+
+    def answer(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        sent.append(request)
+        return AWSResponse(request.url, 200, {}, SimpleNamespace(stream=lambda: [b""]))
+
+    s3 = account.client("s3")
+    s3.meta.events.register("before-send.s3", answer)
+    s3.head_bucket(Bucket="models")
+    s3.head_object(Bucket="models", Key="a")
+    s3.delete_object(Bucket="models", Key="a")
+    s3.create_bucket(Bucket="models")  # which nobody owns yet
+
+    owners = [request.headers.get("x-amz-expected-bucket-owner") for request in sent]
+    assert owners == [ACCOUNT.encode(), ACCOUNT.encode(), ACCOUNT.encode(), None]
+
+
+def test_a_bucket_that_may_be_a_stranger_s_is_refused_with_the_account_it_must_belong_to(aws: Aws) -> None:
+    aws.refuse("HeadBucket", "403", "Forbidden")
+
+    with pytest.raises(LaunchRefused, match=rf"use the bucket .*, which must belong to account {ACCOUNT}: Forbidden"):
+        Account(Cluster(), {}).create_default_bucket()

@@ -72,7 +72,8 @@ def test_a_bucket_of_another_region_is_a_fault_however_s3_tells_it(aws: Aws) -> 
 def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     aws.refuse("HeadBucket", error("403", "Forbidden", 403))
 
-    assert faults() == [f"AWS does not allow this identity to use the bucket {BUCKET}: Forbidden"]
+    use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
+    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden"]
 
 
 def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
