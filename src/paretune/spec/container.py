@@ -24,6 +24,9 @@ from typing import Any
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 
+ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
+"""Variable of an emulated account: jobs on GPU instances may train without a GPU. On AWS they would pay for one."""
+
 
 class FailureKind(Enum):
     """What a failed job asks of its launcher."""

@@ -1,12 +1,15 @@
 """The device that this process trains on: name, precision, peak FLOP/s, memory, and why it cannot run a job."""
 
+import os
 import platform
 import resource
+from pathlib import Path
 
 import torch
 
 from paretune.estimating import hardware
 from paretune.spec import catalog
+from paretune.spec.container import ALLOW_NO_GPU
 from paretune.spec.job import JobSpec
 
 
@@ -94,7 +97,9 @@ def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
 
 def machine_faults(spec: JobSpec) -> list[str]:
     """Why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
-    if not has_gpu() or spec.processes <= torch.cuda.device_count():
+    if not has_gpu():
+        return [] if os.environ.get(ALLOW_NO_GPU) else _no_gpu(spec)
+    if spec.processes <= torch.cuda.device_count():
         return []
     most = f"{torch.cuda.device_count()}, the GPUs that PyTorch sees on {spec.instance_type}"
     return [f"processes_per_instance must be at most {most}, got {spec.processes}"]
@@ -102,9 +107,20 @@ def machine_faults(spec: JobSpec) -> list[str]:
 
 def machine_warnings(spec: JobSpec) -> list[str]:
     """Sentences about differences from the instance type with which the job still runs; empty if there are none."""
-    instance = catalog.instance(spec.instance_type) if spec.on_sagemaker and not has_gpu() else None
+    missing = [] if has_gpu() else _no_gpu(spec)
+    return [f"{fault}; {ALLOW_NO_GPU} is set: training on the CPU" for fault in missing]
+
+
+def _no_gpu(spec: JobSpec) -> list[str]:
+    """That an instance's GPUs are not seen, with what decides it: they are paid for all the same."""
+    instance = catalog.instance(spec.instance_type) if spec.on_sagemaker else None
     if instance is None or not instance.has_gpu:
         return []
     given = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"
-    seen = f"PyTorch {torch.__version__} in this image sees no GPU"
-    return [f"{given}, but {seen}: training on the CPU; set image_uri to a GPU image"]
+    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for CPUs only"
+    try:
+        driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        driver = "none (/proc/driver/nvidia/version is missing)"
+    seen = f"PyTorch {torch.__version__}, {built}, sees no GPU; driver: {driver}"
+    return [f"{given}, but {seen}: set image_uri to a GPU image whose CUDA this driver supports"]

@@ -73,12 +73,26 @@ def test_a_real_allocation_that_is_too_large_is_lack_of_memory() -> None:
     assert device.is_out_of_memory(failed.value)
 
 
-def test_a_gpu_instance_without_a_visible_gpu_is_told_and_still_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_decide_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(device, "has_gpu", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+
+    (fault,) = device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge"))
+
+    assert f"ml.g5.12xlarge has 4 x NVIDIA A10G, but PyTorch {torch.__version__}, built for CUDA 12.8, sees" in fault
+    assert "driver: " in fault
+    assert device.machine_faults(JobSpec(instance_type="ml.m5.large")) == []
+    assert device.machine_faults(JobSpec()) == []
+
+
+def test_an_emulated_gpu_instance_trains_on_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "has_gpu", lambda: False)
+    monkeypatch.setenv("PARETUNE_ALLOW_NO_GPU", "1")
 
     (told,) = device.machine_warnings(JobSpec(instance_type="ml.g5.12xlarge"))
 
-    assert "ml.g5.12xlarge has 4 x NVIDIA A10G, but PyTorch" in told
     assert "training on the CPU" in told
     assert device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge")) == []
     assert device.machine_warnings(JobSpec(instance_type="ml.m5.large")) == []
