@@ -8,6 +8,9 @@ from importlib.resources import files
 
 from paretune.core.errors import BadInput, did_you_mean
 
+_WITH_LOCAL_STORAGE = ("g4dn", "g5", "g6", "g7", "p3dn", "p4", "p5", "p6")
+"""Beginnings of families with NVMe disks (EC2 user guide, instance store volumes; SageMaker pricing page of 2026)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
@@ -34,6 +37,11 @@ class Instance:
     def has_gpu(self) -> bool:
         """Whether its accelerators are NVIDIA GPUs."""
         return self.accelerator.startswith("NVIDIA")
+
+    @property
+    def has_local_storage(self) -> bool:
+        """Whether it trains on NVMe disks of its own, encrypted by hardware: no KMS key may be named for them."""
+        return self.family.startswith(_WITH_LOCAL_STORAGE)
 
 
 def instance(instance_type: str) -> Instance:

@@ -22,6 +22,7 @@ from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
+from paretune.spec import catalog
 from paretune.spec.cluster import Cluster, listed
 
 LONGEST_ENVIRONMENT_VALUE = 512
@@ -136,13 +137,15 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
 
 def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     cluster, keep_alive_s = order.cluster, int(order.cluster.keep_alive_minutes * 60)
+    has_disks = catalog.instance(cluster.instance_type).has_local_storage
     return configs.Compute(
         instance_type=cluster.instance_type,
         instance_count=cluster.instance_count,
         volume_size_in_gb=order.volume_gib,
         enable_managed_spot_training=cluster.spot,
         **({"keep_alive_period_in_seconds": keep_alive_s} if cluster.keep_alive_minutes else {}),
-        **({"volume_kms_key_id": cluster.kms_key} if cluster.kms_key else {}),
+        # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
+        **({"volume_kms_key_id": cluster.kms_key} if cluster.kms_key and not has_disks else {}),
     )
 
 
@@ -154,8 +157,6 @@ def _longest_wait(order: TrainingJobRequest) -> int:
 
 def network_environment(cluster: Cluster) -> dict[str, str]:
     """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too."""
-    from paretune.spec import catalog
-
     if catalog.instance(cluster.instance_type).family not in _RDMA_FAMILIES:
         return {}
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}

@@ -208,6 +208,18 @@ def test_a_warm_pool_network_key_volume_and_tags_stand_where_aws_wants_them(ask:
     assert {call.parameters["SSEKMSKeyId"] for call in sent} == {"alias/mine"}
 
 
+def test_a_key_is_not_named_for_disks_that_the_instance_encrypts_itself(ask: Ask) -> None:
+    for name in ("ml.g5.xlarge", "ml.g4dn.xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"):
+        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=123)
+
+        assert "VolumeKmsKeyId" not in request["ResourceConfig"], name
+        assert request["OutputDataConfig"]["KmsKeyId"] == "alias/mine"
+    for name in ("ml.m5.large", "ml.p3.2xlarge", "ml.r5.4xlarge"):
+        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=123)
+
+        assert request["ResourceConfig"]["VolumeKmsKeyId"] == "alias/mine", name
+
+
 def test_two_launches_of_the_same_code_send_it_once(ask: Ask, aws: Aws) -> None:
     first = channels(ask(run="run1"))
     before = aws.count("PutObject")
