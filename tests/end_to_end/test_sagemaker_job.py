@@ -15,6 +15,7 @@ import pytest
 from paretune.pricing.prices import PriceList
 from tests.conftest import copy_store, sentences, user_s_own, write_csv
 from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, account, job_of_seconds
+from tests.stand_ins.sagemaker.calls import OWNER
 from tests.stand_ins.sagemaker.emulator import Request, namespaces_are_missing
 
 pytestmark = pytest.mark.slow
@@ -101,11 +102,17 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
 
 def test_a_dry_run_shows_the_request_that_is_sent_and_sends_nothing(launched: Launched) -> None:
     shown, _ = json.JSONDecoder().raw_decode(launched.shown.text)
-    assert shown["worst_case_usd"] == pytest.approx(0.115 * 70 / 60)  # an hour, and ten minutes kept warm
+    assert shown["worst_case_usd"] == pytest.approx(
+        0.115 * 73 / 60
+    )  # an hour, three minutes to stop and upload, ten kept warm
     changing = {"PutObject", "UploadPart", "CreateMultipartUpload", "CreateBucket", "CreateTrainingJob"}
     assert not [request for request in launched.requests_of_dry_run if request.operation in changing]
 
     (sent,) = [item.body for item in launched.requests_of_first if item.operation == "CreateTrainingJob"]
+    ours = [item for item in launched.requests_of_first if "paretune" in item.headers.get("User-Agent", "")]
+    of_s3 = [item for item in ours if item.service == "s3" and item.operation != "CreateBucket"]
+    assert of_s3
+    assert {item.headers.get(OWNER) for item in of_s3} == {sent["RoleArn"].split(":")[4]}
     run_id = launched.cloud.runs()[-1].info.run_id
     assert json.loads(json.dumps(sent).replace(run_id, "RUN")) == shown["request"]
 
@@ -140,10 +147,16 @@ def test_the_hugging_face_image_trains_with_its_own_libraries(
     shared = [Path(sys.prefix)]  # the rest of its libraries
     with account(tmp_path / "account", images=images, keep=shared) as emulator:
         cloud = Cloud(emulator, workplace)
+        refused = cloud.run(**tiny_job | {"instance_type": "ml.g5.xlarge"})
+        assert refused.code == 3, refused.text
+        assert "sees no GPU; driver: none" in refused.text
+        assert cloud.the_run().data.metrics["billable_seconds"] < 60
+
+        cloud.environment["PARETUNE_ALLOW_NO_GPU"] = "1"
         done = cloud.run(**tiny_job | {"instance_type": "ml.g5.xlarge"})
 
         assert done.code == 0, done.text
-        run = cloud.the_run()
+        run = cloud.runs()[0]
         report = json.loads(Path(cloud.client.download_artifacts(run.info.run_id, "report.json")).read_text())
         assert report["facts"]["transformers"] == "5.3.0"
         assert "no GPU" in done.text  # which an emulated ml.g5.xlarge has not

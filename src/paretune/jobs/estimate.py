@@ -92,9 +92,10 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     estimates = table()
     if request.probe:
         chosen = probes(estimates)
-        limit = require_limit(chosen) if chosen else None
         own = workplaces.without_opened_run()
-        if run_probes(chosen, limit, lambda spec: _run_probe(spec, own, say, quiet=quiet), say):
+        if chosen:
+            limit, overrun_s = require_limit(chosen), own.of(chosen[0].spec).launcher.overrun_s
+            run_probes(chosen, limit, overrun_s, lambda spec: _run_probe(spec, own, say, quiet=quiet), say)
             estimates = table()
     run_id = _record(estimates, tracking)
     remarks, where = _remarks(estimates, region), tracking.open_command(run_id)

@@ -19,9 +19,9 @@ from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
-from paretune.pricing.budget import admit
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
+from paretune.spec.catalog import instance
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
@@ -121,6 +121,11 @@ def _foresee(
     if spec.has_instances:
         region = launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
+        if spec.kms_key and instance(spec.instance_type).has_local_storage:
+            sentences.append(
+                f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
+                "kms_key encrypts uploads and results only"
+            )
     plan, against = forecast.first_plan(spec, inputs)
     if against is not None:
         sentences.append(
@@ -155,12 +160,11 @@ def admit_everywhere(spec: JobSpec, launcher: Launcher) -> float | None:
     """The worst case on the instance type that was asked for; those to fall back on must fit the limit as well.
 
     Raises:
-        BudgetRefused: see `admit`.
+        BudgetRefused: see `Launcher.admit`.
     """
-    worst = admit(spec, launcher.price(spec))
+    worst = launcher.admit(spec)
     for instance_type in spec.instance_types()[1:]:
-        elsewhere = spec.on_instance_type(instance_type)
-        admit(elsewhere, launcher.price(elsewhere))
+        launcher.admit(spec.on_instance_type(instance_type))
     return worst
 
 

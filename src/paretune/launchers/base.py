@@ -6,6 +6,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
@@ -112,8 +113,8 @@ class Launcher(ABC):
     """Whether its jobs need the prepared rows and the model; else `submit` gets none."""
     outlives = True
     """Whether its jobs go on when the process that started them dies."""
-    grace_s = 0.0
-    """Seconds that a job may go on, and is billed, after it has reached its maximum runtime."""
+    overrun_s = 0.0
+    """Seconds that a job may be billed beyond its maximum runtime: until it has stopped, and has uploaded."""
     is_direct = False
     """Whether its jobs write to MLflow themselves while they run."""
 
@@ -132,6 +133,14 @@ class Launcher(ABC):
     @abstractmethod
     def price(self, spec: JobSpec) -> Price | None:
         """The hourly price of one instance of this job's cluster; None when it is not known."""
+
+    def admit(self, spec: JobSpec) -> float | None:
+        """The most dollars that the job can be billed here, None when its price is not known.
+
+        Raises:
+            BudgetRefused: they exceed max_cost_usd, or the price is not known and a limit is set.
+        """
+        return admit(spec, self.price(spec), self.overrun_s)
 
     def location_tags(self) -> Mapping[str, str]:
         """Where it is, as tags less their prefix: what `attach` needs (account, region, bucket), or the machine."""

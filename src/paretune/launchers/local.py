@@ -174,7 +174,7 @@ class LocalLauncher(Launcher):
 
     name = "local"
     outlives = False
-    grace_s = STOP_GRACE_S
+    overrun_s = STOP_GRACE_S
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home = home.resolve()

@@ -33,7 +33,6 @@ from paretune.mlflow_backend.command import Command, read_command
 from paretune.mlflow_backend.configuration import Configuration, read_configuration, user_keys
 from paretune.mlflow_backend.environment import Environment, mentions_mlflow, python_note, read_environment
 from paretune.mlflow_backend.submitted_run import SageMakerSubmittedRun, tell
-from paretune.pricing.budget import admit
 from paretune.pricing.prices import price_remarks
 from paretune.spec.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema, without_password
@@ -185,7 +184,7 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     """
     spec, needs, account = project.configuration.spec, project.needs, launcher.account
     price = launcher.price(spec)
-    admit(spec, price)
+    launcher.admit(spec)
     faults: list[str] = []
     files: dict[str, Path] = {}
     with collecting(faults):
@@ -235,7 +234,7 @@ def _payload(
 def _announcement(run_id: str, configuration: Configuration, launcher: SageMakerLauncher) -> str:
     spec, price, cost = configuration.spec, launcher.price(configuration.spec), ""
     if price is not None:
-        cost = f", {price.usd_per_hour:g} USD an hour each, at most {admit(spec, price):.4g} USD in all"
+        cost = f", {price.usd_per_hour:g} USD an hour each, at most {launcher.admit(spec):.4g} USD in all"
     where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
     return f"{job_name(run_id, 1)} on {where}{cost}; run {run_id}"
 

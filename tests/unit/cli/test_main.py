@@ -166,12 +166,12 @@ def test_a_tracking_server_that_is_down_ends_with_2(run: Run, workplace: Path, m
 
 
 def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path) -> None:
-    # 90 minutes x 2 x 0.115 USD per hour = 0.345 USD
-    code, out, err = run("--max_cost_usd", "0.34", "--max_runtime_minutes", "90", "--instance_count", "2")
+    # 90 minutes x 2 x 0.115 USD per hour = 0.345 USD, and 70 seconds to stop
+    code, out, err = run("--max_cost_usd", "0.346", "--max_runtime_minutes", "90", "--instance_count", "2")
 
     assert (code, out) == (4, "")
-    assert "worst case 0.345 USD" in err
-    assert "0.34:" in err
+    assert "worst case 0.3495 USD" in err
+    assert "0.346:" in err
     assert "Traceback" not in err
     assert nothing_was_started(workplace)
 
@@ -185,7 +185,7 @@ def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing
     run: Run, workplace: Path, tiny_model: Path, reviews: Path
 ) -> None:
     arguments = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--dry_run", "true"]
-    code, out, err = run(*arguments, "--global_batch_size", "24", "--max_cost_usd", "0.115")
+    code, out, err = run(*arguments, "--global_batch_size", "24", "--max_cost_usd", "0.1173")
 
     assert code == 0, err
     assert nothing_was_started(workplace)
@@ -194,7 +194,7 @@ def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing
     assert set(shown["specification"]) == set(parameter_help())
     assert shown["batch"]["per_device_train_batch_size"] == 12
     assert shown["batch"]["gradient_accumulation_steps"] == 2
-    assert shown["worst_case_usd"] == pytest.approx(0.115)  # an hour, exactly the limit
+    assert shown["worst_case_usd"] == pytest.approx(0.115 * 3670 / 3600)  # an hour, and 70 seconds to stop
     assert (shown["data"]["train_rows"], shown["data"]["validation_rows"]) == (108, 12)
     assert "nothing was launched" in out[rest:]
 

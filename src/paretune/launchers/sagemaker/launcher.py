@@ -27,7 +27,7 @@ from paretune.launchers.sagemaker.request import (
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobDocument, JobInputs, ProjectPayload
+from paretune.spec.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
 from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 
@@ -54,7 +54,9 @@ class SageMakerLauncher(Launcher):
     """
 
     name = "sagemaker"
-    grace_s = 120.0  # between SIGTERM and SIGKILL (StopTrainingJob, API reference, read 2026-11-20)
+    # Between SIGTERM and SIGKILL 120 (StopTrainingJob, API reference, read 2026-11-20), and a minute for uploading what
+    # a stopped job has left: a report and logs, for checkpoints are uploaded while it runs.
+    overrun_s = 180.0
 
     def __init__(
         self,
@@ -174,7 +176,7 @@ class SageMakerLauncher(Launcher):
             channels=channels,
             environment={"PYTHONUNBUFFERED": "1", **network_environment(spec), **project.variables},
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
-            max_seconds=max(60, document.max_seconds),
+            max_seconds=max(1, math.ceil(document.max_seconds)),
             volume_gib=spec.volume_gib or _volume_gib(2 * sum(map(_bytes, project.inputs.values()))),
             tags={"paretune:run": run, **spec.tags},
         )
@@ -239,6 +241,7 @@ class SageMakerLauncher(Launcher):
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             **network_environment(document.spec),
+            **{name: self._environment[name] for name in (ALLOW_NO_GPU,) if name in self._environment},
         }
         if document.spec.entry_script is None:
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels

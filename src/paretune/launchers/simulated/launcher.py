@@ -166,7 +166,7 @@ class SimulatedLauncher(Launcher):
 
     name = "simulated"
     origin = "simulated"
-    grace_s = STOP_SECONDS
+    overrun_s = STOP_SECONDS
     reads_inputs = False
 
     def __init__(

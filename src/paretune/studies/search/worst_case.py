@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
-from paretune.pricing.budget import admit, cost_usd
 from paretune.spec.job import JobSpec
 
 _RUNTIME_MARGIN = 4.0
@@ -41,14 +40,9 @@ class WorstCase:
         if key not in self._known:
             limited = self._limited(spec)
             everywhere = [limited, *(limited.on_instance_type(name) for name in limited.instance_types()[1:])]
-            found = [self._usd_at_limit(one) for one in everywhere]
+            found = [self._workplace.launcher.admit(one) for one in everywhere]
             self._known[key] = limited, None if None in found else max(usd for usd in found if usd is not None)
         return self._known[key]
-
-    def _usd_at_limit(self, spec: JobSpec) -> float | None:
-        price = self._workplace.launcher.price(spec)
-        usd, grace = admit(spec, price), cost_usd(price, spec, self._workplace.launcher.grace_s)
-        return None if usd is None or grace is None else usd + grace
 
     def _limited(self, spec: JobSpec) -> JobSpec:
         if not self._has_budget:

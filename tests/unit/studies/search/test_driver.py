@@ -94,7 +94,7 @@ def test_the_dearest_of_the_types_to_fall_back_on_is_promised(desk: Desk) -> Non
 
 
 def test_what_a_job_goes_on_past_its_limit_is_promised_too(desk: Desk) -> None:
-    desk.launcher.grace_s = 120.0
+    desk.launcher.overrun_s = 120.0
     driver = desk.driver()
     assert driver.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx((6 + 2) / 60)
 
