@@ -247,9 +247,9 @@ class LocalLauncher(Launcher):
     def _claimed_checkpoints(
         self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
     ) -> Iterator[list[int]]:
-        """Link the checkpoints of this specification into the job; file descriptor of their lock.
+        """Link the checkpoints of this specification into the job; file descriptor of their lock, as a list of one.
 
-        None, without a link, while another job holds it. The job's process inherits it and holds it until it ends.
+        An empty list, without a link, while another job holds it. The job's process inherits it and holds it until it ends.
         """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name

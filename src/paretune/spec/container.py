@@ -25,7 +25,7 @@ from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
-"""Variable of an emulated account: jobs on GPU instances may train without a GPU. On AWS they would pay for one."""
+"""Variable that is 1 for an emulated account: jobs on GPU instances may train without the GPU that AWS would bill."""
 
 
 class FailureKind(Enum):

@@ -98,7 +98,7 @@ def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
 def machine_faults(spec: JobSpec) -> list[str]:
     """Why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
     if not has_gpu():
-        return [] if os.environ.get(ALLOW_NO_GPU) else _no_gpu(spec)
+        return [] if os.environ.get(ALLOW_NO_GPU) == "1" else _no_gpu(spec)
     if spec.processes <= torch.cuda.device_count():
         return []
     most = f"{torch.cuda.device_count()}, the GPUs that PyTorch sees on {spec.instance_type}"
@@ -108,7 +108,7 @@ def machine_faults(spec: JobSpec) -> list[str]:
 def machine_warnings(spec: JobSpec) -> list[str]:
     """Sentences about differences from the instance type with which the job still runs; empty if there are none."""
     missing = [] if has_gpu() else _no_gpu(spec)
-    return [f"{fault}; {ALLOW_NO_GPU} is set: training on the CPU" for fault in missing]
+    return [f"{fault}; {ALLOW_NO_GPU}=1: training on the CPU" for fault in missing]
 
 
 def _no_gpu(spec: JobSpec) -> list[str]:
