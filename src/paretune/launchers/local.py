@@ -249,7 +249,8 @@ class LocalLauncher(Launcher):
     ) -> Iterator[list[int]]:
         """Link the checkpoints of this specification into the job; file descriptor of their lock, as a list of one.
 
-        An empty list, without a link, while another job holds it. The job's process inherits it and holds it until it ends.
+        An empty list, without a link, while another job holds it. The job's process inherits it and holds it until it
+        ends.
         """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
