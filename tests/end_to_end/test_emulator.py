@@ -431,11 +431,12 @@ time.sleep(600)
 @pytest.mark.parametrize("victim", ["the emulator", "who started it"])
 def test_nothing_of_a_job_outlives_the_emulator_or_who_started_it(tmp_path: Path, victim: str) -> None:
     before = _sleepers()
-    with _starts(tmp_path) as starter:
+    starter = _starts(tmp_path)
+    try:
         assert starter.stdout is not None
         emulator = int(starter.stdout.readline())
         assert working_in(tmp_path)
-        assert len(_sleepers() - before) == 4
+        wait_until(lambda: len(_sleepers() - before) == 4, within_s=30, what="both instances and their children")
         os.kill(emulator if victim == "the emulator" else starter.pid, signal.SIGKILL)
 
         def are_gone() -> bool:
@@ -443,7 +444,9 @@ def test_nothing_of_a_job_outlives_the_emulator_or_who_started_it(tmp_path: Path
 
         wait_until(are_gone, within_s=10, what="the end of the emulator")
         wait_until(lambda: not _sleepers() - before, within_s=10, what="the end of the containers")
+    finally:
         starter.kill()
+        starter.communicate()
     assert not working_in(tmp_path)
 
 
