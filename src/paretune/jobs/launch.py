@@ -14,11 +14,12 @@ from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
+from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import Launcher
+from paretune.launchers.base import Launcher, job_name
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import instance
@@ -103,6 +104,9 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
             raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
         job.abandon(error)
         raise
+    if spec.on_sagemaker:
+        said = settle_reused(workplace, outcome.job_name)
+        on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
     return outcome
 
 

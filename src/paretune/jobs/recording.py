@@ -1,11 +1,13 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from paretune.core.errors import Interrupted, JobFailed, OutOfMemory
+from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.result import JobResult
+from paretune.jobs.warm_pools import Retention, retained
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
@@ -81,6 +83,7 @@ class JobRunWriter:
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
         """Dollars of all attempts that have ended; None where a price is unknown."""
+        self._attempts: list[Job] = []  # that have ended
         self._closed = False
         self._launcher = workplace.launcher
         self._collect = collect
@@ -157,6 +160,7 @@ class JobRunWriter:
 
     def book(self, job: Job, document: JobDocument) -> None:
         """Add what an ended attempt took and cost."""
+        self._attempts.append(job)
         self.job_seconds += job.seconds()
         self.billable_seconds += job.billable_seconds()
         cost = cost_usd(self._launcher.price(document.spec), document.spec, job.billable_seconds())
@@ -221,11 +225,45 @@ class JobRunWriter:
             self._write(None, ended, str(error), job)
 
     def totals(self) -> dict[str, float]:
-        """Seconds and dollars of all attempts that have ended; dollars only where the price is known."""
+        """Seconds and dollars of all attempts that have ended; dollars only where the price is known.
+
+        Those of instances kept after the last one are in it once they are no longer kept.
+        """
         found = {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
-        if self.cost_usd is not None and self._price is not None:
-            found[metrics.COST_USD] = self.cost_usd
+        pool, billed = self.retention(), self.billed_usd()
+        if pool is not None and not pool.is_kept:
+            found[metrics.WARM_POOL_SECONDS] = pool.seconds
+        if billed is not None and self._price is not None:
+            found[metrics.COST_USD] = billed
         return found
+
+    def billed_usd(self) -> float | None:
+        """Dollars of all attempts that have ended and of instances that are no longer kept; None without a price."""
+        pool = self.retention()
+        if pool is None or pool.is_kept or self.cost_usd is None:
+            return self.cost_usd
+        return self.cost_usd + (cost_usd(self._price, self.spec, pool.seconds) or 0.0)
+
+    def promised_usd(self) -> float | None:
+        """The most that the instances kept after the job can cost; None where none are kept, or without a price."""
+        pool = self.retention()
+        return None if pool is None or not pool.is_kept else cost_usd(self._price, self.spec, pool.most_seconds)
+
+    def retention(self) -> Retention | None:
+        """The instances kept after the attempts that have ended; None where there are none, or AWS does not tell."""
+        with suppress(LostContact):
+            return retained(self._attempts)
+        return None
+
+    def release(self) -> list[str]:
+        """Give back the instances kept after the attempts that have ended; why some could not be."""
+        said = []
+        for job in self._attempts:
+            try:
+                job.release()
+            except LostContact as error:
+                said.append(str(error))
+        return said
 
     def leave(self) -> None:
         """Record that this process no longer follows the job; it goes on, and its run stays open."""
@@ -234,6 +272,7 @@ class JobRunWriter:
     def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
         """Everything that is known at the end; writing it twice changes nothing."""
         measured = (dict(report.metrics) if report is not None else {}) | self.totals()
+        pool = self.retention()
         where = {f"{schema.PREFIX}{name}": text for name, text in job.facts().items()} if job is not None else {}
         with self.run.later():
             self.run.log_metrics({name: value for name, value in measured.items() if self._known.get(name) != value})
@@ -245,6 +284,7 @@ class JobRunWriter:
                     schema.FAILURE_REASON: reason or None,
                     schema.REMARKS: "; ".join(self.remarks) or None,
                     schema.WATCHED_BY: "",
+                    schema.WARM_POOL: pool.status if pool is not None else None,
                     **where,
                 }
             )
@@ -301,14 +341,6 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
         schema.PRICE_AS_OF: price.as_of or None,
         schema.PRICE_SOURCE: price.source,
     }
-
-
-def job_name(run_id: str, attempt: int) -> str:
-    """A pure function of run and attempt, so that a job is found again and never started twice.
-
-    At most 63 letters, digits and hyphens, as SageMaker wants it.
-    """
-    return f"paretune-{run_id}-{attempt}"
 
 
 def run_name(spec: JobSpec) -> str:

@@ -20,8 +20,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter, collect_nothing, job_name
+from paretune.jobs.recording import JobRunWriter, collect_nothing
 from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher

@@ -29,6 +29,9 @@ Runs of other projects that were recorded before 2026-11-20 have SageMaker's `In
 """
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 FAILURE_REASON = "paretune.failure_reason"
+WARM_POOL = "paretune.warm_pool"
+"""What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""
+WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 REGION = "paretune.region"
 BUCKET = "paretune.bucket"

@@ -17,9 +17,8 @@ from mlflow.exceptions import ExecutionException
 from paretune.cli.output.repricing import Terms, reprice
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
-from paretune.jobs.recording import job_name
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import CREATED_WITHIN_S
+from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.mlflow_backend import project_job
 from paretune.mlflow_backend.backend import SageMakerBackend

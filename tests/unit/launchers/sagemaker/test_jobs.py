@@ -300,15 +300,12 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
         TrainingTimeInSeconds=100,
         BillableTimeInSeconds=30,
         EnableManagedSpotTraining=True,
-        WarmPoolStatus={"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 12},
     )
     look(job, clock)
 
     assert job.billable_seconds() == 30
     assert job.facts()["spot_saving"] == "70%"
     assert job.facts()["training_seconds"] == "100"
-    assert job.facts()["warm_pool"] == "Reused"
-    assert job.facts()["warm_pool_billable_seconds"] == "12"
 
 
 def test_a_bill_that_aws_has_not_written_yet_is_the_training_time_and_not_zero(
