@@ -7,7 +7,7 @@ from pathlib import Path
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.result import JobResult
-from paretune.jobs.warm_pools import Retention, retained
+from paretune.jobs.warm_pools import Retention, retained, tell_follower
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
@@ -83,6 +83,8 @@ class JobRunWriter:
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
         """Dollars of all attempts that have ended; None where a price is unknown."""
+        self.pool: Retention | None = None
+        """Instances kept after the attempts that have ended, as they were seen then; None where there are none."""
         self._attempts: list[Job] = []  # that have ended
         self._closed = False
         self._launcher = workplace.launcher
@@ -161,6 +163,7 @@ class JobRunWriter:
     def book(self, job: Job, document: JobDocument) -> None:
         """Add what an ended attempt took and cost."""
         self._attempts.append(job)
+        self._look_at_pool()
         self.job_seconds += job.seconds()
         self.billable_seconds += job.billable_seconds()
         cost = cost_usd(self._launcher.price(document.spec), document.spec, job.billable_seconds())
@@ -230,30 +233,24 @@ class JobRunWriter:
         Those of instances kept after the last one are in it once they are no longer kept.
         """
         found = {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
-        pool, billed = self.retention(), self.billed_usd()
-        if pool is not None and not pool.is_kept:
-            found[metrics.WARM_POOL_SECONDS] = pool.seconds
+        billed = self.billed_usd()
+        if self.pool is not None and not self.pool.is_kept:
+            found[metrics.WARM_POOL_SECONDS] = self.pool.seconds
         if billed is not None and self._price is not None:
             found[metrics.COST_USD] = billed
         return found
 
     def billed_usd(self) -> float | None:
         """Dollars of all attempts that have ended and of instances that are no longer kept; None without a price."""
-        pool = self.retention()
-        if pool is None or pool.is_kept or self.cost_usd is None:
+        if self.pool is None or self.pool.is_kept or self.cost_usd is None:
             return self.cost_usd
-        return self.cost_usd + (cost_usd(self._price, self.spec, pool.seconds) or 0.0)
+        return self.cost_usd + (cost_usd(self._price, self.spec, self.pool.seconds) or 0.0)
 
     def promised_usd(self) -> float | None:
         """The most that the instances kept after the job can cost; None where none are kept, or without a price."""
-        pool = self.retention()
-        return None if pool is None or not pool.is_kept else cost_usd(self._price, self.spec, pool.most_seconds)
-
-    def retention(self) -> Retention | None:
-        """The instances kept after the attempts that have ended; None where there are none, or AWS does not tell."""
-        with suppress(LostContact):
-            return retained(self._attempts)
-        return None
+        if self.pool is None or not self.pool.is_kept:
+            return None
+        return cost_usd(self._price, self.spec, self.pool.most_seconds)
 
     def release(self) -> list[str]:
         """Give back the instances kept after the attempts that have ended; why some could not be."""
@@ -263,7 +260,12 @@ class JobRunWriter:
                 job.release()
             except LostContact as error:
                 said.append(str(error))
+        self._look_at_pool()
         return said
+
+    def _look_at_pool(self) -> None:
+        with suppress(LostContact):  # as it was seen last
+            self.pool = retained(self._attempts)
 
     def leave(self) -> None:
         """Record that this process no longer follows the job; it goes on, and its run stays open."""
@@ -272,7 +274,6 @@ class JobRunWriter:
     def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
         """Everything that is known at the end; writing it twice changes nothing."""
         measured = (dict(report.metrics) if report is not None else {}) | self.totals()
-        pool = self.retention()
         where = {f"{schema.PREFIX}{name}": text for name, text in job.facts().items()} if job is not None else {}
         with self.run.later():
             self.run.log_metrics({name: value for name, value in measured.items() if self._known.get(name) != value})
@@ -284,12 +285,14 @@ class JobRunWriter:
                     schema.FAILURE_REASON: reason or None,
                     schema.REMARKS: "; ".join(self.remarks) or None,
                     schema.WATCHED_BY: "",
-                    schema.WARM_POOL: pool.status if pool is not None else None,
+                    schema.WARM_POOL: self.pool.status if self.pool is not None else None,
                     **where,
                 }
             )
         self.run.flush()
         self.run.end(RUN_STATUS[state])
+        if self.pool is not None and job is not None:
+            tell_follower(self.workplace.tracking, self.pool, job.name)
         self._closed = True
         return measured
 

@@ -228,7 +228,7 @@ class RetryingJob:
 
     def _tell_of_pool(self, job: Job) -> None:
         """Say that instances are kept after the job, and what that may cost."""
-        pool, usd = self.writer.retention(), self.writer.promised_usd()
+        pool, usd = self.writer.pool, self.writer.promised_usd()
         if pool is not None and pool.is_kept:
             most = "" if usd is None else f", for at most {usd:.4g} USD more"
             self._tell(

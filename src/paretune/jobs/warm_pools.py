@@ -110,15 +110,21 @@ class KeptPool:
         with run.later():
             run.log_metrics(booked)
             run.set_tags({schema.WARM_POOL: found.status})
-        follower = run_of(found.reused_by)
-        if follower is not None:
-            self._tracking.run(follower[0]).set_tags({schema.WARM_POOL_OF: self.name})
+        run.flush()
+        tell_follower(self._tracking, found, self.name)
         return found
 
     def usd(self, found: Retention) -> float | None:
         """Dollars of the instances' seconds; None where the price is not known."""
         price = self.job.price_usd_per_hour
         return None if price is None else found.seconds * self.job.instance_count * price / 3600
+
+
+def tell_follower(tracking: Tracking, found: Retention, name: str) -> None:
+    """Record on the run of the job that has reused the instances of the job `name` whose they were."""
+    follower = run_of(found.reused_by)
+    if follower is not None:
+        tracking.run(follower[0]).set_tags({schema.WARM_POOL_OF: name})
 
 
 def kept_runs(tracking: Tracking) -> list[RecordedRun]:
