@@ -196,11 +196,12 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
         rows = f"{facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f}"
         what = f"{spec.model} on {spec.dataset} ({rows})"
     where = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
+    silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     kind = "simulated job" if spec.is_simulated else "job"
     return (
         f"{kind} {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
-        f"learning rate {plan.learning_rate:g}"
+        f"learning rate {plan.learning_rate:g}; ended after {spec.max_runtime_minutes:g} minutes{silence}"
     )
 
 

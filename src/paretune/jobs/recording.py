@@ -34,6 +34,8 @@ def failure_message(job: Job, spec: JobSpec) -> str:
             "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
             f"fine_tuning to lora or head, or use a larger instance ({reason})"
         )
+    if kind is FailureKind.DIVERGED:
+        return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"
     if kind is FailureKind.CAPACITY:
         return (
             f"AWS has no capacity for {' or '.join(spec.instance_types())}: set capacity_wait_minutes to go on asking, "

@@ -12,6 +12,7 @@ from paretune.spec.profile import read_profile
 
 CLUSTER_KEYS = (
     *("instance_type", "instance_count", "spot", "max_runtime_minutes", "max_wait_minutes", "max_cost_usd"),
+    "max_silence_minutes",
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
     *("subnets", "security_group_ids", "kms_key", "tags"),
 )

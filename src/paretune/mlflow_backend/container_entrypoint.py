@@ -2,9 +2,10 @@
 
 It installs what the project depends on, opens a store for what the command will record, and runs the command as
 `mlflow run` does on a laptop. It stays its parent: a signal reaches the command and everything that it has started,
-and a failure leaves a reason. It is alone in the job, so it needs the standard library only, of Python 3.8 or newer.
+and a failure leaves a reason. Beside it lies silence.py; both need the standard library only, of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     what to do: command, requirements, folder, run_id, experiment, collect
+    ML/input/data/job/job.json     what to do: command, requirements, folder, run_id, experiment, collect,
+                                   max_silence_minutes
     ML/output/data/paretune/       the store: mlflow.db and mlruns
     ML/output/failure              why it failed: kind, colon, one sentence
 """
@@ -12,6 +13,7 @@ and a failure leaves a reason. It is alone in the job, so it needs the standard 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import os
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,12 @@ class Supervisor:
         self._group = None
         return code if code >= 0 else 128 - code
 
+    def kill(self) -> None:
+        """Send SIGKILL to the process that runs and all that it has started."""
+        if self._group is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._group, signal.SIGKILL)
+
     def _pass_on(self, *_: Any) -> None:
         self.was_stopped = True
         if self._group is not None:
@@ -70,6 +79,9 @@ def main(ml: Path) -> int:
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
+    if is_first(ml):
+        silence = importlib.import_module("silence")  # which lies beside this file in the job
+        silence.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code and not supervisor.was_stopped:
@@ -84,6 +96,13 @@ def main(ml: Path) -> int:
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     return code
+
+
+def end_hang(ml: Path, supervisor: Supervisor, sentence: str) -> None:
+    """End the command and this process, with the reason."""
+    write_failure(ml, f"error: {sentence}")
+    supervisor.kill()
+    os._exit(1)
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:

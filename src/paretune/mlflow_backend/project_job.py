@@ -17,6 +17,7 @@ from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run,
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
+from paretune.core import silence
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
@@ -228,7 +229,7 @@ def _payload(
     on_sagemaker = direct is not None and direct["MLFLOW_TRACKING_URI"].startswith("arn:")
     if on_sagemaker and mentions_mlflow(requirements, files.values()):
         requirements.append("sagemaker-mlflow")  # SageMaker's own tracking server needs this plugin
-    inside = {"inside.py": Path(container_entrypoint.__file__)}
+    inside = {"inside.py": Path(container_entrypoint.__file__), "silence.py": Path(silence.__file__)}
     return ProjectPayload(
         code={f"project/{name}": path for name, path in files.items()} | inside,
         command="python3 inside.py /opt/ml",
@@ -239,6 +240,7 @@ def _payload(
             "run_id": run_id,
             "experiment": experiment,
             "collect": direct is None,
+            "max_silence_minutes": project.configuration.spec.max_silence_minutes,
         },
         inputs=project.command.inputs,
         variables=dict(project.needs.variables) | dict(direct or {}),

@@ -92,6 +92,13 @@ class Cluster:
     max_runtime_minutes: float = parameter(
         60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320, affects={"limit"}
     )
+    max_silence_minutes: float = parameter(
+        30.0,
+        "a job that tells nothing and uses neither CPU nor GPU for so long is ended; 0 = never",
+        minimum=0,
+        maximum=40_320,
+        affects={"limit"},
+    )
     max_cost_usd: float | None = parameter(
         None, "refuse to launch when the worst case costs more", minimum=0, affects={"limit", "account"}
     )

@@ -34,6 +34,7 @@ class FailureKind(Enum):
     OUT_OF_MEMORY = "out_of_memory"  # try again with a smaller per-device batch
     BAD_INPUT = "bad_input"  # nothing helps but another request
     DISK_FULL = "disk_full"  # make room, or ask for a larger volume
+    DIVERGED = "diverged"  # the loss is NaN or infinite: a lower learning rate; the same job would do so again
     CAPACITY = "capacity"  # there was no instance to run on: try again later, or with another instance type
     ERROR = "error"  # anything else; the log tells
 

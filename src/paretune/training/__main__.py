@@ -10,8 +10,11 @@ import os
 import re
 import sys
 import traceback
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from paretune.core import silence
 from paretune.core.errors import BadInput, first_line, refuse
 from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
@@ -32,6 +35,8 @@ def main(folder: JobFolder) -> int:
         if "LOCAL_RANK" not in os.environ:
             from paretune.training import device, rendezvous
 
+            if hosts is None or hosts.rank == 0:  # the first instance tells for all: they wait for each other
+                silence.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_hang, folder))
             if hosts is not None:
                 refuse(device.machine_faults(document.spec))
                 os.environ.update(rendezvous.network_environment(hosts, os.environ))
@@ -66,7 +71,10 @@ def _classify(error: Exception) -> tuple[FailureKind, str]:
         remedy = "list it in the job's requirements, or set image_uri to an image that has it"
         return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
     from paretune.training.device import is_out_of_memory
+    from paretune.training.trainer import Diverged
 
+    if isinstance(error, Diverged):
+        return FailureKind.DIVERGED, sentence
     if is_out_of_memory(error):
         return FailureKind.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
@@ -74,6 +82,17 @@ def _classify(error: Exception) -> tuple[FailureKind, str]:
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}"
+
+
+def _end_hang(folder: JobFolder, sentence: str) -> None:
+    """End this process and all that it has started, with the reason."""
+    import psutil
+
+    folder.write_failure(FailureKind.ERROR, sentence)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    os._exit(1)
 
 
 def _leave(code: int) -> None:

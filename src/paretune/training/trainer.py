@@ -20,6 +20,14 @@ LOG_POINTS = 50
 """Least number of points on a training curve; all steps where there are fewer."""
 
 
+DIVERGED_STEPS = 10
+"""Optimiser steps in a row with a loss that is no finite number, after which a training is given up."""
+
+
+class Diverged(Exception):
+    """The training cannot recover: its weights are no finite numbers any more."""
+
+
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
     """A Trainer with batches from a `GlobalBatchSampler`; its stopwatch excludes evaluation and checkpoints."""
 
@@ -29,12 +37,28 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         self.accelerator.gradient_accumulation_steps = 1
         self._sampler = sampler
         self.callback = callback
+        self._seen = 0
+        self._not_finite: Any = 0  # batches in a row; a tensor, so that the device is asked only now and then
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader[Any]:
         """Batches of this device. Not prepared by accelerate, which would distribute rows to devices a second time."""
         return torch.utils.data.DataLoader(
             self.train_dataset, batch_sampler=self._sampler, collate_fn=self.data_collator, pin_memory=device.has_gpu()
         )
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The loss of the base class.
+
+        Raises:
+            Diverged: it has not been a finite number for DIVERGED_STEPS optimiser steps in a row, looked at as often.
+        """
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        self._not_finite = torch.where(torch.isfinite(loss).all(), 0, self._not_finite + 1)
+        self._seen += 1
+        window = DIVERGED_STEPS * self.args.gradient_accumulation_steps
+        if self._seen % window == 0 and int(self._not_finite) >= window:
+            raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
+        return loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """The metrics of the base class; the stopwatch is paused meanwhile."""

@@ -521,3 +521,10 @@ def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: D
     assert job.writer.promised_usd() == pytest.approx(1.0)
     assert desk.tags["warm_pool"] == "Available"
     assert "warm_pool_seconds" not in desk.metrics
+
+
+def test_a_diverged_loss_is_not_tried_again_and_its_remedy_is_told(desk: Desk) -> None:
+    launcher = ScriptedLauncher([(FailureKind.DIVERGED, "the loss is not a finite number")])
+    with pytest.raises(JobFailed, match="not a finite number: lower learning_rate"):
+        desk.follow(desk.attempts(launcher))
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01)

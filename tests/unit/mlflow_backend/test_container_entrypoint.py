@@ -1,14 +1,17 @@
 """What runs in the job, run here in folders of a test."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from paretune.core import silence
 from paretune.mlflow_backend import container_entrypoint as inside
 from tests.processes import wait_until
 
@@ -31,10 +34,13 @@ def start(ml: Path, command: str, **changes: Any) -> "subprocess.Popen[str]":
         "run_id": "r",
         "experiment": "e",
         "collect": False,
+        "max_silence_minutes": 0,
     }
+    for name, source in (("inside.py", inside), ("silence.py", silence)):
+        shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
     (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | changes))
     return subprocess.Popen(
-        [sys.executable, inside.__file__, str(ml)],
+        [sys.executable, "inside.py", str(ml)],
         cwd=ml / "input" / "data" / "code",
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -102,3 +108,13 @@ def test_only_the_first_instance_s_store_is_a_result(ml: Path, host: str, kept: 
     (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
 
     assert inside.is_first(ml) is kept
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) -> None:
+    process = start(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)
+    said, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert (ml / "output" / "failure").read_text().startswith("error: it hangs: no event, no CPU time")
+    assert "Thread" in said
+    assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "613.25"]]

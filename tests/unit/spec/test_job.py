@@ -338,6 +338,7 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
 SAME_RESULT = {
     "dry_run": True,
     "again": True,
+    "max_silence_minutes": 5.0,
     "max_runtime_minutes": 5.0,
     "max_cost_usd": 1.0,
     "local_price_usd_per_hour": 2.0,

@@ -1,11 +1,14 @@
 """A training from its document to its report: what a probe leaves, and what an ordinary job does."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoTokenizer, Trainer
 
 from paretune.spec.container import JobDocument, JobFolder, JobReport
 from paretune.spec.job import JobSpec
@@ -13,6 +16,7 @@ from paretune.training.loop import train
 from paretune.training.rows import data
 from paretune.training.rows.data import Rows
 from paretune.training.stop_signal import StopSignal
+from paretune.training.trainer import Diverged
 
 SPEC = JobSpec(
     precision="fp32",
@@ -87,3 +91,37 @@ def test_the_confusion_matrix_is_that_of_the_validation_rows_also_where_test_row
     assert sum(map(sum, report.confusion_matrix)) == 8
     correct = sum(row[index] for index, row in enumerate(report.confusion_matrix))
     assert report.metrics["accuracy"] == correct / 8
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, accumulation: int
+) -> None:
+    spec = replace(SPEC, num_train_epochs=20.0, gradient_accumulation_steps=accumulation)
+    steps = []
+    step = Trainer.training_step
+
+    def broken(*args: Any, **kwargs: Any) -> torch.Tensor:
+        steps.append(1)
+        loss: torch.Tensor = step(*args, **kwargs)
+        return loss * (math.inf if len(steps) > 3 * accumulation else 1.0)
+
+    monkeypatch.setattr(Trainer, "training_step", broken)
+    with pytest.raises(Diverged, match=r"not a finite number .* for 10 steps in a row"):
+        train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
+
+    assert len(steps) == 20 * accumulation  # looked at after 10, when 7 were wrong, and after 20
+    assert not folder.report.exists()
+
+
+def test_a_loss_that_recovers_in_time_goes_on(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    step = Trainer.training_step
+
+    def shaken(*args: Any, **kwargs: Any) -> torch.Tensor:
+        steps.append(1)
+        loss: torch.Tensor = step(*args, **kwargs)
+        return loss * (math.nan if len(steps) % 10 else 1.0)
+
+    monkeypatch.setattr(Trainer, "training_step", shaken)
+    assert report_of(replace(SPEC, num_train_epochs=5.0), folder).facts["steps"] == 30

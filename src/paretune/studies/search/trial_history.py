@@ -82,7 +82,9 @@ class TrialHistory:
         """Whether a job with this end need not run again."""
         if ended.retryable:
             return False
-        return ended.status is not TrialStatus.FAILED or self.failures[identity] + 1 >= MOST_FAILURES
+        return (
+            ended.status is not TrialStatus.FAILED or ended.conclusive or self.failures[identity] + 1 >= MOST_FAILURES
+        )
 
     def values(self, found: Mapping[str, float], parameters: Mapping[str, str]) -> dict[str, float]:
         """What of a job's metrics the study is about; nothing of a probe, which trains only a few steps."""

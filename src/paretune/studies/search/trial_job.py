@@ -127,6 +127,8 @@ class TrialJob:
         failure = job.failure()
         if job.state() is JobState.STOPPED and failure is None:
             return self._ended(TrialStatus.STOPPED, self.stopped_because or error.reason)
+        if failure is not None and failure[0] is FailureKind.DIVERGED:
+            return replace(self._ended(TrialStatus.FAILED, error.reason), conclusive=True)
         no_capacity = failure is not None and failure[0] is FailureKind.CAPACITY
         # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.outlives

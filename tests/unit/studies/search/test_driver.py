@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
-from paretune.spec.container import JobDocument, JobInputs
+from paretune.spec.container import FailureKind, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -165,6 +165,16 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
             driver.poll()
             driver.wait()
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
+
+
+def test_a_job_whose_loss_diverged_is_not_run_again_although_the_sampler_insists(desk: Desk) -> None:
+    diverged = (FailureKind.DIVERGED, "the loss is not a finite number")
+    desk.launcher.judge = lambda spec, times: diverged if spec.learning_rate == RATES[0] else DONE
+    driver = desk.driver(sampler="random", n_trials=40)
+    search(driver)
+
+    assert len(desk.launcher.created) == 4
+    assert rates(driver, TrialStatus.FAILED) == [RATES[0]]
 
 
 def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:

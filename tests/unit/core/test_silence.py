@@ -1,0 +1,82 @@
+"""A job that hangs is ended, and one that works is not, whatever it is that shows it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paretune.core import silence
+
+LIMIT_S = 1.0
+RUNS_S = 5.0  # after which a process that was not ended ends by itself
+
+PROGRAM = f"""
+import os, subprocess, sys, time
+from pathlib import Path
+from paretune.core import silence
+def end(sentence):
+    print(sentence, flush=True)
+    os._exit(7)
+events = Path(sys.argv[1])
+silence.watch(float(sys.argv[2]), events, end)
+until = time.monotonic() + {RUNS_S}
+"""
+BODIES = {
+    "hangs": f"time.sleep({RUNS_S})",
+    "computes": "while time.monotonic() < until: pass",
+    "computes in a child": """
+child = subprocess.Popen([sys.executable, "-c", "import time\\nend = time.time() + 5\\nwhile time.time() < end: 1"])
+child.wait()
+""",
+    "tells": """
+while time.monotonic() < until:
+    with events.open("a") as file:
+        file.write("{}\\n")
+    time.sleep(0.3)
+""",
+}
+
+
+def run(tmp_path: Path, body: str, limit_s: float = LIMIT_S) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-c", PROGRAM + BODIES[body], str(tmp_path / "events.jsonl"), str(limit_s)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_process_that_does_nothing_is_ended_with_the_reason_and_where_it_hangs(tmp_path: Path) -> None:
+    done = run(tmp_path, "hangs")
+
+    assert done.returncode == 7
+    assert done.stdout.startswith("it hangs: no event, no CPU time and no work on a GPU for 0.0166667 minutes")
+    assert "max_silence_minutes" in done.stdout
+    assert '"<string>", line' in done.stderr  # the stack of each thread
+
+
+@pytest.mark.parametrize("body", ["computes", "computes in a child", "tells"])
+def test_a_process_that_works_or_tells_is_left_alone(tmp_path: Path, body: str) -> None:
+    assert run(tmp_path, body, limit_s=2.0).returncode == 0
+
+
+def test_without_a_limit_nothing_is_watched(tmp_path: Path) -> None:
+    assert run(tmp_path, "hangs", limit_s=0.0).returncode == 0
+
+
+def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 0\necho 37\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert silence._a_gpu_works()
+    smi.write_text("#!/bin/sh\necho 0\necho '[N/A]'\n")
+    assert not silence._a_gpu_works()
+    assert run(tmp_path, "hangs").returncode == 7
+
+
+def test_cpu_time_of_children_that_have_ended_is_counted() -> None:
+    before = silence.cpu_seconds(os.getpid())
+    work = "import time\nwhile time.process_time() < 0.3: 1"
+    subprocess.run([sys.executable, "-c", work], check=True)
+    assert silence.cpu_seconds(os.getpid()) - before > 0.25
+    assert time.process_time() <= silence.cpu_seconds(os.getpid()) + 0.02
