@@ -134,7 +134,9 @@ class Cluster:
     bucket: str | None = parameter(
         None, "S3 bucket for data, models and results; by default sagemaker-REGION-ACCOUNT", affects={"account"}
     )
-    image_uri: str | None = parameter(None, "training image; by default AWS's newest one that suits the GPU", affects=STEP)
+    image_uri: str | None = parameter(
+        None, "training image; by default AWS's newest one that suits the GPU", affects=STEP
+    )
     volume_gib: int | None = parameter(
         None,
         "storage volume of an instance, GiB; by default derived from model and data",

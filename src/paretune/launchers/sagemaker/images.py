@@ -26,7 +26,7 @@ OLDEST_TRANSFORMERS = (5, 3)
 """What the training wing is tested with, to the newest one."""
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
 _DIRECT_LOGGING_NEEDS = ("mlflow", "sagemaker-mlflow", "sqlalchemy")
-# The CUDA version that AWS's PyTorch images are built with, by PyTorch version from which on it holds. Source: the SDK's
+# The CUDA version that AWS's PyTorch images are built with, by the first PyTorch version that has it. Source: the SDK's
 # list of Hugging Face images; Dockerfiles of PyTorch 2.6 and 2.8 in aws/deep-learning-containers, read 2026-11-21.
 _CUDA_OF_AWS_IMAGES = (
     *(((2, 9), (13, 0)), ((2, 8), (12, 9)), ((2, 7), (12, 8)), ((2, 6), (12, 6)), ((2, 4), (12, 4)), ((2, 1), (12, 1))),
