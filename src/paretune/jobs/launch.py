@@ -147,7 +147,9 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
         if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
             return None
         admit_everywhere(spec, launcher)
-        return inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+        inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+        launcher.check_inputs(spec, inputs)
+        return inputs
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
             run = tracking.run(run_id)

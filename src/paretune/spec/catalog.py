@@ -8,16 +8,15 @@ from importlib.resources import files
 
 from paretune.core.errors import BadInput, did_you_mean
 
-_WITH_LOCAL_STORAGE = ("g4dn", "g5", "g6", "g7", "p3dn", "p4", "p5", "p6")
-"""Beginnings of families with NVMe disks (EC2 user guide, instance store volumes; SageMaker pricing page of 2026)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
     """One instance type of SageMaker Training.
 
     `accelerator` is the model of the GPU or chip, none for a CPU instance; `accelerator_memory_gib` the nominal memory
-    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s; `memory_gib` main memory.
+    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s; `memory_gib` main memory;
+    `local_storage_gib` its own NVMe disks, 0 for none. Source of the disks: InstanceStorageInfo of EC2
+    DescribeInstanceTypes, as moto 5.2.5 holds it, read 2026-11-21.
     """
 
     instance_type: str
@@ -27,6 +26,7 @@ class Instance:
     network_gbps: float
     vcpus: int
     memory_gib: float
+    local_storage_gib: int
 
     @property
     def family(self) -> str:
@@ -41,7 +41,7 @@ class Instance:
     @property
     def has_local_storage(self) -> bool:
         """Whether it trains on NVMe disks of its own, encrypted by hardware: no KMS key may be named for them."""
-        return self.family.startswith(_WITH_LOCAL_STORAGE)
+        return self.local_storage_gib > 0
 
 
 def instance(instance_type: str) -> Instance:
@@ -80,6 +80,7 @@ def instances() -> dict[str, Instance]:
             network_gbps=float(row["network_gbps"]),
             vcpus=int(row["vcpus"]),
             memory_gib=float(row["memory_gb"]),
+            local_storage_gib=int(float(row["local_storage_gb"]) * 1e9 / 2**30),
         )
         for row in rows()
     }

@@ -253,11 +253,23 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
         for name, value in cluster.tags.items()
         if isinstance(value, str) and looks_secret(name, value)
     ]
+    faults += _volume_faults(cluster)
     if len(cluster.tags) > MOST_TAGS:
         faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
     if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
         faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
     return faults
+
+
+def _volume_faults(cluster: Cluster) -> list[str]:
+    """Disks that cannot be enlarged. Source: ProcessingClusterConfig and ResourceConfig, VolumeSizeInGB (botocore)."""
+    found = []
+    for name in cluster.instance_types():
+        known = catalog.instances().get(name)
+        if known is not None and 0 < known.local_storage_gib < (cluster.volume_gib or 0):
+            rule = f"volume_gib must be at most {known.local_storage_gib} for {name}, which has disks of its own and no"
+            found.append(f"{rule} other volume, got {cluster.volume_gib}: leave it out, or take a larger instance_type")
+    return found
 
 
 def _simulation_faults(cluster: Cluster) -> list[str]:

@@ -26,6 +26,8 @@ from paretune.spec.job import JobSpec
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Variable that is 1 for an emulated account: jobs on GPU instances may train without the GPU that AWS would bill."""
+CHECKPOINTS_KEPT = 2
+"""Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
 
 
 class FailureKind(Enum):

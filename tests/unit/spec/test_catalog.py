@@ -36,3 +36,10 @@ def test_the_family_is_the_middle_of_the_name() -> None:
     assert instance("ml.p4d.24xlarge").family == "p4d"
     assert instance("ml.p4d.24xlarge").has_gpu
     assert not instance("ml.m5.large").has_gpu
+
+
+def test_the_local_disks_of_an_instance_are_known_in_gib() -> None:
+    assert instance("ml.g4dn.xlarge").local_storage_gib == 116  # 125e9 / 2**30
+    assert instance("ml.p5.48xlarge").local_storage_gib == 28_312
+    assert instance("ml.p3.2xlarge").local_storage_gib == instance("ml.m5.large").local_storage_gib == 0
+    assert instance("ml.trn1.2xlarge").has_local_storage

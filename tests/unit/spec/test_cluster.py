@@ -218,3 +218,10 @@ def test_types_to_fall_back_on_are_checked_as_well() -> None:
     (fault,) = unsupported(Cluster(strategy="smddp", **cluster))
 
     assert "got ml.g5.xlarge" in fault
+
+
+def test_a_volume_larger_than_an_instance_s_own_disks_is_refused_with_their_size() -> None:
+    with pytest.raises(BadInput, match=r"at most 232 for ml.g5.xlarge, .* got 300: leave it out"):
+        JobSpec(instance_type="ml.m5.large", fallback_instance_types="ml.g5.xlarge", volume_gib=300)
+
+    assert JobSpec(instance_type="ml.m5.large", volume_gib=300).volume_gib == 300

@@ -210,12 +210,12 @@ def test_a_warm_pool_network_key_volume_and_tags_stand_where_aws_wants_them(ask:
 
 def test_a_key_is_not_named_for_disks_that_the_instance_encrypts_itself(ask: Ask) -> None:
     for name in ("ml.g5.xlarge", "ml.g4dn.xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"):
-        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=123)
+        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=100)
 
         assert "VolumeKmsKeyId" not in request["ResourceConfig"], name
         assert request["OutputDataConfig"]["KmsKeyId"] == "alias/mine"
     for name in ("ml.m5.large", "ml.p3.2xlarge", "ml.r5.4xlarge"):
-        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=123)
+        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=100)
 
         assert request["ResourceConfig"]["VolumeKmsKeyId"] == "alias/mine", name
 
