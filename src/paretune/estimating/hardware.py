@@ -3,6 +3,7 @@
 The time model starts from these and learns from measurements what share of them a training really gets.
 """
 
+import math
 import os
 import platform
 import re
@@ -72,6 +73,19 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     if found is None or found.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return found
     return replace(found, usable_gib=instance.accelerator_memory_gib)  # the same chip with more memory
+
+
+def unlisted_gpu(instance: Instance) -> Accelerator | None:
+    """The GPU of an instance type that is not listed here: its memory, and nothing (NaN) of its speed; else None."""
+    if not instance.has_gpu or instance.accelerator in _ACCELERATORS:
+        return None
+    return Accelerator(
+        fp32_flops=math.nan,
+        half_flops=math.nan,
+        memory_bytes_per_s=math.nan,
+        link_bytes_per_s=math.nan,
+        usable_gib=instance.accelerator_memory_gib,
+    )
 
 
 def local_gpu(folder: Path = Path("/proc/driver/nvidia/gpus"), hidden: str | None = None) -> Accelerator | None:

@@ -12,6 +12,7 @@ from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
+from paretune.estimating.hardware import unlisted_gpu
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
 from paretune.jobs.recording import JobRunWriter, job_name
@@ -21,7 +22,6 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.catalog import instance
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
@@ -121,7 +121,10 @@ def _foresee(
     if spec.has_instances:
         region = launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
-        if spec.kms_key and instance(spec.instance_type).has_local_storage:
+        if unlisted_gpu(spec.instance()) is not None:
+            gpu = spec.instance().accelerator
+            sentences.append(f"how fast {gpu} ({spec.instance_type}) is, is not known: no estimate of seconds and cost")
+        if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
                 "kms_key encrypts uploads and results only"

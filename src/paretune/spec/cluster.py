@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import collecting, did_you_mean
+from paretune.core.errors import BadInput, collecting
 from paretune.spec import catalog
 from paretune.spec.parameters import Effect, parameter
 from paretune.spec.regions import region_faults
@@ -68,6 +68,13 @@ class Cluster:
     )
     instance_type: str = parameter(
         "local", "local: processes on this machine; ml.*: SageMaker training instances", affects=_DEVICES
+    )
+    instance_facts: Mapping[str, Any] = parameter(
+        {},
+        "JSON object: type to gpu, gpus, gpu_memory_gib, vcpus, memory_gib, network_gbps, local_storage_gib, for types "
+        "that paretune does not know",
+        affects={"cluster"},
+        not_searched="it describes the hardware",
     )
     instance_count: int = parameter(
         1, "instances; locally, data-parallel processes", minimum=1, maximum=1024, affects=_DEVICES
@@ -182,13 +189,21 @@ class Cluster:
         """Training processes on each instance."""
         if not self.has_instances:
             return 1
-        return self.processes_per_instance or max(1, catalog.instance(self.instance_type).accelerator_count)
+        return self.processes_per_instance or max(1, self.instance().accelerator_count)
 
     @property
     def devices(self) -> int:
         """Data-parallel devices of the whole cluster: those that train on rows of their own."""
         shared = (self.tensor_parallel_degree or 1) * (self.context_parallel_degree or 1)
         return self.processes * self.instance_count // shared
+
+    def instance(self, instance_type: str | None = None) -> catalog.Instance:
+        """What is known of an instance type, by default that of the job.
+
+        Raises:
+            BadInput: nothing is.
+        """
+        return catalog.instance(instance_type or self.instance_type, self.instance_facts)
 
     def instance_types(self) -> tuple[str, ...]:
         """The type that was asked for, then those to fall back on."""
@@ -197,6 +212,8 @@ class Cluster:
     def cluster_faults(self) -> list[str]:
         """Everything that contradicts itself or is not known; empty if nothing does."""
         faults = _strategy_faults(self) + _simulation_faults(self)
+        if wrong := catalog.fact_faults(self.instance_facts):
+            return faults + wrong
         if not self.has_instances:
             return faults + _local_faults(self)
         if not self.instance_type.startswith("ml."):
@@ -204,7 +221,7 @@ class Cluster:
             return [*faults, f"{needed}, got {self.instance_type!r}"]
         for instance_type in self.instance_types():
             with collecting(faults):
-                chip = catalog.instance(instance_type).accelerator
+                chip = self.instance(instance_type).accelerator
                 if chip.startswith("AWS"):
                     faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
         return faults + _sagemaker_faults(self) + ([] if faults else _degree_faults(self))
@@ -225,7 +242,7 @@ def _local_faults(cluster: Cluster) -> list[str]:
     if cluster.launcher == "local" and cluster.instance_type.startswith("ml."):
         faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
     elif cluster.instance_type != "local":
-        hint = did_you_mean(cluster.instance_type, catalog.instances(), lead=": ", most=1, cutoff=0.7)
+        hint = catalog.meant_type(cluster.instance_type, catalog.instances())
         faults.append(f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}{hint}")
     if cluster.strategy in {"smddp", "smp", "deepspeed"}:
         faults.append(f"strategy {cluster.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
@@ -265,9 +282,12 @@ def _volume_faults(cluster: Cluster) -> list[str]:
     """Disks that cannot be enlarged. Source: ProcessingClusterConfig and ResourceConfig, VolumeSizeInGB (botocore)."""
     found = []
     for name in cluster.instance_types():
-        known = catalog.instances().get(name)
-        if known is not None and 0 < known.local_storage_gib < (cluster.volume_gib or 0):
-            rule = f"volume_gib must be at most {known.local_storage_gib} for {name}, which has disks of its own and no"
+        try:
+            own = cluster.instance(name).local_storage_gib
+        except BadInput:  # is said already
+            continue
+        if 0 < own < (cluster.volume_gib or 0):
+            rule = f"volume_gib must be at most {own} for {name}, which has disks of its own and no"
             found.append(f"{rule} other volume, got {cluster.volume_gib}: leave it out, or take a larger instance_type")
     return found
 
@@ -312,7 +332,7 @@ def unsupported(cluster: Cluster) -> list[str]:
     """Why the strategy, or the number of processes, does not go with the instance types; empty if it does."""
     found = []
     for instance_type in cluster.instance_types():
-        instance = catalog.instance(instance_type)
+        instance = cluster.instance(instance_type)
         if cluster.strategy == "smddp" and instance_type not in SMDDP_INSTANCE_TYPES:
             needed = f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}"
             found.append(f"{needed}, got {instance_type}: use ddp, which uses NCCL, on all others")

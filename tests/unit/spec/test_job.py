@@ -333,6 +333,7 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "activation_offloading": True,
     "instance_type": "ml.p4d.24xlarge",
     "processes_per_instance": 4,
+    "instance_facts": {"ml.p4de.24xlarge": {"vcpus": 90}},
     "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
 }
 SAME_RESULT = {"dry_run": True, "max_runtime_minutes": 5.0, "max_cost_usd": 1.0, "local_price_usd_per_hour": 2.0}

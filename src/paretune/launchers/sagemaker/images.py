@@ -56,23 +56,22 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
         uri = image_uris.retrieve("pytorch-smp", **where, **newest)
         needs = (_TRANSFORMERS_OF_OLD_TORCH, *_as_here(_TRAINING_NEEDS))
         return Image(uri=uri, requirements=(*needs, *added))
-    if catalog.instance(spec.instance_type).has_gpu:
+    if spec.instance().has_gpu:
         needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
         uri = image_uris.retrieve("huggingface", **where, **_HUGGING_FACE)
-        missing = _missing_kernels(spec.instance_type, uri)
+        missing = _missing_kernels(spec.instance(), uri)
         if missing is not None:
             uri = image_uris.retrieve("pytorch", **where, **_OLDER_GPUS)
             needs = (*needs, *_as_here(("transformers", *_TRAINING_NEEDS)))
-        if missing is not None and _missing_kernels(spec.instance_type, uri) is not None:
+        if missing is not None and _missing_kernels(spec.instance(), uri) is not None:
             raise ValueError(missing)
         return Image(uri=uri, requirements=(*needs, *added))
     uri = image_uris.retrieve("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
     return Image(uri=uri, requirements=(*_as_here(("transformers", *_TRAINING_NEEDS)), *added))
 
 
-def _missing_kernels(instance_type: str, uri: str) -> str | None:
+def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
     """Why PyTorch in this image has no kernels for the instance's GPU; None if it has, or its tag does not tell."""
-    instance = catalog.instance(instance_type)
     chip = accelerator_of(instance)
     built = _versions(uri)
     if chip is None or chip.compute_capability is None or built is None:
@@ -84,7 +83,7 @@ def _missing_kernels(instance_type: str, uri: str) -> str | None:
     torch, cuda, low, high, own = (".".join(map(str, version)) for version in versions)
     return (
         f"{uri.rpartition('/')[2]} holds PyTorch {torch} for CUDA {cuda}, which runs on GPUs of compute capability "
-        f"{low} to {high}, and {instance_type} has {instance.accelerator} of {own}"
+        f"{low} to {high}, and {instance.instance_type} has {instance.accelerator} of {own}"
     )
 
 
@@ -169,12 +168,12 @@ def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
             f"image_uri holds transformers {'.'.join(transformers.groups())}, paretune's training needs {oldest} or "
             "newer: leave image_uri out, or give an entry_script of your own"
         )
-    gpu = catalog.instance(spec.instance_type).has_gpu
+    gpu = spec.instance().has_gpu
     if gpu and "-cpu" in uri:
         found.append(f"image_uri is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant")
     if not gpu and "-gpu" in uri:
         found.append(f"image_uri is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant")
-    missing = (_missing_kernels(name, uri) for name in spec.instance_types())
+    missing = (_missing_kernels(spec.instance(name), uri) for name in spec.instance_types())
     found += [
         f"image_uri does not run there: {why}: leave image_uri out, or use another image or instance_type"
         for why in missing

@@ -27,7 +27,7 @@ from paretune.launchers.sagemaker.request import (
 )
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
-from paretune.spec import catalog
+from paretune.spec.catalog import Instance
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import ALLOW_NO_GPU, CHECKPOINTS_KEPT, JobDocument, JobInputs, ProjectPayload
 from paretune.spec.job import INPUT_FILES, JobSpec
@@ -103,7 +103,7 @@ class SageMakerLauncher(Launcher):
         """Model, data and checkpoints must fit on disks that no volume can enlarge."""
         needed = _needed_gib(_bytes_on_disk(spec, inputs))
         if spec.volume_gib is None:
-            refuse([fault for name in spec.instance_types() for fault in _room_faults(name, needed)])
+            refuse([fault for name in spec.instance_types() for fault in _room_faults(spec.instance(name), needed)])
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the training job, or adopt the one that has this name."""
@@ -305,7 +305,7 @@ def _volume_gib(spec: JobSpec, size: float) -> int:
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
-    own = catalog.instance(spec.instance_type).local_storage_gib
+    own = spec.instance().local_storage_gib
     return spec.volume_gib or min(_needed_gib(size), own or _LARGEST_VOLUME_GIB)
 
 
@@ -314,14 +314,15 @@ def _needed_gib(size: float) -> int:
     return max(_SMALLEST_VOLUME_GIB, math.ceil(size / 2**30) + 10)
 
 
-def _room_faults(instance_type: str, needed_gib: int) -> list[str]:
-    own = catalog.instance(instance_type).local_storage_gib
+def _room_faults(instance: Instance, needed_gib: int) -> list[str]:
+    own = instance.local_storage_gib
     room = own or _LARGEST_VOLUME_GIB
     if needed_gib <= room:
         return []
     kind = "disks of its own and gets no other volume" if own else "a volume at most"
+    given = f"{instance.instance_type} has {room} GiB, {kind}"
     return [
-        f"model, data and checkpoints may take {needed_gib} GiB, and {instance_type} has {room} GiB, {kind}: take "
+        f"model, data and checkpoints may take {needed_gib} GiB, and {given}: take "
         "fine_tuning=lora, an instance_type with more room, or set volume_gib to what you know to suffice"
     ]
 

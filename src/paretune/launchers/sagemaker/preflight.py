@@ -9,6 +9,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
+from paretune.spec.catalog import unknown_type
 from paretune.spec.cluster import Cluster
 
 _FOR_SAGEMAKER = {
@@ -25,7 +26,23 @@ def account_faults(cluster: Cluster, account: Account) -> list[str]:
         LaunchRefused: AWS does not answer, or does not know us: nothing else can be asked then.
     """
     account.identity  # noqa: B018  # raises; the first thing to ask
-    return [*_role_faults(account), *_bucket_faults(account), *_quota_faults(cluster, account)]
+    return [
+        *_type_faults(cluster, account),
+        *_role_faults(account),
+        *_bucket_faults(account),
+        *_quota_faults(cluster, account),
+    ]
+
+
+def _type_faults(cluster: Cluster, account: Account) -> Iterator[str]:
+    """Types of `instance_facts` that CreateTrainingJob does not take, as the installed botocore knows it."""
+    described = [name for name in cluster.instance_types() if name in cluster.instance_facts]
+    if not described:
+        return
+    possible = account.client("sagemaker").meta.service_model.shape_for("TrainingInstanceType").enum
+    for name in described:
+        if name not in possible:
+            yield f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones"
 
 
 def _role_faults(account: Account) -> Iterator[str]:

@@ -72,7 +72,9 @@ class Client:
         self._name = name
         self._service = service
         # What a client adds to its requests itself is seen with a real one: test_account.
-        self.meta = SimpleNamespace(region_name=aws.region, events=SimpleNamespace(register=lambda *_: None))
+        events = SimpleNamespace(register=lambda *_: None)
+        model = _model(name) if name == "sagemaker" else None
+        self.meta = SimpleNamespace(region_name=aws.region, events=events, service_model=model)
 
     def __getattr__(self, method: str) -> Any:
         def call(**parameters: Any) -> Any:

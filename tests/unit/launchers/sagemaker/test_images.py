@@ -169,3 +169,14 @@ def test_a_gpu_that_no_image_of_aws_runs_on_is_refused_with_the_newest_image(mon
     assert "no image for strategy ddp on ml.p3.2xlarge" in fault
     assert "huggingface-pytorch-training:2.9.0" in fault
     assert "of 3.7): give image_uri" in fault
+
+
+def test_the_image_of_a_described_type_follows_from_its_gpu() -> None:
+    def uri(gpu: str) -> str:
+        facts = {"gpu": gpu, "gpus": 1, "gpu_memory_gib": 16, "network_gbps": 10, "vcpus": 8, "memory_gib": 64}
+        job = spec("ml.p9.xlarge", instance_facts={"ml.p9.xlarge": facts})
+        assert images.faults(job, "us-east-1") == []
+        return images.choose(job, "us-east-1", direct=False).uri
+
+    assert "pytorch-training:2.6.0" in uri("V100")
+    assert "huggingface-pytorch-training:2.9.0" in uri("X900")

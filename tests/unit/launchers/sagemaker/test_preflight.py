@@ -1,5 +1,7 @@
 """What is asked of an account before the first cent."""
 
+from dataclasses import replace
+
 import pytest
 
 from paretune.core.errors import LaunchRefused
@@ -135,3 +137,15 @@ def test_an_unknown_quota_is_no_fault(aws: Aws) -> None:
     aws.quotas.values = {"ml.m5.large for training job usage": 0, "x": 0}
 
     assert faults() == []
+
+
+def test_a_described_type_that_the_service_does_not_take_is_a_fault(aws: Aws) -> None:
+    facts = {"gpus": 0, "network_gbps": 10, "vcpus": 4, "memory_gib": 16}
+    described = {"ml.m5.larger": facts, "ml.p6e-gb200.36xlarge": facts}
+    asked = replace(CLUSTER, instance_type="ml.m5.larger", instance_facts=described)
+
+    (fault,) = faults(asked)
+
+    assert "must be one of the 225 known types, got 'ml.m5.larger': did you mean ml.m5.large" in fault
+    assert "pip install --upgrade boto3" in fault
+    assert faults(replace(asked, instance_type="ml.p6e-gb200.36xlarge")) == []
