@@ -22,8 +22,11 @@ _STATES = {state.value: state for state in JobState}  # called as SageMaker does
 _GONE = {"Deleting", DELETED}
 _WANTED = ("report.json", "events.jsonl")  # of the results; the rest stays in S3
 _LIMITS = {
-    "MaxRuntimeExceeded": "MaxRuntimeExceeded: it ran longer than max_runtime_minutes",
-    "MaxWaitTimeExceeded": "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes",
+    "MaxRuntimeExceeded": (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes"),
+    "MaxWaitTimeExceeded": (
+        FailureKind.CAPACITY,
+        "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes",
+    ),
 }
 
 
@@ -116,8 +119,8 @@ class SageMakerJob(Job):
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             return classify(str(self._description.get("FailureReason", "")))
-        if state is JobState.STOPPED and self.detail() in _LIMITS:
-            return FailureKind.ERROR, _LIMITS[self.detail()]
+        if state is JobState.STOPPED and self.detail() in _LIMITS and not self._asked_to_stop:
+            return _LIMITS[self.detail()]
         return None
 
     def seconds(self) -> float:

@@ -267,7 +267,7 @@ class SageMakerLauncher(Launcher):
         The first job claims the place; another one takes it over when that job has ended, else has a place of its own.
         """
         data = inputs.dataset.key[:12] if inputs.dataset else "script"
-        place = f"{PREFIX}/checkpoints/{document.spec.spec_hash()}-{data}"
+        place = f"{PREFIX}/checkpoints/{document.checkpoint_key or document.spec.spec_hash()}-{data}"
         run, name = _run_id(document.job_name), f"{place}.claim"
         former = None if staging.dry else staging.claim(name)
         is_own = staging.dry or (former is not None and former.owner == document.job_name)

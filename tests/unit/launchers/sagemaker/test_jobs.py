@@ -125,14 +125,31 @@ def test_of_the_results_only_what_is_wanted_is_kept(aws: Aws, job: SageMakerJob,
     assert set(job._fetch() or {}) == {"report.json"}
 
 
-@pytest.mark.parametrize("secondary", ["MaxRuntimeExceeded", "MaxWaitTimeExceeded"])
-def test_a_limit_of_time_is_a_stop_with_a_reason(aws: Aws, job: SageMakerJob, clock: FakeClock, secondary: str) -> None:
+@pytest.mark.parametrize(
+    ("secondary", "kind"),
+    [("MaxRuntimeExceeded", FailureKind.ERROR), ("MaxWaitTimeExceeded", FailureKind.CAPACITY)],
+)
+def test_a_limit_of_time_is_a_stop_with_a_reason(
+    aws: Aws, job: SageMakerJob, clock: FakeClock, secondary: str, kind: FailureKind
+) -> None:
     aws.sagemaker.end(NAME, "Stopped", secondary)
 
     assert look(job, clock) is JobState.STOPPED
     failure = job.failure()
     assert failure is not None
+    assert failure[0] is kind
     assert secondary in failure[1]
+
+
+def test_a_job_that_waits_too_long_while_it_is_stopped_was_stopped_as_asked(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    look(job, clock)
+    job.stop()
+    aws.sagemaker.end(NAME, "Stopped", "MaxWaitTimeExceeded")
+
+    assert look(job, clock) is JobState.STOPPED
+    assert job.failure() is None
 
 
 def test_a_job_stopped_in_the_console_is_stopped_without_a_reason_of_ours(

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -545,3 +546,18 @@ def test_the_price_is_that_of_the_job_s_region_or_unknown(
     assert price is not None
     assert price.region == "us-east-1"
     assert elsewhere.price(order().spec) is None
+
+
+def test_a_fallback_type_continues_from_the_checkpoints_of_the_type_that_was_asked_for(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    first = order(instance_type="ml.g5.xlarge")
+    launcher.submit(first, JobInputs())
+    place = sent(aws)["CheckpointConfig"]["S3Uri"]
+    aws.sagemaker.end(first.job_name, "Stopped", "MaxWaitTimeExceeded")
+    elsewhere = order(attempt=2, instance_type="ml.g5.2xlarge")
+
+    launcher.submit(replace(elsewhere, checkpoint_key=first.spec.spec_hash()), JobInputs())
+
+    assert sent(aws)["ResourceConfig"]["InstanceType"] == "ml.g5.2xlarge"
+    assert sent(aws)["CheckpointConfig"]["S3Uri"] == place
