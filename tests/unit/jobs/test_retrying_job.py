@@ -181,6 +181,34 @@ def names(desk: Desk) -> Names:
     return lambda count: [f"paretune-{desk.run_id}-{number}" for number in range(1, count + 1)]
 
 
+@pytest.mark.parametrize(
+    ("found", "parts"),
+    [
+        ({}, ["no train_results.json, eval_results.json", '{"do_train": true, "do_eval": true}']),
+        ({"train_seconds": 3.0}, ["no results of an evaluation", '{"do_eval": true}']),
+        ({"train_seconds": 3.0, "f1": 0.8}, []),
+        ({"eval_accuracy": 0.8}, []),
+    ],
+)
+def test_a_script_that_leaves_no_results_is_told_what_it_lacks(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, found: dict[str, float], parts: list[str]
+) -> None:
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics=found))
+    outcome = desk.follow(desk.attempts(ScriptedLauncher([DONE]), entry_script="examples/run_glue.py"))
+    said = "".join(outcome.remarks)
+
+    assert all(part in said for part in parts)
+    assert bool(said) == bool(parts)
+    assert desk.tags.get("remarks", "") == said
+    assert not parts or ("run_glue.py has left" in str(outcome) and "Hugging Face's examples" in str(outcome))
+
+
+def test_paretune_s_own_training_has_no_remark_about_results(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics={}))
+
+    assert desk.follow(desk.attempts(ScriptedLauncher([DONE]))).remarks == ()
+
+
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)
