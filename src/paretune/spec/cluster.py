@@ -160,6 +160,11 @@ class Cluster:
     )
     subnets: str | None = parameter(None, "comma-separated VPC subnets", affects={"account"})
     security_group_ids: str | None = parameter(None, "comma-separated VPC security groups", affects={"account"})
+    package_index: str | None = parameter(
+        None,
+        "where pip of a job finds packages, for subnets without internet: address, or ARN of a CodeArtifact repository",
+        affects={"account"},
+    )
     kms_key: str | None = parameter(None, "KMS key for volume, uploads and results", affects={"account"})
     tags: Mapping[str, str] = parameter({}, "JSON object: AWS tags of the job", affects={"account"})
     on_interrupt: str = parameter(
@@ -270,12 +275,23 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
         for name, value in cluster.tags.items()
         if isinstance(value, str) and looks_secret(name, value)
     ]
-    faults += _volume_faults(cluster)
+    faults += _index_faults(cluster.package_index) + _volume_faults(cluster)
     if len(cluster.tags) > MOST_TAGS:
         faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
     if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
         faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
     return faults
+
+
+def _index_faults(index: str | None) -> list[str]:
+    if index is None:
+        return []
+    if looks_secret("package_index", index) or re.search("//[^/]*@", index):
+        return ["package_index must hold no user and password: everybody who sees the job can read it"]
+    if re.match(r"https?://\S+$|arn:[^:]+:codeartifact:[^:]+:\d+:repository/[^/]+/\S+$", index):
+        return []
+    rule = "package_index must be an address (https://...) or the ARN of a CodeArtifact repository"
+    return [f"{rule} (arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME), got {index!r}"]
 
 
 def _volume_faults(cluster: Cluster) -> list[str]:

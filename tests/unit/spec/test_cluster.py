@@ -254,3 +254,18 @@ def test_a_description_with_faults_is_refused_once() -> None:
         JobSpec(instance_type="ml.p9.48xlarge", instance_facts={"ml.p9.48xlarge": {"gpus": 8}})
 
     assert len(caught.value.faults) == 1
+
+
+@pytest.mark.parametrize(
+    ("index", "part"),
+    [
+        ("https://ada:secret@pypi.internal/simple", "must hold no user and password"),
+        ("pypi.internal", "must be an address"),
+        ("arn:aws:s3:::bucket", "must be an address"),
+    ],
+)
+def test_an_index_of_packages_is_an_address_or_a_repository_and_holds_no_secret(index: str, part: str) -> None:
+    (fault,) = faults(instance_type="ml.m5.large", package_index=index)
+
+    assert part in fault
+    assert "secret@" not in fault

@@ -21,6 +21,7 @@ from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     build,
+    index_environment,
     load_sdk,
     network_environment,
     tracking_environment,
@@ -91,7 +92,8 @@ class SageMakerLauncher(Launcher):
 
     def check(self, spec: JobSpec) -> None:
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
-        faults = images.faults(spec, self.account.region) + account_faults(spec, self.account)
+        faults = images.faults(spec, self.account.region)
+        faults += account_faults(spec, self.account, installed=() if faults else self._installed(spec))
         if spec.entry_script is not None and not spec.runs_project:
             with collecting(faults):
                 archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
@@ -184,7 +186,12 @@ class SageMakerLauncher(Launcher):
             code=project.code,
             command=project.command,
             channels=channels,
-            environment={"PYTHONUNBUFFERED": "1", **network_environment(spec), **project.variables},
+            environment={
+                "PYTHONUNBUFFERED": "1",
+                **network_environment(spec),
+                **index_environment(spec),
+                **project.variables,
+            },
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
             max_seconds=max(1, math.ceil(document.max_seconds)),
             volume_gib=_volume_gib(spec, _bytes_on_disk(spec, JobInputs(project=project))),
@@ -245,12 +252,20 @@ class SageMakerLauncher(Launcher):
                 moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
+    def _installed(self, spec: JobSpec) -> list[str]:
+        """What pip installs when the job starts; of somebody's project nothing is known here."""
+        if spec.runs_project:
+            return []
+        own = Path(spec.entry_script or "").expanduser().parent / archive.REQUIREMENTS
+        texts = [f"{archive.REQUIREMENTS} of {spec.entry_script}"] if spec.entry_script and own.is_file() else []
+        return [*images.choose(spec, self.account.region, direct=self.is_direct).requirements, *texts]
+
     def _job_environment(self, document: JobDocument) -> dict[str, str]:
         environment = {
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            **network_environment(document.spec),
+            **_network(document.spec),
             **{name: self._environment[name] for name in (ALLOW_NO_GPU,) if name in self._environment},
         }
         if document.spec.entry_script is None:
@@ -283,6 +298,11 @@ class SageMakerLauncher(Launcher):
         except AWS_ERRORS as error:
             return not is_missing(error) or self._clock.now() - claim.since < CREATED_WITHIN_S
         return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
+
+
+def _network(spec: JobSpec) -> dict[str, str]:
+    """What NCCL and pip need to know of the network."""
+    return {**network_environment(spec), **index_environment(spec)}
 
 
 def _run_id(job_name: str) -> str:

@@ -161,6 +161,14 @@ def network_environment(cluster: Cluster) -> dict[str, str]:
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 
 
+def index_environment(cluster: Cluster) -> dict[str, str]:
+    """Where pip looks for packages: pip's own variable, or that of the SDK's driver, which signs in to CodeArtifact."""
+    if cluster.package_index is None:
+        return {}
+    name = "CA_REPOSITORY_ARN" if cluster.package_index.startswith("arn:") else "PIP_INDEX_URL"
+    return {name: cluster.package_index}
+
+
 def tracking_environment(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:
     """What a job needs that writes to the tracking server itself; `here` is the environment of this machine."""
     endpoint = {name: here[name] for name in ("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT",) if here.get(name)}

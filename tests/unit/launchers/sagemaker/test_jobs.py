@@ -370,3 +370,38 @@ def test_the_log_is_found_with_a_command_that_names_the_region(job: SageMakerJob
     assert job.log_location() == (
         f"aws logs tail /aws/sagemaker/TrainingJobs --log-stream-name-prefix {NAME} --since 7d --region us-east-1"
     )
+
+
+_PIP = (  # what pip 25 prints without a way to its index
+    "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError(\"x: Failed to "
+    "establish a new connection: [Errno 101] Network is unreachable\")': /simple/transformers/",
+    "ERROR: Could not find a version that satisfies the requirement transformers==5.3.0 (from versions: none)",
+    "ERROR: No matching distribution found for transformers==5.3.0",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "subnets", "is_told"),
+    [(_PIP, "subnet-1", True), (_PIP[1:], "subnet-1", False), (_PIP[:1], "subnet-1", False), (_PIP, None, False)],
+)
+def test_a_job_whose_pip_reaches_no_index_says_what_its_subnets_need(
+    launcher: SageMakerLauncher,
+    order: Callable[..., JobDocument],
+    aws: Aws,
+    clock: FakeClock,
+    lines: tuple[str, ...],
+    subnets: str | None,
+    is_told: bool,
+) -> None:
+    network = {"subnets": subnets, "security_group_ids": subnets and "sg-1"}
+    job = launcher.submit(order(**network), JobInputs())
+    aws.logs.say(f"{NAME}/algo-1-1", *lines)
+    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: CalledProcessError, exit code: 1")
+    look(job, clock)
+    failure = job.failure()
+
+    assert failure is not None
+    assert failure[0] is (FailureKind.BAD_INPUT if is_told else FailureKind.ERROR)
+    assert "CalledProcessError" in failure[1]
+    for part in ("transformers==5.3.0", "NAT gateway", "package_index", "image_uri"):
+        assert (part in failure[1]) is is_told

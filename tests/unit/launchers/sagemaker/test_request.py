@@ -337,3 +337,20 @@ def plain_order(**changes: Any) -> TrainingJobRequest:
         "tags": {},
     }
     return TrainingJobRequest(**(usual | changes))
+
+
+@pytest.mark.parametrize(
+    ("index", "variable"),
+    [
+        ("https://pypi.internal/simple", "PIP_INDEX_URL"),
+        ("arn:aws:codeartifact:us-east-1:123456789012:repository/mine/pypi", "CA_REPOSITORY_ARN"),
+    ],
+)
+def test_an_index_of_packages_is_named_to_pip_or_to_the_driver_of_the_sdk(ask: Ask, index: str, variable: str) -> None:
+    assert ask(package_index=index)["Environment"][variable] == index
+
+
+def test_the_driver_of_the_sdk_reads_the_variable_that_names_a_repository() -> None:
+    from sagemaker.core.utils import install_requirements
+
+    assert install_requirements.CA_REPOSITORY_ARN_ENV == "CA_REPOSITORY_ARN"
