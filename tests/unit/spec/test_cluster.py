@@ -259,8 +259,8 @@ def test_a_description_with_faults_is_refused_once() -> None:
 @pytest.mark.parametrize(
     ("index", "part"),
     [
-        ("https://ada:secret@pypi.internal/simple", "must hold no user and password"),
-        ("pypi.internal", "must be an address"),
+        ("https://ada:secret@packages.example.com/simple", "must hold no user and password"),
+        ("packages.example.com", "must be an address"),
         ("arn:aws:s3:::bucket", "must be an address"),
     ],
 )

@@ -345,7 +345,7 @@ SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
     "role": "training",
     "bucket": "mine",
     "volume_gib": 100,
-    "package_index": "https://pypi.internal/simple",
+    "package_index": "https://packages.example.com/simple",
     "keep_alive_minutes": 10.0,
     "kms_key": "alias/mine",
     "tags": {"team": "search"},

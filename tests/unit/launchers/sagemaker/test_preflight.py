@@ -203,7 +203,7 @@ def test_what_needs_no_index_or_has_one_is_no_fault(aws: Aws) -> None:
     aws.ec2.main = [LOCAL, S3]
 
     assert in_subnets(installed=()) == []
-    assert in_subnets(replace(INSIDE, package_index="https://pypi.internal/simple")) == []
+    assert in_subnets(replace(INSIDE, package_index="https://packages.example.com/simple")) == []
 
 
 def test_an_interface_endpoint_is_a_way_to_s3(aws: Aws) -> None:

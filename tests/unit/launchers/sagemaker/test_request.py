@@ -342,7 +342,7 @@ def plain_order(**changes: Any) -> TrainingJobRequest:
 @pytest.mark.parametrize(
     ("index", "variable"),
     [
-        ("https://pypi.internal/simple", "PIP_INDEX_URL"),
+        ("https://packages.example.com/simple", "PIP_INDEX_URL"),
         ("arn:aws:codeartifact:us-east-1:123456789012:repository/mine/pypi", "CA_REPOSITORY_ARN"),
     ],
 )
