@@ -3,6 +3,7 @@
 The time model starts from these and learns from measurements what share of them a training really gets.
 """
 
+import math
 import os
 import platform
 import re
@@ -22,6 +23,7 @@ class Accelerator:
         half_flops: dense FLOP/s in bf16 or fp16 with fp32 accumulation.
         link_bytes_per_s: bandwidth to its neighbours in the same instance, one direction.
         usable_gib: memory that CUDA reports; less than the nominal figure.
+        compute_capability: of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run on it; None for others.
     """
 
     fp32_flops: float
@@ -30,23 +32,26 @@ class Accelerator:
     link_bytes_per_s: float
     usable_gib: float
     has_bf16: bool = True
+    compute_capability: tuple[int, int] | None = None
 
 
-# NVIDIA data sheets, dense rates, read 2026-11-20: fp32 and half TFLOP/s, memory GB/s, link GB/s, usable GiB, bf16.
+# NVIDIA data sheets, dense rates, read 2026-11-20: fp32 and half TFLOP/s, memory GB/s, link GB/s, usable GiB, bf16;
+# compute capability as in NVIDIA's "CUDA GPU Compute Capability". A K80 is one of the two GPUs of its board.
 # Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
 # Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
 _DATA_SHEETS = {
-    "NVIDIA T4": (8.1, 65, 320, 16, 16.0, False),
-    "NVIDIA V100": (15.7, 125, 900, 150, 16.0, False),
-    "NVIDIA A10G": (31.2, 70, 600, 32, 22888 / 1024, True),
-    "NVIDIA L4": (30.3, 121, 300, 32, 22888 / 1024, True),
-    "NVIDIA L40S": (91.6, 362, 864, 32, 45776 / 1024, True),
-    "NVIDIA A100": (19.5, 312, 1555, 300, 40.0, True),
-    "NVIDIA H100": (67, 989, 3350, 450, 80.0, True),
-    "NVIDIA H200": (67, 989, 4800, 450, 141.0, True),
-    "NVIDIA B200": (75, 2250, 8000, 900, 183359 / 1024, True),
-    "NVIDIA B300": (75, 2250, 8000, 900, 275040 / 1024, True),
-    "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True),
+    "NVIDIA K80": (4.1, 4.1, 240, 16, 11441 / 1024, False, (3, 7)),
+    "NVIDIA T4": (8.1, 65, 320, 16, 16.0, False, (7, 5)),
+    "NVIDIA V100": (15.7, 125, 900, 150, 16.0, False, (7, 0)),
+    "NVIDIA A10G": (31.2, 70, 600, 32, 22888 / 1024, True, (8, 6)),
+    "NVIDIA L4": (30.3, 121, 300, 32, 22888 / 1024, True, (8, 9)),
+    "NVIDIA L40S": (91.6, 362, 864, 32, 45776 / 1024, True, (8, 9)),
+    "NVIDIA A100": (19.5, 312, 1555, 300, 40.0, True, (8, 0)),
+    "NVIDIA H100": (67, 989, 3350, 450, 80.0, True, (9, 0)),
+    "NVIDIA H200": (67, 989, 4800, 450, 141.0, True, (9, 0)),
+    "NVIDIA B200": (75, 2250, 8000, 900, 183359 / 1024, True, (10, 0)),
+    "NVIDIA B300": (75, 2250, 8000, 900, 275040 / 1024, True, (10, 3)),
+    "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True, (12, 0)),
 }
 _ACCELERATORS = {
     name: Accelerator(
@@ -56,8 +61,9 @@ _ACCELERATORS = {
         link_bytes_per_s=link * 1e9,
         usable_gib=gib,
         has_bf16=bf16,
+        compute_capability=capability,
     )
-    for name, (fp32, half, memory, link, gib, bf16) in _DATA_SHEETS.items()
+    for name, (fp32, half, memory, link, gib, bf16, capability) in _DATA_SHEETS.items()
 }
 
 
@@ -67,6 +73,19 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     if found is None or found.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return found
     return replace(found, usable_gib=instance.accelerator_memory_gib)  # the same chip with more memory
+
+
+def unlisted_gpu(instance: Instance) -> Accelerator | None:
+    """The GPU of an instance type that is not listed here: its memory, and nothing (NaN) of its speed; else None."""
+    if not instance.has_gpu or instance.accelerator in _ACCELERATORS:
+        return None
+    return Accelerator(
+        fp32_flops=math.nan,
+        half_flops=math.nan,
+        memory_bytes_per_s=math.nan,
+        link_bytes_per_s=math.nan,
+        usable_gib=instance.accelerator_memory_gib,
+    )
 
 
 def local_gpu(folder: Path = Path("/proc/driver/nvidia/gpus"), hidden: str | None = None) -> Accelerator | None:

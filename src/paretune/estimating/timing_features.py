@@ -1,5 +1,6 @@
 """A job, its cluster and its data in the numbers that the time model and the memory model need."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,6 @@ from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.timing import TimingFeatures
 from paretune.estimating.workload import Workload, workload
-from paretune.spec import catalog
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import Instance
 from paretune.spec.job import JobSpec
@@ -60,9 +60,9 @@ class DeviceShare:
 
 def share_of(spec: JobSpec) -> DeviceShare:
     """One device of the job's cluster, which is like all the others."""
-    instance = catalog.instance(spec.instance_type) if spec.has_instances else None
+    instance = spec.instance() if spec.has_instances else None
     instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
-    found = _this_gpu() if instance is None else hardware.accelerator_of(instance)
+    found = _this_gpu() if instance is None else hardware.accelerator_of(instance) or hardware.unlisted_gpu(instance)
     precision = hardware.resolved_precision(spec.precision, found)
     is_open = precision == "auto" and instance is None
     half = precision in {"bf16", "fp16"} or (is_open and hardware.multiplies_bf16(hardware.processor_flags()))
@@ -84,7 +84,7 @@ def share_of(spec: JobSpec) -> DeviceShare:
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> JobFeatures | None:
-    """The job in numbers; None when its arguments do not say how many rows it trains on.
+    """The job in numbers; None when its arguments do not say how many rows it trains on, or its GPU is not listed.
 
     `facts` are what is known of the prepared data.
     """
@@ -93,6 +93,8 @@ def describe(
         return None
     share = share_of(spec)
     device = share.device
+    if math.isnan(device.fp32_flops):
+        return None
     time = TimingFeatures(
         chip=f"{_chip(spec)} {share.precision}",
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
@@ -103,7 +105,7 @@ def describe(
         peak_flops=device.half_flops if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
         # Of a local cluster, which is one machine, it is not used.
-        network_bytes_per_s=catalog.instance(spec.instance_type).network_gbps * _GBPS if spec.has_instances else 1e9,
+        network_bytes_per_s=spec.instance().network_gbps * _GBPS if spec.has_instances else 1e9,
         link_bytes_per_s=device.link_bytes_per_s,
         rows=plan.per_device_train_batch_size,
         accumulation=plan.gradient_accumulation_steps,
@@ -154,5 +156,5 @@ def _this_gpu() -> Accelerator | None:
 def _chip(spec: JobSpec) -> str:
     if not spec.has_instances:
         return "local"
-    instance = catalog.instance(spec.instance_type)
+    instance = spec.instance()
     return instance.accelerator if instance.accelerator_count else instance.family

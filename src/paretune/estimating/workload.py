@@ -14,7 +14,8 @@ EVALUATIONS = 4
 """At least so many evaluations are spread over a training; with more epochs, one after each."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of what comes with the packages."""
-_LORA_SHARE = 0.015  # rank 8 on all linear layers of a BERT-sized model; smaller for larger ones
+LORA_SHARE = 0.015
+"""Of all weights, those of adapters: rank 8 on all linear layers of a BERT-sized model; smaller for larger ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,5 +146,5 @@ def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
     return {
         "full": (1.0, float(built.parameters)),
         "head": (0.0, float(built.hidden_size**2)),
-        "lora": (_LORA_SHARE, _LORA_SHARE * built.matrices),
+        "lora": (LORA_SHARE, LORA_SHARE * built.matrices),
     }[fine_tuning]

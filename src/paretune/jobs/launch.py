@@ -12,6 +12,7 @@ from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
+from paretune.estimating.hardware import unlisted_gpu
 from paretune.jobs.adoption import close_watcher, unwatched_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
@@ -23,7 +24,6 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher, job_name
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.catalog import instance
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
@@ -134,7 +134,10 @@ def _foresee(
     if spec.has_instances:
         region = launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
-        if spec.kms_key and instance(spec.instance_type).has_local_storage:
+        if unlisted_gpu(spec.instance()) is not None:
+            gpu = spec.instance().accelerator
+            sentences.append(f"how fast {gpu} ({spec.instance_type}) is, is not known: no estimate of seconds and cost")
+        if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
                 "kms_key encrypts uploads and results only"
@@ -160,7 +163,9 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
         if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
             return None
         admit_everywhere(spec, launcher)
-        return inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+        inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+        launcher.check_inputs(spec, inputs)
+        return inputs
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
             run = tracking.run(run_id)

@@ -1,5 +1,6 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,24 @@ from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, 
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure
+
+
+def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
+    """What a script of the user's own has not left for the record, and how Hugging Face's examples are told to."""
+    if spec.entry_script is None or spec.runs_project or report is None:
+        return []
+    found, script = report.metrics, Path(spec.entry_script).name
+    evaluated = any(name == metrics.F1 or name.startswith(("eval_", "test_", "predict_")) for name in found)
+    lacking = [switch for switch, is_there in (("do_train", found), ("do_eval", evaluated)) if not is_there]
+    if not lacking:
+        return []
+    what = "train_results.json, eval_results.json and all_results.json" if not found else "results of an evaluation"
+    switches = json.dumps(dict.fromkeys(lacking, True))
+    return [
+        f"{script} has left no {what} in its output_dir, so nothing of them is recorded: a script has to save its "
+        "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
+        f"-P training_arguments='{switches}'"
+    ]
 
 
 def failure_message(job: Job, spec: JobSpec) -> str:
@@ -193,7 +212,7 @@ class JobRunWriter:
         report, state, reason = job.report(), job.state(), failure_message(job, self.spec)
         with self.run.later():
             self.run.log_events(self._events)
-        self.remarks = self._collect(job, self.run.run_id)
+        self.remarks = [*self._collect(job, self.run.run_id), *script_remarks(self.spec, report)]
         measured = self._write(report, state, reason, job)
         patience = self.workplace.clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and self.workplace.clock.monotonic() < patience:
@@ -216,6 +235,7 @@ class JobRunWriter:
             has_gap=self.run.has_gap,
             origin=self._launcher.origin,
             basis=job.facts().get("basis", ""),
+            remarks=tuple(self.remarks),
         )
 
     def give_up(self, error: BaseException, job: Job | None) -> None:

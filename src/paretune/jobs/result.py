@@ -1,7 +1,7 @@
 """What launching a job gives: what it measured, cost and where it is recorded; or, of a dry run, what would run."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ class JobResult(Result):
         price: of one instance; None where it is not known, then so are the dollars.
         has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
         basis: where a simulated job's figures come from, in words.
+        remarks: what its record lacks and why, in sentences.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class JobResult(Result):
     params: Mapping[str, str] = field(default_factory=dict)
     origin: str = "measured"
     basis: str = ""
+    remarks: Sequence[str] = ()
 
     @property
     def title(self) -> str:
@@ -70,12 +72,13 @@ class JobResult(Result):
             "model": self.model,
             "open_command": self.open_command,
             "has_gap": self.has_gap,
+            "remarks": list(self.remarks),
         }
 
     def notes(self) -> list[str]:
-        """Where to look, and that the record has gaps, where it has."""
+        """Where to look, and what the record lacks."""
         gap = ["MLflow was away: this run's record has gaps; the job's own files are complete"] if self.has_gap else []
-        return [*filter(None, [self.open_command]), *gap]
+        return [*filter(None, [self.open_command]), *gap, *self.remarks]
 
     def __str__(self) -> str:
         """The table at the end of a job: quality against baselines, speed, seconds, cost, and where to look."""

@@ -1,7 +1,8 @@
 """One job over all its attempts: started or adopted, looked at, tried again where that helps, recorded.
 
 An attempt that ran out of memory is followed by one with a smaller per-device batch; one that found no capacity, by one
-on the next instance type. What follows depends on nothing but how the attempts before it ended, so a launcher that
+on the next instance type. A spot job that waited too long found none either: its seconds are booked, and the next type
+continues from its checkpoints. What follows depends on nothing but how the attempts before it ended, so a launcher that
 died and is started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
@@ -12,7 +13,7 @@ from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
 
@@ -25,6 +26,7 @@ STOP_PATIENCE_S = 900.0
 WATCH_INTERVAL_S = 0.5
 """Between two looks at a job; a launcher that pays for looking limits itself."""
 
+_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp"}  # another number of devices can continue from them
 _SEEN_WITHIN_S = 5.0
 """Seconds until AWS shows a job whose creation was cut short on this side."""
 
@@ -172,7 +174,7 @@ class RetryingJob:
 
     def _following(self, job: Job) -> JobDocument | None:
         """The next attempt; None when there is none, or no time left for it."""
-        failure = job.failure() if job.state() is JobState.FAILED else None
+        failure = job.failure()  # of one that was stopped as asked there is none
         kind = failure[0] if failure is not None else None
         if kind is FailureKind.CAPACITY:
             return self._with_another_type(job)
@@ -195,7 +197,8 @@ class RetryingJob:
         if self._waiting_since is None:
             self._waiting_since = self.clock.now() - job.seconds()
         spec = self._spec.on_instance_type(following)
-        again = self._next(spec=spec, plan=spec.plan())
+        shared = self._spec.spec_hash() if self._spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
+        again = self._next(spec=spec, plan=spec.plan(), checkpoint_key=shared)
         if again.max_seconds <= 0:
             return None
         pause = 0.0
@@ -207,7 +210,7 @@ class RetryingJob:
             pause = CAPACITY_PAUSE_S
         self._not_before = self.clock.now() + pause
         self._launcher.wake_at(self._not_before)
-        self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}")
+        self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}{_billed(job)}")
         self.writer.change_type(again)
         return again
 
@@ -238,3 +241,9 @@ class RetryingJob:
 
     def _tell(self, message: str) -> None:
         self._on_events([Event(time=self.clock.now(), step=0, message=message)])
+
+
+def _billed(job: Job) -> str:
+    """What a job without capacity is billed all the same: one on spot that trained until its instances were taken."""
+    billed = job.billable_seconds()
+    return f"; {billed:.0f} s are billed until then" if billed else ""

@@ -209,6 +209,13 @@ class Launcher(ABC):
             LaunchRefused: the place does not answer at all.
         """
 
+    def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # as above
+        """Compare what the job reads and writes with what its instances can hold.
+
+        Raises:
+            BadInput: it does not fit.
+        """
+
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """What `submit` would send, secrets masked; nothing is sent. Empty where nothing is."""
         return {}

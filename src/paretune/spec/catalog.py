@@ -1,15 +1,18 @@
-"""SageMaker's training instances and what is in them; what an hour costs is in `prices`."""
+"""SageMaker's training instances and what is in them; what an hour costs is in `prices`.
+
+instances.csv holds every type of CreateTrainingJob's TrainingInstanceType (botocore 1.44.5) but for those of which only
+the name is known: they, and types that are newer, are described by the parameter `instance_facts`.
+"""
 
 import csv
-from collections.abc import Collection
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean
-
-_WITH_LOCAL_STORAGE = ("g4dn", "g5", "g6", "g7", "p3dn", "p4", "p5", "p6")
-"""Beginnings of families with NVMe disks (EC2 user guide, instance store volumes; SageMaker pricing page of 2026)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +20,9 @@ class Instance:
     """One instance type of SageMaker Training.
 
     `accelerator` is the model of the GPU or chip, none for a CPU instance; `accelerator_memory_gib` the nominal memory
-    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s; `memory_gib` main memory.
+    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s; `memory_gib` main memory;
+    `local_storage_gib` its own NVMe disks, 0 for none. Source of the disks: InstanceStorageInfo of EC2
+    DescribeInstanceTypes, as moto 5.2.5 holds it, read 2026-11-21.
     """
 
     instance_type: str
@@ -27,6 +32,7 @@ class Instance:
     network_gbps: float
     vcpus: int
     memory_gib: float
+    local_storage_gib: int = 0
 
     @property
     def family(self) -> str:
@@ -41,24 +47,90 @@ class Instance:
     @property
     def has_local_storage(self) -> bool:
         """Whether it trains on NVMe disks of its own, encrypted by hardware: no KMS key may be named for them."""
-        return self.family.startswith(_WITH_LOCAL_STORAGE)
+        return self.local_storage_gib > 0
 
 
-def instance(instance_type: str) -> Instance:
-    """What is known of an instance type.
+FACTS = {
+    "gpu": "accelerator",
+    "gpus": "accelerator_count",
+    "gpu_memory_gib": "accelerator_memory_gib",
+    "network_gbps": "network_gbps",
+    "vcpus": "vcpus",
+    "memory_gib": "memory_gib",
+    "local_storage_gib": "local_storage_gib",
+}
+"""What `instance_facts` may say of a type, and the field of `Instance` it is."""
+_EXAMPLE = (
+    '{"ml.p9.48xlarge": {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 3200, "vcpus": 192, '
+    '"memory_gib": 2048, "local_storage_gib": 28312}}'
+)
+
+
+def instance(instance_type: str, facts: Mapping[str, Any] | None = None) -> Instance:
+    """What is known of an instance type; `facts`, an `instance_facts`, comes before the catalogue.
 
     Raises:
-        BadInput: it is not in the catalogue; the message names the nearest ones.
+        BadInput: it is not in the catalogue, nor in `facts`; the message names the nearest ones.
     """
-    if instance_type not in instances():
-        raise BadInput([unknown_type(instance_type, instances())])
-    return instances()[instance_type]
+    told = (facts or {}).get(instance_type)
+    known = instances().get(instance_type)
+    if told:
+        return _described(instance_type, told, known)
+    if known is None:
+        raise BadInput([f"{unknown_type(instance_type, instances())}; instance_facts can describe another one"])
+    return known
+
+
+def fact_faults(facts: Mapping[str, Any]) -> list[str]:
+    """What is wrong with an `instance_facts`; empty if nothing is."""
+    found = []
+    for name, told in facts.items():
+        if not name.startswith("ml.") or name.count(".") != 2 or not isinstance(told, Mapping):
+            found.append(f"instance_facts must map types to what they have, such as {_EXAMPLE}, got {name!r}: {told!r}")
+            continue
+        if unknown := [fact for fact in told if fact not in FACTS]:
+            found.append(f"instance_facts must be of {', '.join(FACTS)}, got {', '.join(unknown)} for {name}")
+        found += [fault for fact, value in told.items() if fact in FACTS for fault in _value_faults(name, fact, value)]
+        missing = [fact for fact in _needed(told) if fact not in told]
+        if missing and name not in instances():
+            found.append(f"instance_facts must also say {', '.join(missing)} for {name}, which is not in the catalogue")
+    return found
+
+
+def _value_faults(name: str, fact: str, value: object) -> list[str]:
+    if fact == "gpu":
+        return [] if isinstance(value, str) else [f"instance_facts: gpu of {name} must be a name, got {value!r}"]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    least = 1 if fact in {"vcpus", "memory_gib"} else 0
+    is_whole = fact not in {"gpus", "vcpus"} or isinstance(value, int)
+    if is_number and is_whole and value >= least:  # type: ignore[operator]  # a number
+        return []
+    return [f"instance_facts: {fact} of {name} must be a number of at least {least}, got {value!r}"]
+
+
+def _needed(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Facts without which a new type cannot be used."""
+    return ("gpus", *(("gpu", "gpu_memory_gib") if told.get("gpus") else ()), "network_gbps", "vcpus", "memory_gib")
+
+
+def _described(instance_type: str, told: Mapping[str, Any], known: Instance | None) -> Instance:
+    values: dict[str, Any] = {FACTS[fact]: value for fact, value in told.items()}
+    if "gpu" in told:
+        values["accelerator"] = f"NVIDIA {told['gpu'].removeprefix('NVIDIA').strip()}"
+    before = {"accelerator": "none", "accelerator_memory_gib": 0.0} if known is None else asdict(known)
+    return Instance(**(before | {"instance_type": instance_type} | values))
 
 
 def unknown_type(instance_type: str, known: Collection[str]) -> str:
     """The sentence that refuses a type that is not in `known`."""
-    hint = did_you_mean(instance_type, known, lead=": ", cutoff=0.7)
+    hint = meant_type(instance_type, known)
     return f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"
+
+
+def meant_type(instance_type: str, known: Collection[str]) -> str:
+    """The question whether one of at most three known types was meant, behind a colon; empty where none is similar."""
+    name = f"ml.{instance_type.removeprefix('ml.')}"
+    return did_you_mean(name, known, lead=": ", most=1 if name in known else 3, cutoff=0.7)
 
 
 @cache
@@ -80,6 +152,7 @@ def instances() -> dict[str, Instance]:
             network_gbps=float(row["network_gbps"]),
             vcpus=int(row["vcpus"]),
             memory_gib=float(row["memory_gb"]),
+            local_storage_gib=int(float(row["local_storage_gb"]) * 1e9 / 2**30),
         )
         for row in rows()
     }

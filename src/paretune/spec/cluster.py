@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import collecting, did_you_mean
+from paretune.core.errors import BadInput, collecting
 from paretune.spec import catalog
 from paretune.spec.parameters import Effect, parameter
 from paretune.spec.regions import region_faults
@@ -68,6 +68,13 @@ class Cluster:
     )
     instance_type: str = parameter(
         "local", "local: processes on this machine; ml.*: SageMaker training instances", affects=_DEVICES
+    )
+    instance_facts: Mapping[str, Any] = parameter(
+        {},
+        "JSON object: type to gpu, gpus, gpu_memory_gib, vcpus, memory_gib, network_gbps, local_storage_gib, for types "
+        "that paretune does not know",
+        affects={"cluster"},
+        not_searched="it describes the hardware",
     )
     instance_count: int = parameter(
         1, "instances; locally, data-parallel processes", minimum=1, maximum=1024, affects=_DEVICES
@@ -141,7 +148,9 @@ class Cluster:
     bucket: str | None = parameter(
         None, "S3 bucket for data, models and results; by default sagemaker-REGION-ACCOUNT", affects={"account"}
     )
-    image_uri: str | None = parameter(None, "training image; by default AWS's newest Hugging Face image", affects=STEP)
+    image_uri: str | None = parameter(
+        None, "training image; by default AWS's newest one that suits the GPU", affects=STEP
+    )
     volume_gib: int | None = parameter(
         None,
         "storage volume of an instance, GiB; by default derived from model and data",
@@ -158,6 +167,11 @@ class Cluster:
     )
     subnets: str | None = parameter(None, "comma-separated VPC subnets", affects={"account"})
     security_group_ids: str | None = parameter(None, "comma-separated VPC security groups", affects={"account"})
+    package_index: str | None = parameter(
+        None,
+        "where pip of a job finds packages, for subnets without internet: address, or ARN of a CodeArtifact repository",
+        affects={"account"},
+    )
     kms_key: str | None = parameter(None, "KMS key for volume, uploads and results", affects={"account"})
     tags: Mapping[str, str] = parameter({}, "JSON object: AWS tags of the job", affects={"account"})
     on_interrupt: str = parameter(
@@ -187,13 +201,21 @@ class Cluster:
         """Training processes on each instance."""
         if not self.has_instances:
             return 1
-        return self.processes_per_instance or max(1, catalog.instance(self.instance_type).accelerator_count)
+        return self.processes_per_instance or max(1, self.instance().accelerator_count)
 
     @property
     def devices(self) -> int:
         """Data-parallel devices of the whole cluster: those that train on rows of their own."""
         shared = (self.tensor_parallel_degree or 1) * (self.context_parallel_degree or 1)
         return self.processes * self.instance_count // shared
+
+    def instance(self, instance_type: str | None = None) -> catalog.Instance:
+        """What is known of an instance type, by default that of the job.
+
+        Raises:
+            BadInput: nothing is.
+        """
+        return catalog.instance(instance_type or self.instance_type, self.instance_facts)
 
     def instance_types(self) -> tuple[str, ...]:
         """The type that was asked for, then those to fall back on."""
@@ -202,6 +224,8 @@ class Cluster:
     def cluster_faults(self) -> list[str]:
         """Everything that contradicts itself or is not known; empty if nothing does."""
         faults = _strategy_faults(self) + _simulation_faults(self)
+        if wrong := catalog.fact_faults(self.instance_facts):
+            return faults + wrong
         if not self.has_instances:
             return faults + _local_faults(self)
         if not self.instance_type.startswith("ml."):
@@ -209,7 +233,7 @@ class Cluster:
             return [*faults, f"{needed}, got {self.instance_type!r}"]
         for instance_type in self.instance_types():
             with collecting(faults):
-                chip = catalog.instance(instance_type).accelerator
+                chip = self.instance(instance_type).accelerator
                 if chip.startswith("AWS"):
                     faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
         return faults + _sagemaker_faults(self) + ([] if faults else _degree_faults(self))
@@ -230,7 +254,7 @@ def _local_faults(cluster: Cluster) -> list[str]:
     if cluster.launcher == "local" and cluster.instance_type.startswith("ml."):
         faults.append(f"launcher local runs on this machine, got instance_type={cluster.instance_type}: leave one out")
     elif cluster.instance_type != "local":
-        hint = did_you_mean(cluster.instance_type, catalog.instances(), lead=": ", most=1, cutoff=0.7)
+        hint = catalog.meant_type(cluster.instance_type, catalog.instances())
         faults.append(f"instance_type must be local or one of SageMaker's (ml.*), got {cluster.instance_type!r}{hint}")
     if cluster.strategy in {"smddp", "smp", "deepspeed"}:
         faults.append(f"strategy {cluster.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
@@ -258,11 +282,37 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
         for name, value in cluster.tags.items()
         if isinstance(value, str) and looks_secret(name, value)
     ]
+    faults += _index_faults(cluster.package_index) + _volume_faults(cluster)
     if len(cluster.tags) > MOST_TAGS:
         faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
     if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
         faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
     return faults
+
+
+def _index_faults(index: str | None) -> list[str]:
+    if index is None:
+        return []
+    if looks_secret("package_index", index) or re.search("//[^/]*@", index):
+        return ["package_index must hold no user and password: everybody who sees the job can read it"]
+    if re.match(r"https?://\S+$|arn:[^:]+:codeartifact:[^:]+:\d+:repository/[^/]+/\S+$", index):
+        return []
+    rule = "package_index must be an address (https://...) or the ARN of a CodeArtifact repository"
+    return [f"{rule} (arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME), got {index!r}"]
+
+
+def _volume_faults(cluster: Cluster) -> list[str]:
+    """Disks that cannot be enlarged. Source: ProcessingClusterConfig and ResourceConfig, VolumeSizeInGB (botocore)."""
+    found = []
+    for name in cluster.instance_types():
+        try:
+            own = cluster.instance(name).local_storage_gib
+        except BadInput:  # is said already
+            continue
+        if 0 < own < (cluster.volume_gib or 0):
+            rule = f"volume_gib must be at most {own} for {name}, which has disks of its own and no"
+            found.append(f"{rule} other volume, got {cluster.volume_gib}: leave it out, or take a larger instance_type")
+    return found
 
 
 def _simulation_faults(cluster: Cluster) -> list[str]:
@@ -305,7 +355,7 @@ def unsupported(cluster: Cluster) -> list[str]:
     """Why the strategy, or the number of processes, does not go with the instance types; empty if it does."""
     found = []
     for instance_type in cluster.instance_types():
-        instance = catalog.instance(instance_type)
+        instance = cluster.instance(instance_type)
         if cluster.strategy == "smddp" and instance_type not in SMDDP_INSTANCE_TYPES:
             needed = f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}"
             found.append(f"{needed}, got {instance_type}: use ddp, which uses NCCL, on all others")

@@ -26,6 +26,8 @@ from paretune.spec.job import JobSpec
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Variable that is 1 for an emulated account: jobs on GPU instances may train without the GPU that AWS would bill."""
+CHECKPOINTS_KEPT = 2
+"""Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
 
 
 class FailureKind(Enum):
@@ -171,13 +173,17 @@ class JobInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """Everything the training wing is told; `spent_seconds` is what earlier attempts of the same job took."""
+    """Everything the training wing is told; `spent_seconds` is what earlier attempts of the same job took.
+
+    `checkpoint_key` is the hash of the specification whose checkpoints the job shares; its own where it is empty.
+    """
 
     job_name: str
     spec: JobSpec
     plan: BatchPlan
     attempt: int = 1
     spent_seconds: float = 0.0
+    checkpoint_key: str = ""
 
     @property
     def max_seconds(self) -> float:
@@ -193,6 +199,7 @@ class JobDocument:
         """The document in `path`, checked again; the file may hold more than it."""
         raw = json.loads(path.read_text())
         plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds")}
+        plain["checkpoint_key"] = raw.get("checkpoint_key", "")  # a document of version 0.1 has none
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from alembic.util.exc import CommandError
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -26,7 +27,7 @@ _LONGEST_TAG = 8000
 _METRICS, _PARAMS, _TAGS = 500, 100, 100  # per request; MLflow takes 1000, 100 and 100, and 1000 in all
 
 # What MLflow raises when a store is away, unknown, damaged or lacks its driver.
-TROUBLE = (MlflowException, SQLAlchemyError, OSError, ValueError, ModuleNotFoundError)
+TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
 
 
 class RunStatus(Enum):

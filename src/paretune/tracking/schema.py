@@ -47,7 +47,7 @@ LOGGING = "paretune.logging"
 """How the project's command records: `direct` to the tracking server, or `collect` at its end. No other run has it."""
 INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
-REMARKS = "paretune.remarks"  # what of the command's own records could not be taken over, in words
+REMARKS = "paretune.remarks"  # what the record lacks and why, in words
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
 # What ran in place of what was asked for.

@@ -1,11 +1,13 @@
 """The tracking server or store: opens runs and finds those that are there."""
 
+import fcntl
 import logging
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,13 @@ from paretune.tracking.run import TROUBLE, Run, is_refused, without_password
 
 _PROBE_TIMEOUT_S = 5.0
 _PAGE = 1000  # experiments or runs per request
+_MIGRATION_PATIENCE_S = 30.0  # MLflow 3.17 makes the tables of a new SQLite store in 3 to 10 s
+_MIGRATION_PAUSE_S = 0.5
+# What a process meets whose MLflow makes or reads tables that another one's is just making.
+_HALF_MADE = re.compile(
+    "duplicate column name|table .* already exists|no such table|no such column|alembic_version|"
+    "out-of-date database schema|expected to match one row"
+)
 
 
 class Tracking:
@@ -45,9 +54,10 @@ class Tracking:
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
         self._environment = environment
         self._clock = clock
-        with self._usable():
+        with self._usable(), _alone_with(self.uri):
             self._probe()
             self._client = MlflowClient()
+            self._open()
             self._experiment = self._experiment_id()
 
     def begin(self, name: str) -> Run:
@@ -129,6 +139,27 @@ class Tracking:
         store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
         return f"mlflow ui{store}    then open http://127.0.0.1:5000/{place}"
 
+    def _open(self) -> None:
+        """Have MLflow make or bring up to date the tables of a store; again where another process does so meanwhile."""
+        if self.uri.startswith(("http", "arn:")):
+            return
+        until = self._clock.monotonic() + _MIGRATION_PATIENCE_S
+        while True:
+            try:
+                self._client.search_experiments(max_results=1)
+                return
+            except TROUBLE as error:
+                if not _is_half_made(error):
+                    raise
+                if self._clock.monotonic() > until:
+                    raise TrackingUnavailable(
+                        f"the tables of the MLflow store at {without_password(self.uri)} are half made "
+                        f"({without_password(first_line(error))}): another process was making them at the same time, "
+                        "or was killed while it did. `mlflow db upgrade` with that address may complete them; a store "
+                        "that holds no runs yet can be removed; nothing was launched"
+                    ) from None
+            self._clock.sleep(_MIGRATION_PAUSE_S)
+
     def _experiment_id(self) -> str:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:
             return self._environment["MLFLOW_EXPERIMENT_ID"]
@@ -162,6 +193,47 @@ class Tracking:
                 f"the MLflow store at {without_password(self.uri)} cannot be used ({without_password(reason)}): "
                 "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
             ) from None
+
+
+def _is_half_made(error: BaseException) -> bool:
+    return _HALF_MADE.search(str(error)) is not None
+
+
+@contextmanager
+def _alone_with(uri: str) -> Iterator[None]:
+    """No other process of paretune opens the same SQLite store meanwhile: MLflow's migration takes no lock of its own.
+
+    The lock is a file beside the store, removed by its owner; a folder that cannot be written gets none.
+    """
+    path = Path(f"{uri.removeprefix('sqlite:///')}.lock")
+    with ExitStack() as held:
+        if uri.startswith("sqlite:///"):
+            with suppress(OSError):
+                held.enter_context(_locked(path))
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with ExitStack() as opened:
+        while True:
+            file = opened.enter_context(path.open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(file.fileno(), path):
+                break
+            opened.close()  # its owner has removed it since
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one of that path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]:

@@ -70,7 +70,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def device_faults(spec: JobSpec) -> list[str]:
     """Why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
     if spec.on_sagemaker:
-        return [fault for name in spec.instance_types() for fault in _instance_faults(spec, catalog.instance(name))]
+        return [fault for name in spec.instance_types() for fault in _instance_faults(spec, spec.instance(name))]
     faults = []
     if spec.precision == "bf16" and not has_bf16():
         faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
@@ -113,7 +113,7 @@ def machine_warnings(spec: JobSpec) -> list[str]:
 
 def _no_gpu(spec: JobSpec) -> list[str]:
     """That an instance's GPUs are not seen, with what decides it: they are paid for all the same."""
-    instance = catalog.instance(spec.instance_type) if spec.on_sagemaker else None
+    instance = spec.instance() if spec.on_sagemaker else None
     if instance is None or not instance.has_gpu:
         return []
     given = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from paretune.estimating.workload import EVALUATIONS
-from paretune.spec.container import JobDocument, JobFolder
+from paretune.spec.container import CHECKPOINTS_KEPT, JobDocument, JobFolder
 from paretune.training import checkpoints, device
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
@@ -97,8 +97,7 @@ def training_arguments(
         "logging_steps": max(1, min(50, total // LOG_POINTS)),
         "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
         "save_strategy": "epoch",
-        # On SageMaker the newest one may be incomplete in S3.
-        "save_total_limit": 2 if spec.on_sagemaker else 1,
+        "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
         "per_device_eval_batch_size": max(64, plan.per_device_train_batch_size),
         "remove_unused_columns": False,  # batches are already tensors
         "use_cpu": not device.has_gpu(),

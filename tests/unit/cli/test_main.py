@@ -57,7 +57,7 @@ WRONG = {
     "reserved argument": (["--training_arguments", '{"seed": 1}'], ["must not set seed: use the parameter seed"]),
     "cloud instance": (
         ["--instance_type", "ml.g5.xlage"],
-        ["must be one of the 68 known types", "did you mean ml.g5.xlarge"],
+        ["must be one of the 221 known types", "did you mean ml.g5.xlarge"],
     ),
     "unknown task": (["--task", "clasification"], ["task must be one of", "did you mean classification?"]),
     "unknown launcher": (

@@ -1,5 +1,6 @@
 """What devices can do at best."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +17,24 @@ from paretune.estimating.hardware import (
 )
 from paretune.spec import catalog
 
+LISTED = sorted(
+    name for name, known in catalog.instances().items() if known.has_gpu and hardware.unlisted_gpu(known) is None
+)
 
-@pytest.mark.parametrize("name", sorted(name for name, known in catalog.instances().items() if known.has_gpu))
+
+def test_of_a_gpu_without_a_data_sheet_only_the_memory_is_known() -> None:
+    unlisted = hardware.unlisted_gpu(catalog.instance("ml.g7.48xlarge"))
+
+    assert {known.family for name, known in catalog.instances().items() if known.has_gpu and name not in LISTED} == {
+        "g7"
+    }
+    assert unlisted is not None
+    assert unlisted.usable_gib == 32
+    assert math.isnan(unlisted.half_flops)
+    assert hardware.unlisted_gpu(catalog.instance("ml.m5.large")) is None
+
+
+@pytest.mark.parametrize("name", LISTED)
 def test_every_gpu_of_the_catalogue_has_a_data_sheet(name: str) -> None:
     instance = catalog.instance(name)
     found = hardware.accelerator_of(instance)

@@ -7,7 +7,7 @@ import pytest
 from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.timing_features import JobFeatures, describe
+from paretune.estimating.timing_features import JobFeatures, describe, share_of
 from paretune.spec.catalog import instance
 from paretune.spec.job import JobSpec
 
@@ -133,3 +133,18 @@ def test_rows_that_nobody_knows_are_not_described() -> None:
     spec = JobSpec(dataset="a/b")
 
     assert describe(spec, spec.plan(), BUILT) is None
+
+
+def test_a_job_on_a_gpu_whose_speed_is_not_known_has_no_estimate() -> None:
+    spec = JobSpec(dataset="a/b", max_train_samples=900, instance_type="ml.g7.2xlarge")
+
+    assert describe(spec, spec.plan(), BUILT) is None
+    assert share_of(spec).usable_gib == pytest.approx(32 - 0.9)
+
+
+def test_a_described_type_is_estimated_as_what_it_is_said_to_have() -> None:
+    facts = {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 400, "vcpus": 192, "memory_gib": 2048}
+    found = described(instance_type="ml.p9.48xlarge", instance_facts={"ml.p9.48xlarge": facts})
+
+    assert (found.time.devices, found.time.chip, found.time.peak_flops) == (8, "NVIDIA H200 bf16", 989e12)
+    assert found.time.network_bytes_per_s == 50e9

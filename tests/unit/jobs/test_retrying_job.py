@@ -199,6 +199,34 @@ def names(desk: Desk) -> Names:
     return lambda count: [f"paretune-{desk.run_id}-{number}" for number in range(1, count + 1)]
 
 
+@pytest.mark.parametrize(
+    ("found", "parts"),
+    [
+        ({}, ["no train_results.json, eval_results.json", '{"do_train": true, "do_eval": true}']),
+        ({"train_seconds": 3.0}, ["no results of an evaluation", '{"do_eval": true}']),
+        ({"train_seconds": 3.0, "f1": 0.8}, []),
+        ({"eval_accuracy": 0.8}, []),
+    ],
+)
+def test_a_script_that_leaves_no_results_is_told_what_it_lacks(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, found: dict[str, float], parts: list[str]
+) -> None:
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics=found))
+    outcome = desk.follow(desk.attempts(ScriptedLauncher([DONE]), entry_script="examples/run_glue.py"))
+    said = "".join(outcome.remarks)
+
+    assert all(part in said for part in parts)
+    assert bool(said) == bool(parts)
+    assert desk.tags.get("remarks", "") == said
+    assert not parts or ("run_glue.py has left" in str(outcome) and "Hugging Face's examples" in str(outcome))
+
+
+def test_paretune_s_own_training_has_no_remark_about_results(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics={}))
+
+    assert desk.follow(desk.attempts(ScriptedLauncher([DONE]))).remarks == ()
+
+
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)
@@ -298,7 +326,46 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert desk.tags["used_instance_type"] == OTHER
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price
-    assert f"no capacity for {SMALL}: trying {LARGE}" in desk.messages
+    assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
+
+
+WAITED = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes")
+
+
+@pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("fsdp", True), ("deepspeed", False)])
+def test_a_spot_job_that_waited_too_long_is_booked_and_goes_on_elsewhere_from_its_checkpoints(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, strategy: str, shares: bool
+) -> None:
+    launcher = ScriptedLauncher([WAITED, DONE])
+    monkeypatch.setattr(ScriptedJob, "state", _stopped_by_the_service)
+    changes = {"spot": True, "max_runtime_minutes": 10.0, "strategy": strategy, "fallback_instance_types": LARGE}
+    attempts = desk.attempts(launcher, **changes)
+    desk.follow(attempts)
+    first, second = launcher.documents
+
+    assert (first.spec.instance_type, second.spec.instance_type) == (SMALL, LARGE)
+    assert (first.checkpoint_key, second.checkpoint_key) == ("", first.spec.spec_hash() if shares else "")
+    assert second.spec.spec_hash() != first.spec.spec_hash()
+    assert second.max_seconds == 10 * 60 - SECONDS  # so that both together are billed no more than one
+    assert desk.metrics["billable_seconds"] == 2 * SECONDS
+    assert desk.metrics["cost_usd"] == pytest.approx(0.03)  # 36 s at 1 USD an hour and 36 s at 2
+
+
+def test_a_spot_job_that_waited_too_long_without_another_type_says_what_to_do(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedJob, "state", _stopped_by_the_service)
+
+    with pytest.raises(JobFailed, match=r"set capacity_wait_minutes .*fallback_instance_types .*MaxWaitTimeExceeded"):
+        desk.follow(desk.attempts(ScriptedLauncher([WAITED]), spot=True))
+
+
+def _stopped_by_the_service(job: ScriptedJob) -> JobState:
+    """A job that is at its limit of time has not failed: it was stopped."""
+    job.looks += 1
+    if job.looks == 1:
+        return JobState.RUNNING
+    return JobState.COMPLETED if job.ending == DONE else JobState.STOPPED
 
 
 def test_without_a_list_and_without_patience_no_capacity_is_the_end_and_says_what_to_do(

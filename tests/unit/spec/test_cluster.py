@@ -1,10 +1,12 @@
 """The rules of a cluster: what contradicts itself is said before anything is asked of AWS."""
 
+import json
 from typing import Any
 
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.spec import job as job_module
 from paretune.spec.cluster import MOST_TAGS, SMDDP_INSTANCE_TYPES, Cluster, listed, looks_secret, unsupported
 from paretune.spec.job import JobSpec
 
@@ -218,3 +220,52 @@ def test_types_to_fall_back_on_are_checked_as_well() -> None:
     (fault,) = unsupported(Cluster(strategy="smddp", **cluster))
 
     assert "got ml.g5.xlarge" in fault
+
+
+def test_a_volume_larger_than_an_instance_s_own_disks_is_refused_with_their_size() -> None:
+    with pytest.raises(BadInput, match=r"at most 232 for ml.g5.xlarge, .* got 300: leave it out"):
+        JobSpec(instance_type="ml.m5.large", fallback_instance_types="ml.g5.xlarge", volume_gib=300)
+
+    assert JobSpec(instance_type="ml.m5.large", volume_gib=300).volume_gib == 300
+
+
+FACTS = {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 3200, "vcpus": 192, "memory_gib": 2048}
+
+
+def test_a_described_type_is_taken_with_its_devices_and_the_description_travels_with_the_job() -> None:
+    text = json.dumps({"ml.p9.48xlarge": FACTS})
+    job = JobSpec.from_text({"instance_type": "ml.p9.48xlarge", "instance_facts": text, "instance_count": "2"})
+
+    assert (job.processes, job.devices) == (8, 16)
+    assert JobSpec.from_text(job.as_text()) == job
+    assert job.on_instance_type("ml.g5.12xlarge").processes == 4
+
+
+def test_a_description_that_is_not_given_changes_no_hash_of_a_specification() -> None:
+    assert (
+        JobSpec(instance_type="ml.g5.xlarge").spec_hash()
+        == JobSpec(instance_type="ml.g5.xlarge", instance_facts={}).spec_hash()
+    )
+    assert "instance_facts" not in job_module._ALWAYS_IN_THE_HASH
+
+
+def test_a_description_with_faults_is_refused_once() -> None:
+    with pytest.raises(BadInput) as caught:
+        JobSpec(instance_type="ml.p9.48xlarge", instance_facts={"ml.p9.48xlarge": {"gpus": 8}})
+
+    assert len(caught.value.faults) == 1
+
+
+@pytest.mark.parametrize(
+    ("index", "part"),
+    [
+        ("https://ada:secret@packages.example.com/simple", "must hold no user and password"),
+        ("packages.example.com", "must be an address"),
+        ("arn:aws:s3:::bucket", "must be an address"),
+    ],
+)
+def test_an_index_of_packages_is_an_address_or_a_repository_and_holds_no_secret(index: str, part: str) -> None:
+    (fault,) = faults(instance_type="ml.m5.large", package_index=index)
+
+    assert part in fault
+    assert "secret@" not in fault

@@ -333,6 +333,7 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "activation_offloading": True,
     "instance_type": "ml.p4d.24xlarge",
     "processes_per_instance": 4,
+    "instance_facts": {"ml.p4de.24xlarge": {"vcpus": 90}},
     "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
 }
 SAME_RESULT = {
@@ -351,6 +352,7 @@ SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
     "role": "training",
     "bucket": "mine",
     "volume_gib": 100,
+    "package_index": "https://packages.example.com/simple",
     "keep_alive_minutes": 10.0,
     "kms_key": "alias/mine",
     "tags": {"team": "search"},

@@ -3,8 +3,11 @@
 import http.server
 import json
 import logging
+import os
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +17,9 @@ from pathlib import Path
 import matplotlib.figure
 import mlflow.artifacts
 import pytest
+from alembic.util.exc import CommandError
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
@@ -381,3 +386,74 @@ def test_a_value_that_mlflow_refuses_holds_up_no_other_kind(store: MlflowClient)
     assert run.has_gap
     assert recorded.params == {"model": "tiny"}
     assert recorded.metrics == {"f1": 0.5}
+
+
+_OPEN = """
+import sys, time
+from paretune.core.clock import SystemClock
+from paretune.tracking import Tracking
+print("ready", flush=True)
+sys.stdin.readline()
+print(Tracking({}, SystemClock()).create("first").run_id)
+"""
+
+
+def test_two_processes_that_open_a_new_store_at_once_both_find_it_made(tmp_path: Path) -> None:
+    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    both = [
+        subprocess.Popen([sys.executable, "-c", _OPEN], cwd=tmp_path, env=environment, **pipes)  # type: ignore[call-overload]
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=120) for process in both]
+
+    assert [process.returncode for process in both] == [0, 0], said
+    assert len({out for out, _ in said}) == 2
+    assert [path.name for path in tmp_path.glob("*.lock")] == []
+
+
+class ImpatientClock(SystemClock):
+    """Says that a long time has passed whenever somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.slept = 0.0
+
+    def monotonic(self) -> float:
+        return self.slept
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += 10 * seconds
+
+
+def test_tables_that_another_process_is_making_are_waited_for(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    troubles = [CommandError("Online migration expected to match one row"), MlflowException("duplicate column name: x")]
+    search = MlflowClient.search_experiments
+
+    def meet_trouble(self: MlflowClient, **terms: object) -> object:
+        if troubles:
+            raise troubles.pop()
+        return search(self, **terms)
+
+    monkeypatch.setattr(MlflowClient, "search_experiments", meet_trouble)
+
+    assert Tracking({}, ImpatientClock()).create("x").run_id
+
+
+def test_tables_that_stay_half_made_are_named_and_no_server_is_blamed(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: MlflowClient, **terms: object) -> object:
+        raise MlflowException("(sqlite3.OperationalError) duplicate column name: step")
+
+    monkeypatch.setattr(MlflowClient, "search_experiments", fail)
+
+    with pytest.raises(TrackingUnavailable, match=r"half made \(.*duplicate column.*another process") as caught:
+        Tracking({}, ImpatientClock())
+    assert "check MLFLOW_TRACKING_URI" not in str(caught.value)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from paretune.estimating.hardware import accelerator_of
 from paretune.spec import catalog
 from paretune.spec.cluster import unsupported
 from paretune.spec.job import JobSpec
@@ -14,6 +15,8 @@ from paretune.spec.job import JobSpec
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
 _CPU = {"version": "2.9.0", "py_version": "py312"}
+# The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100).
+_OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
 # The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
 # Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
 _SMDDP = {"version": "2.4.1", "py_version": "py311"}
@@ -23,6 +26,12 @@ OLDEST_TRANSFORMERS = (5, 3)
 """What the training wing is tested with, to the newest one."""
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
 _DIRECT_LOGGING_NEEDS = ("mlflow", "sagemaker-mlflow", "sqlalchemy")
+# The CUDA version that AWS's PyTorch images are built with, by the first PyTorch version that has it. Source: the SDK's
+# list of Hugging Face images; Dockerfiles of PyTorch 2.6 and 2.8 in aws/deep-learning-containers, read 2026-11-21.
+_CUDA_OF_AWS_IMAGES = (
+    *(((2, 9), (13, 0)), ((2, 8), (12, 9)), ((2, 7), (12, 8)), ((2, 6), (12, 6)), ((2, 4), (12, 4)), ((2, 1), (12, 1))),
+    *(((2, 0), (11, 8)), ((1, 6), (11, 0))),
+)
 _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer ones want torch 2.6
 
 
@@ -47,11 +56,63 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
         uri = image_uris.retrieve("pytorch-smp", **where, **newest)
         needs = (_TRANSFORMERS_OF_OLD_TORCH, *_as_here(_TRAINING_NEEDS))
         return Image(uri=uri, requirements=(*needs, *added))
-    if catalog.instance(spec.instance_type).has_gpu:
+    if spec.instance().has_gpu:
         needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
-        return Image(uri=image_uris.retrieve("huggingface", **where, **_HUGGING_FACE), requirements=(*needs, *added))
+        uri = image_uris.retrieve("huggingface", **where, **_HUGGING_FACE)
+        missing = _missing_kernels(spec.instance(), uri)
+        if missing is not None:
+            uri = image_uris.retrieve("pytorch", **where, **_OLDER_GPUS)
+            needs = (*needs, *_as_here(("transformers", *_TRAINING_NEEDS)))
+        if missing is not None and _missing_kernels(spec.instance(), uri) is not None:
+            raise ValueError(missing)
+        return Image(uri=uri, requirements=(*needs, *added))
     uri = image_uris.retrieve("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
     return Image(uri=uri, requirements=(*_as_here(("transformers", *_TRAINING_NEEDS)), *added))
+
+
+def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
+    """Why PyTorch in this image has no kernels for the instance's GPU; None if it has, or its tag does not tell."""
+    chip = accelerator_of(instance)
+    built = _versions(uri)
+    if chip is None or chip.compute_capability is None or built is None:
+        return None
+    lowest, highest = _compute_capabilities(*built)
+    if lowest <= chip.compute_capability <= highest:
+        return None
+    versions = (*built, lowest, highest, chip.compute_capability)
+    torch, cuda, low, high, own = (".".join(map(str, version)) for version in versions)
+    return (
+        f"{uri.rpartition('/')[2]} holds PyTorch {torch} for CUDA {cuda}, which runs on GPUs of compute capability "
+        f"{low} to {high}, and {instance.instance_type} has {instance.accelerator} of {own}"
+    )
+
+
+def _versions(uri: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """PyTorch and CUDA of a GPU image, as its tag tells them; None where it does not."""
+    name = uri.rpartition("/")[2]
+    told = re.search(r"pytorch[\w-]*:v?(\d+)\.(\d+)", name)
+    if told is None or "-cpu" in name:
+        return None
+    torch = (int(told[1]), int(told[2]))
+    cuda = re.search(r"cu(\d\d)(\d)\b", name) or re.search(r"cuda(\d+)\.(\d+)", name)
+    if cuda is not None:
+        return torch, (int(cuda[1]), int(cuda[2]))
+    by_aws = "pytorch-training" in name
+    return next(((torch, cuda) for since, cuda in _CUDA_OF_AWS_IMAGES if by_aws and torch >= since), None)
+
+
+def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Lowest and highest compute capability that PyTorch's own builds for Linux on x86 have kernels for.
+
+    Sources, read 2026-11-21: .ci/manywheel/build_cuda.sh of PyTorch 2.8 to 2.10, RELEASE.md of 2.12 to 2.14, issues
+    157517 and 172352 of pytorch/pytorch. The release notes of 2.8 say that CUDA 12.8 and 12.9 leave out 7.0, the build
+    script keeps it: such an image is not chosen, and not refused.
+    """
+    if cuda >= (13, 0):
+        return (7, 5), (12, 1)
+    if cuda >= (12, 8):
+        return (7, 0) if (2, 8) <= torch < (2, 11) else (7, 5), (12, 1)
+    return (5, 0) if cuda >= (12, 0) else (3, 7), (9, 0)
 
 
 def _as_here(packages: tuple[str, ...]) -> tuple[str, ...]:
@@ -107,11 +168,17 @@ def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
             f"image_uri holds transformers {'.'.join(transformers.groups())}, paretune's training needs {oldest} or "
             "newer: leave image_uri out, or give an entry_script of your own"
         )
-    gpu = catalog.instance(spec.instance_type).has_gpu
+    gpu = spec.instance().has_gpu
     if gpu and "-cpu" in uri:
         found.append(f"image_uri is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant")
     if not gpu and "-gpu" in uri:
         found.append(f"image_uri is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant")
+    missing = (_missing_kernels(spec.instance(name), uri) for name in spec.instance_types())
+    found += [
+        f"image_uri does not run there: {why}: leave image_uri out, or use another image or instance_type"
+        for why in missing
+        if why is not None
+    ]
     if spec.strategy in {"smddp", "smp"} and re.search(r"/(huggingface-)?pytorch-training", uri):
         found.append(
             f"strategy {spec.strategy} needs the library in the image, and {uri.rpartition('/')[2]} lacks it: leave "

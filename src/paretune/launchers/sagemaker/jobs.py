@@ -1,5 +1,6 @@
 """One SageMaker training job as a `Job`."""
 
+import re
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -22,9 +23,15 @@ _STATES = {state.value: state for state in JobState}  # called as SageMaker does
 _GONE = {"Deleting", DELETED}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _WANTED = ("report.json", "events.jsonl")  # of the results; the rest stays in S3
+# What pip prints when it cannot connect, and when it gives up (pip 25).
+_NOT_REACHED = re.compile("Failed to establish a new connection|ConnectTimeoutError|Name or service not known|Retrying")
+_NOT_FOUND = re.compile(r"No matching distribution found for (\S+)")
 _LIMITS = {
-    "MaxRuntimeExceeded": "MaxRuntimeExceeded: it ran longer than max_runtime_minutes",
-    "MaxWaitTimeExceeded": "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes",
+    "MaxRuntimeExceeded": (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes"),
+    "MaxWaitTimeExceeded": (
+        FailureKind.CAPACITY,
+        "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes",
+    ),
 }
 
 
@@ -117,9 +124,9 @@ class SageMakerJob(Job):
                 return FailureKind.ERROR, "it ended without a report.json in its results"
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
-            return classify(str(self._description.get("FailureReason", "")))
-        if state is JobState.STOPPED and self.detail() in _LIMITS:
-            return FailureKind.ERROR, _LIMITS[self.detail()]
+            return self._with_cause(*classify(str(self._description.get("FailureReason", ""))))
+        if state is JobState.STOPPED and self.detail() in _LIMITS and not self._asked_to_stop:
+            return _LIMITS[self.detail()]
         return None
 
     def seconds(self) -> float:
@@ -236,6 +243,20 @@ class SageMakerJob(Job):
             seconds=seconds,
             most_seconds=self._keep_alive_s,
             reused_by=str(said.get("ReusedByJob", "")),
+        )
+
+    def _with_cause(self, kind: FailureKind, reason: str) -> tuple[FailureKind, str]:
+        """The failure, with what to do where pip has found no index from the job's own network."""
+        if kind is not FailureKind.ERROR or not self._description.get("VpcConfig"):
+            return kind, reason
+        lines = self.log_tail(200)
+        wanted = next(filter(None, (_NOT_FOUND.search(line) for line in lines)), None)
+        if wanted is None or not any(map(_NOT_REACHED.search, lines)):
+            return kind, reason
+        return FailureKind.BAD_INPUT, (
+            f"pip has reached no index of packages from the job's subnets, and {wanted[1]} is not in the image: give "
+            "them a route to a NAT gateway, or package_index that they reach, or image_uri of an image that holds the "
+            f"packages ({reason})"
         )
 
     def _status_events(self) -> list[Event]:

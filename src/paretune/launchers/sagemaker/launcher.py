@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting
+from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting, refuse
+from paretune.estimating.workload import LORA_SHARE
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -20,19 +21,22 @@ from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     build,
+    index_environment,
     load_sdk,
     network_environment,
     tracking_environment,
 )
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.pricing.prices import Price, PriceList
+from paretune.spec.catalog import Instance
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
+from paretune.spec.container import ALLOW_NO_GPU, CHECKPOINTS_KEPT, JobDocument, JobInputs, ProjectPayload
 from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
 _SMALLEST_VOLUME_GIB = 30
+_LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
 _SMP = {  # parameter to what SMP v2 calls it
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
@@ -88,13 +92,20 @@ class SageMakerLauncher(Launcher):
 
     def check(self, spec: JobSpec) -> None:
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
-        faults = images.faults(spec, self.account.region) + account_faults(spec, self.account)
+        faults = images.faults(spec, self.account.region)
+        faults += account_faults(spec, self.account, installed=() if faults else self._installed(spec))
         if spec.entry_script is not None and not spec.runs_project:
             with collecting(faults):
                 archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
         if faults:
             raise BadInput(faults)
         load_sdk()  # takes a second or two, in which the data are still being prepared
+
+    def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
+        """Model, data and checkpoints must fit on disks that no volume can enlarge."""
+        needed = _needed_gib(_bytes_on_disk(spec, inputs))
+        if spec.volume_gib is None:
+            refuse([fault for name in spec.instance_types() for fault in _room_faults(spec.instance(name), needed)])
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the training job, or adopt the one that has this name."""
@@ -159,6 +170,7 @@ class SageMakerLauncher(Launcher):
         return Staging(self.account.client("s3"), self.account.bucket, kms_key=kms_key, check=self._check)
 
     def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
+        self.check_inputs(document.spec, inputs)
         if inputs.project is not None:
             return build(self._of_project(document, inputs.project, staging), self.account, staging)
         return build(self._of_training(document, inputs, staging), self.account, staging)
@@ -174,10 +186,15 @@ class SageMakerLauncher(Launcher):
             code=project.code,
             command=project.command,
             channels=channels,
-            environment={"PYTHONUNBUFFERED": "1", **network_environment(spec), **project.variables},
+            environment={
+                "PYTHONUNBUFFERED": "1",
+                **network_environment(spec),
+                **index_environment(spec),
+                **project.variables,
+            },
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=spec.volume_gib or _volume_gib(2 * sum(map(_bytes, project.inputs.values()))),
+            volume_gib=_volume_gib(spec, _bytes_on_disk(spec, JobInputs(project=project))),
             tags={"paretune:run": run, **spec.tags},
         )
 
@@ -203,7 +220,7 @@ class SageMakerLauncher(Launcher):
             environment=self._job_environment(document),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=spec.volume_gib or _volume_gib(_bytes_on_disk(inputs)),
+            volume_gib=_volume_gib(spec, _bytes_on_disk(spec, inputs)),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
@@ -235,12 +252,20 @@ class SageMakerLauncher(Launcher):
                 moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
+    def _installed(self, spec: JobSpec) -> list[str]:
+        """What pip installs when the job starts; of somebody's project nothing is known here."""
+        if spec.runs_project:
+            return []
+        own = Path(spec.entry_script or "").expanduser().parent / archive.REQUIREMENTS
+        texts = [f"{archive.REQUIREMENTS} of {spec.entry_script}"] if spec.entry_script and own.is_file() else []
+        return [*images.choose(spec, self.account.region, direct=self.is_direct).requirements, *texts]
+
     def _job_environment(self, document: JobDocument) -> dict[str, str]:
         environment = {
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            **network_environment(document.spec),
+            **_network(document.spec),
             **{name: self._environment[name] for name in (ALLOW_NO_GPU,) if name in self._environment},
         }
         if document.spec.entry_script is None:
@@ -257,7 +282,7 @@ class SageMakerLauncher(Launcher):
         The first job claims the place; another one takes it over when that job has ended, else has a place of its own.
         """
         data = inputs.dataset.key[:12] if inputs.dataset else "script"
-        place = f"{PREFIX}/checkpoints/{document.spec.spec_hash()}-{data}"
+        place = f"{PREFIX}/checkpoints/{document.checkpoint_key or document.spec.spec_hash()}-{data}"
         run, name = _run_id(document.job_name), f"{place}.claim"
         former = None if staging.dry else staging.claim(name)
         is_own = staging.dry or (former is not None and former.owner == document.job_name)
@@ -273,6 +298,11 @@ class SageMakerLauncher(Launcher):
         except AWS_ERRORS as error:
             return not is_missing(error) or self._clock.now() - claim.since < CREATED_WITHIN_S
         return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
+
+
+def _network(spec: JobSpec) -> dict[str, str]:
+    """What NCCL and pip need to know of the network."""
+    return {**network_environment(spec), **index_environment(spec)}
 
 
 def _run_id(job_name: str) -> str:
@@ -291,20 +321,79 @@ def _upload_document(job_name: str, document: Mapping[str, Any], staging: Stagin
     return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
 
 
-def _volume_gib(size: float) -> int:
-    """Storage of an instance with room for `size` bytes, image layers not included."""
+def _volume_gib(spec: JobSpec, size: float) -> int:
+    """Storage of an instance for `size` bytes; no more than the disks of its own, which take the place of a volume.
+
+    Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
+    """
+    own = spec.instance().local_storage_gib
+    return spec.volume_gib or min(_needed_gib(size), own or _LARGEST_VOLUME_GIB)
+
+
+def _needed_gib(size: float) -> int:
+    """GiB of a volume with room for `size` bytes, image layers not included."""
     return max(_SMALLEST_VOLUME_GIB, math.ceil(size / 2**30) + 10)
 
 
-def _bytes_on_disk(inputs: JobInputs) -> float:
-    """Data, model, its checkpoints (weights and two moments of Adam, two of them at a time), and results.
+def _room_faults(instance: Instance, needed_gib: int) -> list[str]:
+    own = instance.local_storage_gib
+    room = own or _LARGEST_VOLUME_GIB
+    if needed_gib <= room:
+        return []
+    kind = "disks of its own and gets no other volume" if own else "a volume at most"
+    given = f"{instance.instance_type} has {room} GiB, {kind}"
+    return [
+        f"model, data and checkpoints may take {needed_gib} GiB, and {given}: take "
+        "fine_tuning=lora, an instance_type with more room, or set volume_gib to what you know to suffice"
+    ]
 
-    3 x fp32 weights a checkpoint, 2 checkpoints, the model once as input and twice as result (folder and archive):
-    9 x the weights, which lie on disk in fp16 as often as not, so 18; plus the data twice.
+
+def _bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
+    """Most bytes that lie on an instance at one time: what it reads, its checkpoints and its results.
+
+    Data count twice, for their Arrow caches. The trained model lies there as a folder and as an archive.
     """
-    model = _bytes(inputs.model) if inputs.model is not None else 0
-    data = _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
-    return 18 * model + 2 * data
+    if inputs.project is not None:
+        return 2 * sum(map(_bytes, inputs.project.inputs.values()))
+    data = 2 * _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
+    if inputs.model is None:
+        return data
+    read, weights = _bytes(inputs.model), _fp32_bytes(inputs.model)
+    written, checkpoint = _written_shares(spec)
+    return data + read + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
+
+
+def _written_shares(spec: JobSpec) -> tuple[float, float]:
+    """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
+
+    A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
+    twice more, in the model's and in its own format. Without the frozen weights are only adapters, which have up to
+    LORA_SHARE of them. A head is counted as half of all weights: the output layer of a small language model.
+    """
+    if spec.fine_tuning == "lora":
+        return LORA_SHARE, 3 * LORA_SHARE
+    if spec.fine_tuning == "head":
+        return 1.0, 2.0
+    return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0
+
+
+def _most_checkpoints(spec: JobSpec) -> int:
+    """Checkpoints that exist at one time: the newest is complete before the oldest is removed."""
+    if spec.probe_steps is not None:
+        return 0
+    chosen = spec.training_arguments
+    most = int(chosen.get("save_total_limit") or CHECKPOINTS_KEPT) + 1 + bool(chosen.get("load_best_model_at_end"))
+    # One after each epoch, but after the last one only where the job was stopped.
+    is_by_epoch = chosen.get("save_strategy", "epoch") == "epoch"
+    return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
+
+
+def _fp32_bytes(model: Path) -> int:
+    """Size of the weights of a model's folder once they are loaded in fp32."""
+    config = model / "config.json"
+    told = json.loads(config.read_text()) if config.is_file() else {}
+    stored = told.get("dtype") or told.get("torch_dtype") or ""
+    return _bytes(model) * (1 if stored == "float32" else 2)
 
 
 def _bytes(path: Path) -> int:

@@ -22,7 +22,6 @@ from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec import catalog
 from paretune.spec.cluster import Cluster, listed
 
 LONGEST_ENVIRONMENT_VALUE = 512
@@ -137,7 +136,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
 
 def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     cluster, keep_alive_s = order.cluster, int(order.cluster.keep_alive_minutes * 60)
-    has_disks = catalog.instance(cluster.instance_type).has_local_storage
+    has_disks = cluster.instance().has_local_storage
     return configs.Compute(
         instance_type=cluster.instance_type,
         instance_count=cluster.instance_count,
@@ -157,9 +156,17 @@ def _longest_wait(order: TrainingJobRequest) -> int:
 
 def network_environment(cluster: Cluster) -> dict[str, str]:
     """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too."""
-    if catalog.instance(cluster.instance_type).family not in _RDMA_FAMILIES:
+    if cluster.instance().family not in _RDMA_FAMILIES:
         return {}
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
+
+
+def index_environment(cluster: Cluster) -> dict[str, str]:
+    """Where pip looks for packages: pip's own variable, or that of the SDK's driver, which signs in to CodeArtifact."""
+    if cluster.package_index is None:
+        return {}
+    name = "CA_REPOSITORY_ARN" if cluster.package_index.startswith("arn:") else "PIP_INDEX_URL"
+    return {name: cluster.package_index}
 
 
 def tracking_environment(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:

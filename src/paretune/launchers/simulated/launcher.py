@@ -28,6 +28,7 @@ from paretune.spec.job import JobSpec
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job, in which a real job writes a checkpoint."""
 _ROUNDING_S = 1e-6  # four times the resolution of a present time stamp
+_WAITED = "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes"
 
 
 class SimulatedJob(Job):
@@ -83,7 +84,7 @@ class SimulatedJob(Job):
         """Kind and reason of the failure, or the limit that stopped the job."""
         state = self.state()
         if state is JobState.STOPPED and (reason := self._end()[2]):
-            return FailureKind.ERROR, reason
+            return FailureKind.CAPACITY if reason == _WAITED else FailureKind.ERROR, reason
         return self._timeline.failure if state is JobState.FAILED else None
 
     def seconds(self) -> float:
@@ -153,7 +154,7 @@ class SimulatedJob(Job):
         limits = [(self._timeline.reaches(longest), sentence)]
         if spec.spot:
             minutes = spec.max_wait_minutes or spec.max_runtime_minutes + 60
-            limits.append((minutes * 60, "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes"))
+            limits.append((minutes * 60, _WAITED))
         return min(limits)
 
 

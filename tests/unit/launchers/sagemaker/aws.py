@@ -72,7 +72,9 @@ class Client:
         self._name = name
         self._service = service
         # What a client adds to its requests itself is seen with a real one: test_account.
-        self.meta = SimpleNamespace(region_name=aws.region, events=SimpleNamespace(register=lambda *_: None))
+        events = SimpleNamespace(register=lambda *_: None)
+        model = _model(name) if name == "sagemaker" else None
+        self.meta = SimpleNamespace(region_name=aws.region, events=events, service_model=model)
 
     def __getattr__(self, method: str) -> Any:
         def call(**parameters: Any) -> Any:
@@ -142,7 +144,9 @@ class Aws:
         self.iam = Iam()
         self.quotas = Quotas()
         self.pricing = Pricing()
+        self.ec2 = Ec2()
         services = {
+            "ec2": self.ec2,
             "sagemaker": self.sagemaker,
             "logs": self.logs,
             "s3": self.s3,
@@ -365,6 +369,35 @@ class Iam:
 
     def simulate_principal_policy(self, **request: Any) -> dict[str, Any]:
         return {"EvaluationResults": [{"EvalDecision": self.decision}]}
+
+
+class Ec2:
+    """One network: subnets with routes of their own, and those of its main table for the others."""
+
+    def __init__(self) -> None:
+        self.subnets = ["subnet-1", "subnet-2"]
+        self.main: list[dict[str, Any]] = []
+        self.own: dict[str, list[dict[str, Any]]] = {}
+        self.endpoints: list[dict[str, Any]] = []
+
+    def describe_subnets(self, **request: Any) -> dict[str, Any]:
+        unknown = [name for name in request["SubnetIds"] if name not in self.subnets]
+        if unknown:
+            raise error("InvalidSubnetID.NotFound", f"The subnet ID '{unknown[0]}' does not exist")
+        return {"Subnets": [{"SubnetId": name, "VpcId": "vpc-1"} for name in request["SubnetIds"]]}
+
+    def describe_route_tables(self, **request: Any) -> dict[str, Any]:
+        assert request["Filters"] == [{"Name": "vpc-id", "Values": ["vpc-1"]}]
+        tables = [([{"Main": True}], self.main)]
+        tables += [([{"Main": False, "SubnetId": name}], routes) for name, routes in self.own.items()]
+        found = [
+            {"VpcId": "vpc-1", "Associations": entries, "Routes": [{"State": "active"} | route for route in routes]}
+            for entries, routes in tables
+        ]
+        return {"RouteTables": found}
+
+    def describe_vpc_endpoints(self, **request: Any) -> dict[str, Any]:
+        return {"VpcEndpoints": self.endpoints}
 
 
 class Quotas:

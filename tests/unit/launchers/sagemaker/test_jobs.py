@@ -126,14 +126,31 @@ def test_of_the_results_only_what_is_wanted_is_kept(aws: Aws, job: SageMakerJob,
     assert set(job._fetch() or {}) == {"report.json"}
 
 
-@pytest.mark.parametrize("secondary", ["MaxRuntimeExceeded", "MaxWaitTimeExceeded"])
-def test_a_limit_of_time_is_a_stop_with_a_reason(aws: Aws, job: SageMakerJob, clock: FakeClock, secondary: str) -> None:
+@pytest.mark.parametrize(
+    ("secondary", "kind"),
+    [("MaxRuntimeExceeded", FailureKind.ERROR), ("MaxWaitTimeExceeded", FailureKind.CAPACITY)],
+)
+def test_a_limit_of_time_is_a_stop_with_a_reason(
+    aws: Aws, job: SageMakerJob, clock: FakeClock, secondary: str, kind: FailureKind
+) -> None:
     aws.sagemaker.end(NAME, "Stopped", secondary)
 
     assert look(job, clock) is JobState.STOPPED
     failure = job.failure()
     assert failure is not None
+    assert failure[0] is kind
     assert secondary in failure[1]
+
+
+def test_a_job_that_waits_too_long_while_it_is_stopped_was_stopped_as_asked(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    look(job, clock)
+    job.stop()
+    aws.sagemaker.end(NAME, "Stopped", "MaxWaitTimeExceeded")
+
+    assert look(job, clock) is JobState.STOPPED
+    assert job.failure() is None
 
 
 def test_a_job_stopped_in_the_console_is_stopped_without_a_reason_of_ours(
@@ -454,3 +471,38 @@ def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
     aws.sagemaker.end("paretune-run2-1", "Failed", FailureReason="CapacityError: none")
     look(other, clock)
     assert other.warm_pool() is None
+
+
+_PIP = (  # what pip 25 prints without a way to its index
+    "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError(\"x: Failed to "
+    "establish a new connection: [Errno 101] Network is unreachable\")': /simple/transformers/",
+    "ERROR: Could not find a version that satisfies the requirement transformers==5.3.0 (from versions: none)",
+    "ERROR: No matching distribution found for transformers==5.3.0",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "subnets", "is_told"),
+    [(_PIP, "subnet-1", True), (_PIP[1:], "subnet-1", False), (_PIP[:1], "subnet-1", False), (_PIP, None, False)],
+)
+def test_a_job_whose_pip_reaches_no_index_says_what_its_subnets_need(
+    launcher: SageMakerLauncher,
+    order: Callable[..., JobDocument],
+    aws: Aws,
+    clock: FakeClock,
+    lines: tuple[str, ...],
+    subnets: str | None,
+    is_told: bool,
+) -> None:
+    network = {"subnets": subnets, "security_group_ids": subnets and "sg-1"}
+    job = launcher.submit(order(**network), JobInputs())
+    aws.logs.say(f"{NAME}/algo-1-1", *lines)
+    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: CalledProcessError, exit code: 1")
+    look(job, clock)
+    failure = job.failure()
+
+    assert failure is not None
+    assert failure[0] is (FailureKind.BAD_INPUT if is_told else FailureKind.ERROR)
+    assert "CalledProcessError" in failure[1]
+    for part in ("transformers==5.3.0", "NAT gateway", "package_index", "image_uri"):
+        assert (part in failure[1]) is is_told

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,27 @@ def test_data_and_model_become_channels_that_all_jobs_share(
     assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize(("model_gib", "data_gib", "volume"), [(0, 0, 30), (1, 0, 30), (2, 1, 48), (14, 0, 262)])
-def test_the_volume_follows_from_model_and_data(
+# A model of 14 GiB in fp16 has 28 GiB of weights in fp32: read 14, written as folder and archive 56, 84 a checkpoint.
+@pytest.mark.parametrize(
+    ("model_gib", "data_gib", "changes", "volume"),
+    [
+        (0, 0, {}, 30),
+        (1, 0, {}, 33),  # 1 + 2 x 2 + 3 x 6 = 23
+        (2, 1, {}, 58),  # 2 + 2 x 4 + 3 x 12 + 2 x 1 = 48
+        (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
+        (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
+        (14, 0, {"num_train_epochs": 9.0, "training_arguments": {"save_total_limit": 4}}, 500),  # 4 and a new one
+        (14, 0, {"training_arguments": {"save_strategy": "steps"}, "num_train_epochs": 1.0}, 332),
+        (14, 0, {"probe_steps": 20}, 80),
+        (14, 0, {"fine_tuning": "lora"}, 30),  # 14 + 0.015 x 28 x (2 + 3 x 3) = 18.6
+        (14, 0, {"fine_tuning": "head"}, 248),  # 14 + 56 + 3 x 56 = 238
+        (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
+        (14, 0, {"instance_type": "ml.g5.xlarge", "num_train_epochs": 1.0}, 164),
+        (14, 0, {"instance_type": "ml.g4dn.xlarge", "fine_tuning": "lora"}, 30),
+        (14, 60, {"instance_type": "ml.g4dn.xlarge", "volume_gib": 116}, 116),
+    ],
+)
+def test_the_volume_follows_from_model_data_and_what_is_written(
     launcher: SageMakerLauncher,
     order: Make,
     aws: Aws,
@@ -213,18 +233,68 @@ def test_the_volume_follows_from_model_and_data(
     tmp_path: Path,
     model_gib: int,
     data_gib: int,
+    changes: dict[str, Any],
     volume: int,
 ) -> None:
-    model = tmp_path / "model"
+    inputs = JobInputs(dataset=dataset, model=_sized(tmp_path / "model", model_gib, dataset, data_gib))
+    document = order(**{"num_train_epochs": 3.0} | changes)
+
+    request = launcher._request(document, inputs, _dry(aws))
+
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == volume
+
+
+def test_weights_that_are_stored_in_fp32_are_not_counted_twice(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
+) -> None:
+    model = _sized(tmp_path / "model", 14, dataset, 0)
+    (model / "config.json").write_text('{"torch_dtype": "float32"}')
+
+    request = launcher._request(order(num_train_epochs=3.0), JobInputs(dataset=dataset, model=model), _dry(aws))
+
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 179  # 14 + 28 + 3 x 42 = 168, and the configuration
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"instance_type": "ml.g4dn.xlarge"}, "332 GiB, and ml.g4dn.xlarge has 116 GiB, disks of its own"),
+        ({"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}, "ml.g5.xlarge has 232 GiB"),
+        ({"model_gib": 800}, "ml.m5.large has 16384 GiB, a volume at most"),
+    ],
+)
+def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher,
+    order: Make,
+    aws: Aws,
+    dataset: PreparedDataset,
+    tmp_path: Path,
+    changes: dict[str, Any],
+    part: str,
+) -> None:
+    given = {name: value for name, value in changes.items() if name != "model_gib"}
+    model = _sized(tmp_path / "model", changes.get("model_gib", 14), dataset, 0)
+    document, inputs = order(num_train_epochs=3.0, **given), JobInputs(dataset=dataset, model=model)
+
+    with pytest.raises(BadInput) as early:
+        launcher.check_inputs(document.spec, inputs)
+    with pytest.raises(BadInput):
+        launcher.submit(document, inputs)
+
+    (fault,) = early.value.faults
+    assert part in fault
+    assert "fine_tuning=lora" in fault
+    assert aws.s3.objects == {}
+
+
+def _sized(model: Path, model_gib: int, dataset: PreparedDataset, data_gib: int) -> Path:
+    """A model's folder and rows of these sizes."""
     model.mkdir()
     for path, size in ((model / "weights", model_gib), (dataset.folder / "rows.arrow", data_gib)):
         with path.open("wb") as file:
             file.truncate(size * 2**30)  # a hole: takes no room
     (dataset.folder / "dataset.json").unlink()
-
-    request = launcher._request(order(), JobInputs(dataset=dataset, model=model), _dry(aws))
-
-    assert request["ResourceConfig"]["VolumeSizeInGB"] == volume
+    return model
 
 
 def _dry(aws: Aws) -> Any:
@@ -476,3 +546,18 @@ def test_the_price_is_that_of_the_job_s_region_or_unknown(
     assert price is not None
     assert price.region == "us-east-1"
     assert elsewhere.price(order().spec) is None
+
+
+def test_a_fallback_type_continues_from_the_checkpoints_of_the_type_that_was_asked_for(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    first = order(instance_type="ml.g5.xlarge")
+    launcher.submit(first, JobInputs())
+    place = sent(aws)["CheckpointConfig"]["S3Uri"]
+    aws.sagemaker.end(first.job_name, "Stopped", "MaxWaitTimeExceeded")
+    elsewhere = order(attempt=2, instance_type="ml.g5.2xlarge")
+
+    launcher.submit(replace(elsewhere, checkpoint_key=first.spec.spec_hash()), JobInputs())
+
+    assert sent(aws)["ResourceConfig"]["InstanceType"] == "ml.g5.2xlarge"
+    assert sent(aws)["CheckpointConfig"]["S3Uri"] == place

@@ -1,5 +1,7 @@
 """What is asked of an account before the first cent."""
 
+from dataclasses import replace
+
 import pytest
 
 from paretune.core.errors import LaunchRefused
@@ -135,3 +137,94 @@ def test_an_unknown_quota_is_no_fault(aws: Aws) -> None:
     aws.quotas.values = {"ml.m5.large for training job usage": 0, "x": 0}
 
     assert faults() == []
+
+
+def test_a_described_type_that_the_service_does_not_take_is_a_fault(aws: Aws) -> None:
+    facts = {"gpus": 0, "network_gbps": 10, "vcpus": 4, "memory_gib": 16}
+    described = {"ml.m5.larger": facts, "ml.p6e-gb200.36xlarge": facts}
+    asked = replace(CLUSTER, instance_type="ml.m5.larger", instance_facts=described)
+
+    (fault,) = faults(asked)
+
+    assert "must be one of the 225 known types, got 'ml.m5.larger': did you mean ml.m5.large" in fault
+    assert "pip install --upgrade boto3" in fault
+    assert faults(replace(asked, instance_type="ml.p6e-gb200.36xlarge")) == []
+
+
+INSIDE = replace(CLUSTER, subnets="subnet-1,subnet-2", security_group_ids="sg-1")
+LOCAL = {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"}
+NAT = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}
+INTERNET = {"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"}
+TRANSIT = {"DestinationCidrBlock": "0.0.0.0/0", "TransitGatewayId": "tgw-1"}
+S3 = {"DestinationPrefixListId": "pl-1", "GatewayId": "vpce-1"}
+NO_S3, NO_INDEX = "have no way to S3", "have no route to the internet"
+
+
+def in_subnets(cluster: Cluster = INSIDE, installed: tuple[str, ...] = ("transformers==5.3.0",)) -> list[str]:
+    return account_faults(cluster, Account(cluster, {}), installed=installed)
+
+
+@pytest.mark.parametrize(
+    ("routes", "parts"),
+    [
+        ([LOCAL, NAT], []),
+        ([LOCAL, TRANSIT], []),
+        ([LOCAL, S3], [NO_INDEX]),
+        ([LOCAL, INTERNET, S3], [NO_INDEX]),  # the job has no public address
+        ([LOCAL, INTERNET], [NO_S3, NO_INDEX]),
+        ([LOCAL, {**NAT, "State": "blackhole"}], [NO_S3, NO_INDEX]),
+        ([LOCAL], [NO_S3, NO_INDEX]),
+    ],
+)
+def test_subnets_that_lead_nowhere_are_refused_before_the_job_costs(
+    aws: Aws, routes: list[dict[str, str]], parts: list[str]
+) -> None:
+    aws.ec2.main = routes
+
+    found = in_subnets()
+
+    assert len(found) == len(parts)
+    assert all(part in fault for part, fault in zip(parts, found, strict=True))
+    assert all("subnets subnet-1, subnet-2" in fault and ": " in fault for fault in found)
+
+
+def test_a_table_of_a_subnet_s_own_comes_before_the_main_one_and_each_subnet_is_judged(aws: Aws) -> None:
+    aws.ec2.main, aws.ec2.own = [LOCAL, NAT], {"subnet-2": [LOCAL, S3]}
+
+    (fault,) = in_subnets()
+
+    assert "subnets subnet-2 have no route" in fault
+    assert "install transformers==5.3.0" in fault
+    assert "package_index" in fault
+    assert "image_uri" in fault
+
+
+def test_what_needs_no_index_or_has_one_is_no_fault(aws: Aws) -> None:
+    aws.ec2.main = [LOCAL, S3]
+
+    assert in_subnets(installed=()) == []
+    assert in_subnets(replace(INSIDE, package_index="https://packages.example.com/simple")) == []
+
+
+def test_an_interface_endpoint_is_a_way_to_s3(aws: Aws) -> None:
+    aws.ec2.main, aws.ec2.endpoints = [LOCAL], [{"VpcEndpointId": "vpce-2"}]
+
+    assert in_subnets(installed=()) == []
+
+
+@pytest.mark.parametrize("operation", ["DescribeSubnets", "DescribeRouteTables", "DescribeVpcEndpoints"])
+def test_a_network_that_may_not_be_looked_at_is_left_to_the_job(aws: Aws, operation: str) -> None:
+    aws.refuse(operation, "UnauthorizedOperation", times=9)
+
+    assert in_subnets() == []
+
+
+def test_a_subnet_that_is_not_there_is_a_fault(aws: Aws) -> None:
+    (fault,) = in_subnets(replace(INSIDE, subnets="subnet-9"))
+
+    assert fault == "subnets must be subnets of us-east-1: The subnet ID 'subnet-9' does not exist"
+
+
+def test_a_job_without_subnets_asks_nothing_of_the_network(aws: Aws) -> None:
+    assert account_faults(CLUSTER, Account(CLUSTER, {}), installed=("x",)) == []
+    assert aws.count("DescribeSubnets") == 0

@@ -210,12 +210,12 @@ def test_a_warm_pool_network_key_volume_and_tags_stand_where_aws_wants_them(ask:
 
 def test_a_key_is_not_named_for_disks_that_the_instance_encrypts_itself(ask: Ask) -> None:
     for name in ("ml.g5.xlarge", "ml.g4dn.xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"):
-        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=123)
+        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=100)
 
         assert "VolumeKmsKeyId" not in request["ResourceConfig"], name
         assert request["OutputDataConfig"]["KmsKeyId"] == "alias/mine"
     for name in ("ml.m5.large", "ml.p3.2xlarge", "ml.r5.4xlarge"):
-        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=123)
+        request = ask(instance_type=name, kms_key="alias/mine", volume_gib=100)
 
         assert request["ResourceConfig"]["VolumeKmsKeyId"] == "alias/mine", name
 
@@ -337,3 +337,20 @@ def plain_order(**changes: Any) -> TrainingJobRequest:
         "tags": {},
     }
     return TrainingJobRequest(**(usual | changes))
+
+
+@pytest.mark.parametrize(
+    ("index", "variable"),
+    [
+        ("https://packages.example.com/simple", "PIP_INDEX_URL"),
+        ("arn:aws:codeartifact:us-east-1:123456789012:repository/mine/pypi", "CA_REPOSITORY_ARN"),
+    ],
+)
+def test_an_index_of_packages_is_named_to_pip_or_to_the_driver_of_the_sdk(ask: Ask, index: str, variable: str) -> None:
+    assert ask(package_index=index)["Environment"][variable] == index
+
+
+def test_the_driver_of_the_sdk_reads_the_variable_that_names_a_repository() -> None:
+    from sagemaker.core.utils import install_requirements
+
+    assert install_requirements.CA_REPOSITORY_ARN_ENV == "CA_REPOSITORY_ARN"

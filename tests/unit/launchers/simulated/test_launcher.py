@@ -161,6 +161,7 @@ def test_a_spot_job_that_waits_too_long_says_so(place: Place, clock: VirtualCloc
 
     failure = job.failure()
     assert failure is not None
+    assert failure[0] is FailureKind.CAPACITY
     assert "MaxWaitTimeExceeded" in failure[1]
     assert job.billable_seconds() == 0
 
