@@ -174,6 +174,7 @@ class LocalLauncher(Launcher):
 
     name = "local"
     outlives = False
+    creates_at_once = True
     overrun_s = STOP_GRACE_S
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:

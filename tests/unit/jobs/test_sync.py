@@ -1,6 +1,7 @@
 """Bringing MLflow up to date: each job nobody watches is followed to its end, and none hinders another."""
 
 import itertools
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,6 +208,17 @@ def test_a_run_whose_launcher_died_right_after_opening_it_is_closed(desk: Desk) 
 
     assert "its job was never created" in desk.sync()[opened].remark
     assert desk.status(opened) == "KILLED"
+
+
+def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_once(desk: Desk) -> None:
+    run_id = desk.leave()
+    desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")  # no process has this id
+    assert "not created yet" in desk.sync()[run_id].remark
+
+    desk.account.creates_at_once = True
+
+    assert "its job was never created" in desk.sync()[run_id].remark
+    assert desk.status(run_id) == "KILLED"
 
 
 def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_checked(desk: Desk) -> None:
