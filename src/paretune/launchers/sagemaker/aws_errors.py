@@ -45,6 +45,13 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, BotoCoreError) and not isinstance(error, ours)
 
 
+def was_heard(error: BaseException) -> bool:
+    """Whether AWS may have done what it was asked, although it did not say so: no answer, or trouble of its own."""
+    if isinstance(error, ClientError):
+        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
+    return isinstance(error, exceptions.HTTPClientError) and not isinstance(error, exceptions.EndpointConnectionError)
+
+
 def is_denied(error: BaseException) -> bool:
     """Whether this identity may not ask."""
     return code(error) in _DENIED

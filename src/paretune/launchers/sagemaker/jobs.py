@@ -206,9 +206,9 @@ class SageMakerJob(Job):
         try:
             self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
-            self._must_stop_again = is_transient(error)
-            has_ended = code(error) == "ValidationException"  # or stops already
-            if not is_transient(error) and not has_ended:
+            is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
+            self._must_stop_again = is_transient(error) or (is_refused and not self._description)
+            if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
                     f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"

@@ -189,6 +189,18 @@ def test_stop_is_asked_again_when_aws_throttles_it(aws: Aws, job: SageMakerJob, 
     assert aws.count("StopTrainingJob") == 3
 
 
+def test_a_new_job_that_aws_does_not_know_yet_is_asked_to_stop_until_it_does(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.refuse("StopTrainingJob", "ValidationException", "Requested resource not found.", times=2)
+    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=2)
+
+    job.stop()
+
+    assert look(job, clock, 30) is JobState.STOPPING
+    assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
+
+
 def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: SageMakerJob) -> None:
     aws.refuse("StopTrainingJob", "AccessDeniedException", "no")
 
