@@ -13,10 +13,10 @@ from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
-from paretune.launchers.sagemaker.logs import GROUP, read_event
+from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.container import Event, FailureKind, JobReport
+from paretune.spec.container import Event, FailureKind, JobReport, read_event, read_report
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
 _GONE = {"Deleting", DELETED}
@@ -104,7 +104,7 @@ class SageMakerJob(Job):
         """The report from the job's results in S3."""
         if self.state() is not JobState.COMPLETED:
             return None
-        return JobReport.from_json((self._fetch() or {})["report.json"].decode())
+        return read_report((self._fetch() or {})["report.json"])
 
     def failure(self) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
@@ -112,7 +112,9 @@ class SageMakerJob(Job):
         if state is JobState.FAILED:
             status = self._description.get("TrainingJobStatus")
             if status == "Completed":
-                return FailureKind.ERROR, "it ended without a report.json in its results"
+                has_one = "report.json" in (self._fetch() or {})
+                what = "with a report.json that cannot be read" if has_one else "without a report.json in its results"
+                return FailureKind.ERROR, f"it ended {what}"
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             return classify(str(self._description.get("FailureReason", "")))
@@ -220,7 +222,7 @@ class SageMakerJob(Job):
         results = self._fetch()
         if results is None:
             return JobState.RUNNING
-        return JobState.COMPLETED if "report.json" in results else JobState.FAILED
+        return JobState.COMPLETED if read_report(results.get("report.json", b"")) else JobState.FAILED
 
     def _fetch(self) -> Mapping[str, bytes] | None:
         """What is wanted of an ended job's results, fetched once; None when S3 does not answer just now."""

@@ -86,6 +86,14 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
     assert job.report() is None
 
 
+def test_a_report_that_cannot_be_read_is_a_failure(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"report.json": '{"metrics": {"f1": 0.'})
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.FAILED
+    assert job.failure() == (FailureKind.ERROR, "it ended with a report.json that cannot be read")
+
+
 def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
     leave(aws, {"report.json": REPORT.to_json()})
     aws.refuse("GetObject", EndpointConnectionError(endpoint_url="https://s3"), times=40)
