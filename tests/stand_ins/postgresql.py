@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,9 +26,32 @@ def what_is_missing() -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A server that can be restarted.
+
+    Attributes:
+        address: of an empty database, as a study file takes it.
+    """
+
+    address: str
+    control: tuple[object, ...]
+
+    def restart(self) -> None:
+        """Break all connections, as a crash does, and begin again."""
+        _run(*self.control, "-m", "immediate", "-w", "restart")
+
+
 @contextmanager
 def server() -> Iterator[str]:
     """The address of an empty database, as a study file takes it."""
+    with cluster() as found:
+        yield found.address
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """A server with an empty database."""
     programs = _programs()
     assert programs is not None  # `what_is_missing` has looked
     folder = Path(tempfile.mkdtemp(prefix="paretune-postgresql-"))
@@ -40,7 +64,8 @@ def server() -> Iterator[str]:
         _run(programs / "initdb", "-D", data, "-U", _SERVER, "--auth=trust", "--no-sync")
         _run(programs / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start")
         try:
-            yield f"postgresql://{_SERVER}@127.0.0.1:{port}/postgres"
+            control = (programs / "pg_ctl", "-D", data, "-l", log, "-o", options)
+            yield Cluster(f"postgresql://{_SERVER}@127.0.0.1:{port}/postgres", control)
         finally:
             _run(programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
     finally:

@@ -16,19 +16,19 @@ from paretune.estimating.hardware import unlisted_gpu
 from paretune.jobs.adoption import close_watcher, unwatched_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
-from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.recording import RUN_STATUS, JobRunWriter, opening_tags
 from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import Launcher, job_name
+from paretune.launchers.base import JobState, Launcher, job_name
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
 from paretune.spec.regions import usual_region
-from paretune.tracking import RunStatus, schema
+from paretune.tracking import schema
 from paretune.tracking.recorded_job import first_plan
 
 
@@ -159,9 +159,13 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
     """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
     tracking, launcher = workplace.tracking, workplace.launcher
     run_id = tracking.opened_run_id()
+    is_new = False
     try:
-        if run_id is not None and launcher.attach(job_name(run_id, 1)) is not None:
-            return None
+        if run_id is not None:
+            if launcher.attach(job_name(run_id, 1)) is not None:
+                return None
+            is_new = True
+            tracking.run(run_id).set_tags(opening_tags(spec, workplace))
         admit_everywhere(spec, launcher)
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
@@ -169,8 +173,10 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
             run = tracking.run(run_id)
-            run.set_tags({schema.FAILURE_REASON: str(error)})
-            run.end(RunStatus.KILLED if isinstance(error, Interrupted) else RunStatus.FAILED)
+            state = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
+            closed = {schema.STATE: "", schema.WATCHED_BY: ""} if is_new else {}  # it is the run of no job
+            run.set_tags({schema.FAILURE_REASON: str(error), **closed})
+            run.end(RUN_STATUS[state])
         raise
 
 

@@ -97,7 +97,7 @@ class JobRunWriter:
     ) -> None:
         self.spec = spec
         self.workplace = workplace
-        self.run = run or workplace.tracking.begin(run_name(spec))
+        self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.remarks: list[str] = []
         """What `collect` could not take over, in sentences."""
         self.job_seconds = 0.0
@@ -164,7 +164,7 @@ class JobRunWriter:
 
     def begin_attempt(self, document: JobDocument) -> None:
         """Name the job before it is created, so that whoever comes later can find it."""
-        claimed = None if self._is_adopted else f"{self.workplace.clock.now():.0f}"
+        claimed = None if self._is_adopted else _now(self.workplace)
         state = JobState.RUNNING.value
         self.run.set_tags({schema.JOB_NAME: document.job_name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
@@ -354,6 +354,21 @@ def params_of(spec: JobSpec) -> dict[str, str]:
         "global_batch_size": str(plan.global_batch_size),
         "scaled_learning_rate": repr(plan.learning_rate),
     }
+
+
+def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
+    """What a run says before anything else: enough for `sync` to close it if its launcher dies at once."""
+    return {
+        schema.STATE: JobState.RUNNING.value,
+        schema.CLAIMED_AT: _now(workplace),
+        schema.COMMAND: spec.command(),
+        schema.LAUNCHER: workplace.launcher.name,
+        schema.WATCHED_BY: this_process(),
+    }
+
+
+def _now(workplace: Workplace) -> str:
+    return f"{workplace.clock.now():.0f}"
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:

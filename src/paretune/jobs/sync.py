@@ -164,11 +164,13 @@ def _another_account(run: RecordedRun, workplace: Workplace) -> str:
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
     """Close the run of a job that does not exist; left open while somebody may be about to create it."""
     again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
-    is_elsewhere = is_alive(run.tags.get(schema.WATCHED_BY, "")) is None and schema.WATCHED_BY in run.tags
+    lives = is_alive(run.tags.get(schema.WATCHED_BY, ""))
+    is_elsewhere = lives is None and schema.WATCHED_BY in run.tags
     if not workplace.launcher.outlives and is_elsewhere:
         return f"it was started on another machine, and its job cannot be seen from here; {again}"
     age = workplace.clock.now() - float(run.tags.get(schema.CLAIMED_AT, run.started))
-    if age < CREATED_WITHIN_S:
+    may_come = lives is not False or not workplace.launcher.creates_at_once
+    if age < CREATED_WITHIN_S and may_come:
         minutes = (CREATED_WITHIN_S - age) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     was_seen = schema.SECONDARY_STATUS in run.tags

@@ -165,6 +165,8 @@ class Launcher(ABC):
     """Whether its jobs need the prepared rows and the model; else `submit` gets none."""
     outlives = True
     """Whether its jobs go on when the process that started them dies."""
+    creates_at_once = False
+    """Whether no job appears any more once the process that was to create it has ended."""
     overrun_s = 0.0
     """Seconds that a job may be billed beyond its maximum runtime: until it has stopped, and has uploaded."""
     is_direct = False

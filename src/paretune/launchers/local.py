@@ -35,6 +35,7 @@ from paretune.spec.container import (
     JobInputs,
     JobReport,
     PreparedDataset,
+    read_report,
     write_json,
     write_json_once,
 )
@@ -92,7 +93,7 @@ class LocalJob(Job):
 
     def report(self) -> JobReport | None:
         """The content of report.json; None unless the job has completed."""
-        return JobReport.read(self.folder.report) if self.state() is JobState.COMPLETED else None
+        return self._report() if self.state() is JobState.COMPLETED else None
 
     def failure(self) -> tuple[FailureKind, str] | None:
         """Kind and reason of the failure, or of a stop that the user did not request."""
@@ -137,7 +138,7 @@ class LocalJob(Job):
     def _record_end(self, code: int | None) -> JobState:
         kind, reason = FailureKind.ERROR, ""
         stop = _read(self._stop) if self._stop.exists() else None
-        if self.folder.report.exists() and code in (0, None):
+        if self._report() is not None and code in (0, None):
             state = JobState.COMPLETED
         elif stop is not None or self.folder.stopped.exists():
             state, reason = JobState.STOPPED, stop["reason"] if stop else "stopped from outside, with a checkpoint"
@@ -148,12 +149,18 @@ class LocalJob(Job):
         write_json_once(self._end, end)
         return JobState(_read(self._end)["state"])
 
+    def _report(self) -> JobReport | None:
+        """The report that the job has written; None while there is none, and for one that cannot be read."""
+        return read_report(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
+
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         before, now = self._oom_kills, out_of_memory_kills()
         if before is not None and now is not None and now > before:
             return FailureKind.OUT_OF_MEMORY, "the system ended it because the machine's memory was used up"
         if code is None and not self._starter.is_living():
             return FailureKind.ERROR, "the process that started it has ended, and the job with it"
+        if self.folder.report.exists() and code in (0, None):
+            return FailureKind.ERROR, "it ended with a report.json that cannot be read"
         if code is None:
             return FailureKind.ERROR, "its process has ended and left no report"
         if code < 0:
@@ -174,6 +181,7 @@ class LocalLauncher(Launcher):
 
     name = "local"
     outlives = False
+    creates_at_once = True
     overrun_s = STOP_GRACE_S
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:

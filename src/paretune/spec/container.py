@@ -14,9 +14,10 @@ The layout is that of a SageMaker training container, so the training wing runs 
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Variable that is 1 for an emulated account: jobs on GPU instances may train without the GPU that AWS would bill."""
 CHECKPOINTS_KEPT = 2
 """Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
+
+
+_LATEST = 1e11  # seconds since the epoch, about the year 5138: beyond it a time is none
 
 
 class FailureKind(Enum):
@@ -267,8 +271,43 @@ class JobReport:
         return cls(**raw | lists)
 
 
+def read_event(line: str) -> Event | None:
+    """The event on a line; None for a line of somebody else's that only looks like one, and for half a line."""
+    if not line.startswith('{"time"'):
+        return None
+    try:
+        event = Event.from_line(line)
+        metrics = _finite(event.metrics)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    is_one = isinstance(event.step, int) and isinstance(event.time, int | float) and isinstance(event.message, str)
+    return replace(event, metrics=metrics) if is_one and event.step < 2**63 and 0 <= event.time < _LATEST else None
+
+
+def read_report(content: bytes) -> JobReport | None:
+    """The report in `content`; None for half of one and for anything else. Metrics that are not finite are left out."""
+    try:
+        report = JobReport.from_json(content.decode())
+        metrics, classes = _finite(report.metrics), len(report.labels)
+        has_facts = all(isinstance(value, str | int | float) for value in report.facts.values())
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    rows = report.confusion_matrix
+    is_square = len(rows) in (0, classes) and all(len(row) == classes for row in rows)
+    are_counts = all(isinstance(count, int) for row in rows for count in row)
+    return replace(report, metrics=metrics) if has_facts and is_square and are_counts else None
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics with finite values; TypeError where one is no number."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
 class EventReader:
-    """Reads a growing events file: each call yields the complete lines that have come since the last one."""
+    """Reads a growing events file: each call yields the events on the complete lines that have come since the last one.
+
+    A line that is no event is passed over: the command of a job may write to the file as well.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -285,7 +324,9 @@ class EventReader:
         complete = data[: data.rfind(b"\n") + 1]
         self._offset += len(complete)
         for line in complete.splitlines():
-            yield Event.from_line(line.decode())
+            event = read_event(line.decode(errors="replace"))
+            if event is not None:
+                yield event
 
 
 def write_json(path: Path, value: Any) -> None:

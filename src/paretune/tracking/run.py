@@ -56,7 +56,7 @@ class Run:
         self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
         self._headlines: dict[str, float] = {}
-        self._last_step: dict[str, int] = {}
+        self._steps: dict[str, set[int]] = {}
         self._is_new = is_new
         self._has_read_params = is_new
         self._known_params: set[str] = set()
@@ -90,11 +90,11 @@ class Run:
         self._record()
 
     def log_events(self, events: Iterable[Event]) -> None:
-        """Add the events' metrics to the curves; a step that a curve has already passed is not written twice."""
+        """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
         for event in events:
             for name, value in _named_for_mlflow(event.metrics).items():
-                if event.step > self._last(name):
-                    self._last_step[name] = event.step
+                if event.step not in self._steps_of(name):
+                    self._steps[name].add(event.step)
                     self._waiting.append(Metric(name, value, int(event.time * 1000), event.step))
         self._record()
 
@@ -135,13 +135,14 @@ class Run:
         """Mark the run as running again."""
         self._try(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
-    def _last(self, name: str) -> int:
-        if name not in self._last_step:
+    def _steps_of(self, name: str) -> set[int]:
+        """Steps that a curve has, or is about to get."""
+        if name not in self._steps:
             history = []
             with contextlib.suppress(*TROUBLE):
                 history = [] if self._is_new else self._client.get_metric_history(self.run_id, name)
-            self._last_step[name] = max((point.step for point in history), default=-1)
-        return self._last_step[name]
+            self._steps[name] = {point.step for point in history}
+        return self._steps[name]
 
     def flush(self) -> None:
         """Write what waits: one request, unless there is more of it than MLflow takes at once."""

@@ -60,11 +60,11 @@ class Tracking:
             self._open()
             self._experiment = self._experiment_id()
 
-    def begin(self, name: str) -> Run:
-        """The run that `mlflow run` has opened for this command, or a new one called `name`."""
+    def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
+        """The run that `mlflow run` has opened for this command, or a new one called `name`; with `tags` at once."""
         run_id = self.opened_run_id()
         if run_id is None:
-            return self.create(name)
+            return self.create(name, tags)
         with self._usable():
             self._client.update_run(run_id, name=name)
         return Run(self._client, run_id, self._clock)

@@ -195,6 +195,10 @@ class Emulator:
         """Names of all jobs, oldest first."""
         return list(self._ask("jobs"))
 
+    def described(self, name: str) -> dict[str, Any]:
+        """The truth about a job, which DescribeTrainingJob may show late; times in seconds since the epoch."""
+        return dict(self._ask("described", name=name))
+
     def job_folder(self, name: str) -> Path:
         """The files of a job: `<attempt>/<host>/ml` is /opt/ml, `<attempt>/<host>/log` what it printed."""
         return self.root / "jobs" / name

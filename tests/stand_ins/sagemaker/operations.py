@@ -1,6 +1,7 @@
 """The training-job operations of the SageMaker API."""
 
 import threading
+import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -78,7 +79,7 @@ class TrainingJobs:
         check("ListTrainingJobs", request)
         self._shop.pools.refresh()
         with self._lock:
-            found = [job for job in self._jobs.values() if _fits(job, request)]
+            found = [job for job in self._jobs.values() if self._is_shown(job) and _fits(job, request)]
         keys: dict[str, Callable[[Job], Any]] = {
             "Name": lambda job: job.name,
             "CreationTime": lambda job: job.created,
@@ -136,14 +137,22 @@ class TrainingJobs:
         """The job that a request names."""
         name = request.get("TrainingJobName") or request.get("ResourceArn", "").rpartition("/")[2]
         with self._lock:
-            if name in self._jobs:
+            if name in self._jobs and self._is_shown(self._jobs[name]):
                 return self._jobs[name]
         raise Invalid("Requested resource not found.")
+
+    def _is_shown(self, job: Job) -> bool:
+        return time.time() - job.created >= self._shop.settings.shown_after_s
 
     def names(self) -> list[str]:
         """Names of all jobs, oldest first."""
         with self._lock:
             return list(self._jobs)
+
+    def described(self, name: str) -> Answer:
+        """A job, shown or not."""
+        with self._lock:
+            return self._jobs[name].describe()
 
     def abandon(self) -> None:
         """Leave no process of any job."""

@@ -29,6 +29,7 @@ class Settings:
         interrupt_grace_s: between SIGTERM and SIGKILL of a spot instance that is taken away; 120 at AWS.
         failure_grace_s: how long the other instances go on after one has failed.
         spot_billable_share: billable time as a share of training time on spot.
+        shown_after_s: how long DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new job.
         calls_per_second: of one operation, before it is throttled; None for any number.
     """
 
@@ -48,6 +49,7 @@ class Settings:
     interrupt_grace_s: float = 120.0
     failure_grace_s: float = 2.0
     spot_billable_share: float = 0.4
+    shown_after_s: float = 0.0
     calls_per_second: float | None = None
 
     @property

@@ -85,6 +85,7 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
     assert run.info.status == "FINISHED"
     assert (run.data.tags["paretune.kind"], run.data.tags["paretune.watched_run"]) == ("watcher", run_id)
     assert not run.data.params
+    assert not run.data.tags["paretune.state"]  # it is the run of no job
 
 
 def test_again_starts_another(user: User) -> None:

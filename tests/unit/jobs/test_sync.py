@@ -1,6 +1,7 @@
 """Bringing MLflow up to date: each job nobody watches is followed to its end, and none hinders another."""
 
 import itertools
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
+from paretune.jobs.launch import run_job
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, job_name
@@ -202,6 +204,54 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
     assert desk.tags(run_id)["state"] == "Stopped"
     assert desk.tags(run_id)["failure_reason"] == "its job was never created"
     assert desk.sync() == {}
+
+
+def test_a_run_whose_launcher_died_right_after_opening_it_is_closed(desk: Desk) -> None:
+    spec = JobSpec(instance_type=GPU, region="us-east-1")
+    opened = JobRunWriter(spec, make_workplace(launcher=desk.account, tracking=desk.tracking)).run.run_id
+    desk.client.set_tag(opened, "paretune.watched_by", "another machine")
+    desk.client.set_tag(opened, "paretune.claimed_at", "0")
+
+    assert "its job was never created" in desk.sync()[opened].remark
+    assert desk.status(opened) == "KILLED"
+
+
+def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_once(desk: Desk) -> None:
+    run_id = desk.leave()
+    desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")  # no process has this id
+    assert "not created yet" in desk.sync()[run_id].remark
+
+    desk.account.creates_at_once = True
+
+    assert "its job was never created" in desk.sync()[run_id].remark
+    assert desk.status(run_id) == "KILLED"
+
+
+def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_checked(desk: Desk) -> None:
+    opened = desk.client.create_run("0").info.run_id
+    tracking = Tracking({"MLFLOW_RUN_ID": opened}, SystemClock())
+    spec = JobSpec(instance_type=GPU, region="us-east-1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Account, "admit", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
+        with pytest.raises(SystemExit):
+            run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
+    desk.client.set_tag(opened, "paretune.watched_by", "another machine")
+    desk.client.set_tag(opened, "paretune.claimed_at", "0")
+
+    assert "its job was never created" in desk.sync()[opened].remark
+    assert desk.status(opened) == "KILLED"
+
+
+def test_a_run_that_mlflow_opened_for_a_refused_job_is_no_unfinished_one(desk: Desk) -> None:
+    opened = desk.client.create_run("0").info.run_id
+    tracking = Tracking({"MLFLOW_RUN_ID": opened}, SystemClock())
+    spec = JobSpec(instance_type=GPU, region="us-east-1", max_cost_usd=0.001)
+
+    with pytest.raises(BudgetRefused):
+        run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
+
+    assert desk.sync() == {}
+    assert (desk.status(opened), desk.tags(opened)["state"]) == ("FAILED", "Failed")
 
 
 def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: Desk) -> None:

@@ -19,6 +19,7 @@ from paretune.spec.container import (
     JobFolder,
     JobReport,
     PreparedDataset,
+    read_report,
     write_json,
 )
 from paretune.spec.job import JobSpec
@@ -247,3 +248,31 @@ def test_made_folders_are_there_and_making_them_again_loses_nothing(tmp_path: Pa
     assert folder.document.parent.is_dir()
     assert folder.events.read_text() == "kept"
     assert not folder.dataset.exists()  # a link to the shared one takes this place
+
+
+def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    first, last = (Event(time=1.0, step=step, metrics={"train/loss": 0.5}) for step in (1, 2))
+    lies = b'\xff\xfe\nTraceback\n[1]\n{"time": 1.0, "step": 1e300}\n{"time": 1.0, "st\n'
+    path.write_bytes(first.line().encode() + b"\n" + lies + last.line().encode() + b"\n" + b'{"time": 1.0')
+
+    assert list(EventReader(path).new()) == [first, last]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\xff\x00", b"[1]", b"{}", b'{"metrics": {"f1": 0.'),
+        b'{"metrics": {"f1": "good"}, "facts": {}, "labels": [], "confusion_matrix": []}',
+        b'{"metrics": {}, "facts": null, "labels": [], "confusion_matrix": []}',
+        b'{"metrics": {}, "facts": {}, "labels": ["a"], "confusion_matrix": [[1, 2]]}',
+    ],
+)
+def test_what_is_no_report_is_none(content: bytes) -> None:
+    assert read_report(content) is None
+
+
+def test_a_metric_of_a_report_that_is_not_finite_is_absent() -> None:
+    content = b'{"metrics": {"f1": NaN, "loss": 0.5}, "facts": {}, "labels": [], "confusion_matrix": []}'
+
+    assert read_report(content) == JobReport(metrics={"loss": 0.5})

@@ -110,6 +110,15 @@ def test_events_given_twice_are_written_once(store: MlflowClient) -> None:
     assert history_of(store, run, "train/loss") == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
 
 
+def test_events_that_come_out_of_their_order_are_all_written(store: MlflowClient) -> None:
+    first = tracking().begin("tiny")
+    first.log_events(losses(4))
+    first.log_events(losses(2))
+    tracking().run(first.run_id).log_events(losses(4, 1, 3))
+
+    assert sorted(history_of(store, first, "train/loss")) == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25)]
+
+
 def test_events_are_written_once_by_a_second_process_too(store: MlflowClient) -> None:
     first = tracking().begin("tiny")
     first.log_events(losses(1, 2))

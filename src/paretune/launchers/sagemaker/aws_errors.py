@@ -4,11 +4,12 @@ import re
 
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from paretune.spec.container import FailureKind
 
-AWS_ERRORS = (BotoCoreError, ClientError)
-"""Everything boto raises."""
+AWS_ERRORS = (BotoCoreError, ClientError, UnicodeDecodeError)
+"""Everything boto raises; UnicodeDecodeError (boto 1.44) where somebody in between answers in another encoding."""
 
 _NO_CREDENTIALS = (
     *(exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.CredentialRetrievalError),
@@ -41,8 +42,18 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return code(error) in _THROTTLED or status >= 500
+    if isinstance(error, UnicodeDecodeError):
+        return True
     ours = (*_NO_CREDENTIALS, exceptions.NoRegionError, exceptions.ParamValidationError)
     return isinstance(error, BotoCoreError) and not isinstance(error, ours)
+
+
+def was_heard(error: BaseException) -> bool:
+    """Whether AWS may have done what it was asked, although it did not say so: no answer, or trouble of its own."""
+    if isinstance(error, ClientError):
+        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
+    unclear = (exceptions.HTTPClientError, ResponseParserError, UnicodeDecodeError)
+    return isinstance(error, unclear) and not isinstance(error, exceptions.EndpointConnectionError)
 
 
 def is_denied(error: BaseException) -> bool:

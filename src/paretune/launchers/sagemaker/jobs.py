@@ -14,10 +14,10 @@ from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState, WarmPool
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
-from paretune.launchers.sagemaker.logs import GROUP, read_event
+from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.container import Event, FailureKind, JobReport
+from paretune.spec.container import Event, FailureKind, JobReport, read_event, read_report
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
 _GONE = {"Deleting", DELETED}
@@ -113,7 +113,7 @@ class SageMakerJob(Job):
         """The report from the job's results in S3."""
         if self.state() is not JobState.COMPLETED:
             return None
-        return JobReport.from_json((self._fetch() or {})["report.json"].decode())
+        return read_report((self._fetch() or {})["report.json"])
 
     def failure(self) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
@@ -121,7 +121,9 @@ class SageMakerJob(Job):
         if state is JobState.FAILED:
             status = self._description.get("TrainingJobStatus")
             if status == "Completed":
-                return FailureKind.ERROR, "it ended without a report.json in its results"
+                has_one = "report.json" in (self._fetch() or {})
+                what = "with a report.json that cannot be read" if has_one else "without a report.json in its results"
+                return FailureKind.ERROR, f"it ended {what}"
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
             return self._with_cause(*classify(str(self._description.get("FailureReason", ""))))
@@ -278,9 +280,9 @@ class SageMakerJob(Job):
         try:
             self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
-            self._must_stop_again = is_transient(error)
-            has_ended = code(error) == "ValidationException"  # or stops already
-            if not is_transient(error) and not has_ended:
+            is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
+            self._must_stop_again = is_transient(error) or (is_refused and not self._description)
+            if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
                     f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"
@@ -292,7 +294,7 @@ class SageMakerJob(Job):
         results = self._fetch()
         if results is None:
             return JobState.RUNNING
-        return JobState.COMPLETED if "report.json" in results else JobState.FAILED
+        return JobState.COMPLETED if read_report(results.get("report.json", b"")) else JobState.FAILED
 
     def _fetch(self) -> Mapping[str, bytes] | None:
         """What is wanted of an ended job's results, fetched once; None when S3 does not answer just now."""

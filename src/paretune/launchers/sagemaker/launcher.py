@@ -14,7 +14,7 @@ from paretune.estimating.workload import LORA_SHARE
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
 from paretune.launchers.sagemaker.jobs import ProjectJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
@@ -37,6 +37,8 @@ from paretune.spec.parameters import affecting
 _CODE = "/opt/ml/input/data/code"
 _SMALLEST_VOLUME_GIB = 30
 _LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
+_SHOWN_WITHIN_S = 60.0  # a job that exists: DescribeTrainingJob may know it later than CreateTrainingJob does
+_LOOK_EVERY_S = 2.0
 _SMP = {  # parameter to what SMP v2 calls it
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
@@ -148,20 +150,33 @@ class SageMakerLauncher(Launcher):
 
         Raises:
             LaunchRefused: there is none.
-            LostContact: AWS does not even tell whether there is one.
+            LostContact: AWS does not tell whether there is one.
         """
-        if code(error) != "ResourceInUse" and not is_transient(error):
+        is_in_use = code(error) == "ResourceInUse"
+        if not is_in_use and not is_transient(error):
             raise LaunchRefused(explain(error, "create the training job")) from error
+        where = f"{job_name} may have been created: `mlflow run . -e sync` finds it"
         try:
-            found = self.attach(job_name)
+            found = self._found_within(_SHOWN_WITHIN_S if is_in_use else 0.0, job_name)
         except LaunchRefused as unknown:
-            where = f"{job_name} may have been created: `mlflow run . -e sync` finds it"
             raise LostContact(f"{unknown}\n{where}") from error
         if found is not None:
             return found
-        if code(error) == "ResourceInUse":
-            raise LaunchRefused(f"a training job named {job_name} is just being deleted") from error
+        if is_in_use:
+            raise LaunchRefused(
+                f"AWS says that the name {job_name} is in use, and has shown no such job for {_SHOWN_WITHIN_S:g} s: "
+                "it is just being deleted; try again in a few minutes"
+            ) from error
+        if was_heard(error):
+            raise LostContact(f"{explain(error, 'create the training job')}\n{where}") from error
         raise LaunchRefused(explain(error, "create the training job")) from error
+
+    def _found_within(self, seconds: float, job_name: str) -> SageMakerJob | None:
+        """The job of that name, looked for until AWS shows it or the time is over."""
+        until = self._clock.monotonic() + seconds
+        while (found := self.attach(job_name)) is None and self._clock.monotonic() < until:
+            self._clock.sleep(_LOOK_EVERY_S)
+        return found
 
     def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
         return self._job_class(name, self.account, staging, self._poller, self._clock, description)

@@ -5,17 +5,15 @@ the first process of our training writes, on the first instance; everything else
 prints there is kept to be shown.
 """
 
-import json
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied
-from paretune.spec.container import Event
+from paretune.spec.container import Event, read_event
 
 GROUP = "/aws/sagemaker/TrainingJobs"
-_EVENT = '{"time"'
 _TRACE = re.compile(r"\++ ")
 _KEPT_LINES = 200
 _WAITING_LINES = 10_000  # printed by a command, and not shown yet
@@ -134,16 +132,3 @@ class LogReader:
             latest[name.rpartition("-")[0]] = name
         first = min(latest.values(), key=lambda name: self._last_time[name])
         return [line for line in self._tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
-
-
-def read_event(line: str) -> Event | None:
-    """The event on a line; None for a line of somebody else's that only looks like one, and for half a line."""
-    if not line.startswith(_EVENT):
-        return None
-    try:
-        event = Event.from_line(line)
-    except (json.JSONDecodeError, TypeError):
-        return None
-    figures = (event.time, event.step, *event.metrics.values()) if isinstance(event.metrics, Mapping) else (None,)
-    are_numbers = all(isinstance(value, int | float) for value in figures)
-    return event if are_numbers and isinstance(event.message, str) else None

@@ -167,6 +167,7 @@ class SimulatedLauncher(Launcher):
 
     name = "simulated"
     origin = "simulated"
+    creates_at_once = True
     overrun_s = STOP_SECONDS
     reads_inputs = False
 

@@ -63,6 +63,7 @@ def test_each_error_becomes_one_sentence_with_a_next_step(trouble: Exception, pa
         exceptions.ReadTimeoutError(endpoint_url="https://x"),
         exceptions.ConnectTimeoutError(endpoint_url="https://x"),
         exceptions.ConnectionClosedError(endpoint_url="https://x"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     ],
     ids=lambda value: type(value).__name__,
 )

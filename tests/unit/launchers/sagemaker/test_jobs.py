@@ -87,6 +87,14 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(
     assert job.report() is None
 
 
+def test_a_report_that_cannot_be_read_is_a_failure(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"report.json": '{"metrics": {"f1": 0.'})
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.FAILED
+    assert job.failure() == (FailureKind.ERROR, "it ended with a report.json that cannot be read")
+
+
 def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
     leave(aws, {"report.json": REPORT.to_json()})
     aws.refuse("GetObject", EndpointConnectionError(endpoint_url="https://s3"), times=40)
@@ -205,6 +213,18 @@ def test_stop_is_asked_again_when_aws_throttles_it(aws: Aws, job: SageMakerJob, 
     assert look(job, clock, 5) is JobState.STOPPING
     assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
     assert aws.count("StopTrainingJob") == 3
+
+
+def test_a_new_job_that_aws_does_not_know_yet_is_asked_to_stop_until_it_does(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.refuse("StopTrainingJob", "ValidationException", "Requested resource not found.", times=2)
+    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=2)
+
+    job.stop()
+
+    assert look(job, clock, 30) is JobState.STOPPING
+    assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
 
 
 def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: SageMakerJob) -> None:

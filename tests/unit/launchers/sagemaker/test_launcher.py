@@ -123,6 +123,26 @@ def test_a_name_that_is_in_use_by_a_job_being_deleted_is_refused(
         launcher.submit(order(), JobInputs())
 
 
+def test_a_job_of_this_name_that_aws_shows_late_is_adopted(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock, package: Path
+) -> None:
+    launcher.submit(order(), JobInputs())
+    missing = [("DescribeTrainingJob", "ValidationException", "Requested resource not found.")] * 5
+    for refused in missing:
+        aws.refuse(*refused)
+
+    assert another(clock, package).submit(order(), JobInputs()).name == NAME
+
+
+def test_a_job_whose_creation_got_no_answer_and_that_is_not_shown_is_not_said_to_be_refused(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    aws.refuse("CreateTrainingJob", ReadTimeoutError(endpoint_url="https://aws"))
+
+    with pytest.raises(LostContact, match=f"{NAME} may have been created"):
+        launcher.submit(order(), JobInputs())
+
+
 def test_somebody_who_wants_to_stop_is_heard_between_two_uploads_and_nothing_is_created(
     order: Make, aws: Aws, clock: FakeClock, package: Path
 ) -> None:

@@ -3,8 +3,8 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from paretune.launchers.sagemaker.logs import LogReader, read_event
-from paretune.spec.container import Event
+from paretune.launchers.sagemaker.logs import LogReader
+from paretune.spec.container import Event, read_event
 from tests.unit.launchers.sagemaker.aws import Aws
 
 JOB = "paretune-run-1"

@@ -1,0 +1,218 @@
+"""What really happened, counted without paretune's own books, against what MLflow holds.
+
+A world tells its jobs, their bill, and the events that they have written; `faults_of` compares that with the runs.
+"""
+
+import json
+import math
+import re
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.pricing.prices import PriceList
+
+_NAME = re.compile(r"paretune-(\w+)-(\d+)")
+_STATUS = {"Completed": "FINISHED", "Failed": "FAILED", "Stopped": "KILLED"}
+LOCAL_USD_PER_HOUR = 0.115
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """A job that was created.
+
+    Attributes:
+        state: `Completed`, `Failed` or `Stopped`; another word while it runs.
+        seconds: what is billed, per instance.
+        usd: what it cost; None where its price is not known.
+        points: curve and step of each metric that it has written.
+        tolerance_s: by how much `seconds` may be wrong.
+        may_fail: whether a run may be FAILED although the job has Completed, for what it left cannot be read.
+    """
+
+    name: str
+    state: str
+    seconds: float
+    usd: float | None
+    points: Counter[tuple[str, int]] = field(default_factory=Counter)
+    tolerance_s: float = 0.01
+    may_fail: bool = False
+
+
+def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, attempts: int = 1) -> list[str]:
+    """Every way in which the runs do not tell what happened; empty where they do.
+
+    `attempts`: jobs that one run may have, because the first ones ran out of memory or found no capacity.
+    """
+    found: list[str] = []
+    jobs = defaultdict(list)
+    for job in created:
+        name = _NAME.fullmatch(job.name)
+        jobs[name[1] if name else job.name].append(job)
+    known = {run.info.run_id: run for run in runs}
+    found += [f"{job.name}: created and billed, and no run has it" for run in jobs.keys() - known for job in jobs[run]]
+    for run_id, run in known.items():
+        told = jobs.get(run_id, [])
+        found += [f"run {run_id}: {fault}" for fault in _faults_of_run(run, told, client, attempts)]
+    return found
+
+
+def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:
+    if run.info.status == "RUNNING":
+        yield f"is left RUNNING, with the state {run.data.tags.get('paretune.state')}"
+    if len(jobs) > attempts:
+        yield f"has {len(jobs)} jobs: {', '.join(job.name for job in jobs)}"
+    if not jobs:
+        if run.data.metrics.get("cost_usd", 0.0) != 0.0:
+            yield f"has no job, and books {run.data.metrics['cost_usd']} USD"
+        return
+    last = max(jobs, key=lambda job: int(job.name.rpartition("-")[2]))
+    if last.state not in _STATUS:
+        yield f"{last.name} still is {last.state}"
+    elif run.info.status not in (_STATUS[last.state], "RUNNING", "FAILED" if last.may_fail else "RUNNING"):
+        yield f"{last.name} {last.state}, and the run is {run.info.status}"
+    yield from _faults_of_bill(run, jobs)
+    yield from _faults_of_points(run, jobs, client)
+
+
+def _faults_of_bill(run: Run, jobs: list[Created]) -> Iterator[str]:
+    seconds, tolerance = sum(job.seconds for job in jobs), sum(job.tolerance_s for job in jobs)
+    booked = run.data.metrics.get("billable_seconds")
+    if booked is None or abs(booked - seconds) > tolerance:
+        yield f"books {booked} billable seconds, and the bill has {seconds}"
+    if any(job.usd is None for job in jobs):
+        return
+    usd = sum(job.usd for job in jobs if job.usd is not None)
+    cost = run.data.metrics.get("cost_usd")
+    allowed = max(1e-6 * usd, usd * tolerance / seconds if seconds else 0.0, 1e-9)
+    if cost is None or abs(cost - usd) > allowed:
+        yield f"books {cost} USD, and the bill is {usd} USD"
+
+
+def _faults_of_points(run: Run, jobs: list[Created], client: MlflowClient) -> Iterator[str]:
+    for name in {name for job in jobs for name, _ in job.points}:
+        written = {step for job in jobs for point, step in job.points if point == name}
+        recorded = Counter(point.step for point in client.get_metric_history(run.info.run_id, name))
+        if written - recorded.keys():
+            yield f"lacks steps {sorted(written - recorded.keys())} of {name}"
+        twice = sorted(step for step, count in recorded.items() if count > 1)
+        if twice:
+            yield f"has steps {twice} of {name} more than once"
+
+
+def price_of(instance_type: str, region: str = "us-east-1") -> float | None:
+    """Dollars an hour of an instance, as the price list has them."""
+    price = PriceList.read({}).price(instance_type, region)
+    return None if price is None else price.usd_per_hour
+
+
+def points_of(path: Path) -> Counter[tuple[str, int]]:
+    """Curve and step of every whole event in a file of events; lines that are none are passed over."""
+    found: Counter[tuple[str, int]] = Counter()
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    for line in lines:
+        event = _event(line)
+        found.update((name, event["step"]) for name in (event or {}).get("metrics", {}))
+    return found
+
+
+def points_of_store(path: Path) -> Counter[tuple[str, int]]:
+    """Curve and step of every metric that the command of a project has recorded in its job."""
+    if not path.exists():
+        return Counter()
+    with closing(sqlite3.connect(path)) as database:
+        has_table = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'metrics'").fetchone()
+        return Counter(database.execute("SELECT key, step FROM metrics").fetchall() if has_table else [])
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """The event on a whole line, with its finite figures; None for anything else."""
+    try:
+        event = json.loads(line.decode()) if line.endswith(b"\n") else None
+        is_event = isinstance(event, dict) and event.keys() <= {"time", "step", "metrics", "message", "total_steps"}
+        is_event = is_event and isinstance(event["step"], int) and event["time"] >= 0
+        metrics = {name: value for name, value in event.get("metrics", {}).items() if math.isfinite(value)}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return {**event, "metrics": metrics} if is_event else None
+
+
+def simulated_jobs(home: Path) -> list[Created]:
+    """Jobs of the simulated launcher: from its files, which hold the course of each."""
+    return [_simulated_job(path) for path in sorted(home.glob("simulated/jobs/*.json")) if ".stop" not in path.name]
+
+
+def _simulated_job(path: Path) -> Created:
+    raw, stop = json.loads(path.read_text()), path.with_suffix(".stop.json")
+    timeline, begin, billed = raw["timeline"], 0.0, 0.0
+    whole = sum(phase["seconds"] for phase in timeline["phases"])
+    asked = json.loads(stop.read_text())["time"] - raw["created"] if stop.exists() else float("inf")
+    until = whole
+    for phase in timeline["phases"]:
+        end = begin + phase["seconds"]
+        if begin <= asked < end:
+            until = min(whole, asked + (5.0 if phase["runs"] else 0.0))
+        begin = end
+    begin = 0.0
+    for phase in timeline["phases"]:
+        billed += max(0.0, min(until - begin, phase["seconds"])) if phase["runs"] else 0.0
+        begin += phase["seconds"]
+    state = "Stopped" if until < whole else "Failed" if timeline["failure"] else "Completed"
+    points: Counter[tuple[str, int]] = Counter()
+    for moment, line in timeline["told"]:
+        event = json.loads(line)
+        if moment <= (asked if until < whole else whole):
+            points.update((name, event["step"]) for name in event.get("metrics", {}))
+    seconds = billed * timeline["billable_share"]
+    spec = raw["spec"]
+    price, count = price_of(spec["instance_type"]), int(spec.get("instance_count", 1))
+    usd = None if price is None else seconds * count * price / 3600
+    return Created(name=path.stem, state=state, seconds=seconds, usd=usd, points=points)
+
+
+def local_jobs(home: Path) -> list[Created]:
+    """Jobs of the local launcher: from their folders. A job lasts until its folder is written to for the last time."""
+    return [_local_job(path.parent) for path in sorted(home.glob("jobs/*/process.json"))]
+
+
+def _local_job(folder: Path) -> Created:
+    process, end = json.loads((folder / "process.json").read_text()), folder / "end.json"
+    state = json.loads(end.read_text())["state"] if end.exists() else "unseen"
+    own = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("end.json", "stop")]
+    seconds = max(path.stat().st_mtime for path in own) - process["started"]
+    points = points_of(folder / "output" / "data" / "events.jsonl")
+    return Created(
+        name=folder.name,
+        state=state,
+        seconds=seconds,
+        usd=seconds * LOCAL_USD_PER_HOUR / 3600,
+        points=points,
+        tolerance_s=10.0,
+    )
+
+
+def sagemaker_job(described: Mapping[str, Any], folder: Path) -> Created:
+    """A job of the emulator: its own description and the files of its instances."""
+    resources = described["ResourceConfig"]
+    seconds = float(described.get("BillableTimeInSeconds", 0.0))
+    price = price_of(resources["InstanceType"])
+    usd = None if price is None else seconds * resources["InstanceCount"] * price / 3600
+    attempts = sorted(folder.glob("[0-9]*"), key=lambda path: int(path.name))
+    points: Counter[tuple[str, int]] = Counter()
+    for attempt in attempts:
+        data = attempt / "algo-1" / "ml" / "output" / "data"
+        points += points_of(data / "events.jsonl") + points_of_store(data / "paretune" / "mlflow.db")
+    return Created(
+        name=described["TrainingJobName"],
+        state=described["TrainingJobStatus"],
+        seconds=seconds,
+        usd=usd,
+        points=points,
+    )

@@ -1,0 +1,123 @@
+"""AWS that throttles, breaks connections, denies, loses answers, or does not know yet what it has created."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from tests.faults.commands import Forked
+from tests.faults.conftest import Trial
+from tests.faults.proxy import standing_before
+from tests.faults.worlds import World, Worlds
+
+pytestmark = pytest.mark.slow
+
+PACE = 20.0  # boto's minute of trying again takes three seconds
+CALLS = (
+    *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob", "DescribeLogStreams"),
+    *("GetLogEvents", "PutObject", "GetObject", "ListObjectsV2", "HeadObject", "GetCallerIdentity", "HeadBucket"),
+)
+DENIED = {"HeadObject": "403", "HeadBucket": "403"}
+TROUBLES = ("reset", "lost", "hang", "429", "500", "503", "garbage", "slow")
+
+
+def _assert_no_call_is_forgotten(heard: set[str]) -> None:
+    known = {*CALLS, "SimulatePrincipalPolicy", "ListServiceQuotas", "GetServiceQuota", "GetRole"}
+    assert heard <= known | {"CreateBucket", "DeleteObjects", "GetBucketLocation"}, heard - known
+
+
+@pytest.mark.parametrize("name", ["sagemaker", "project"])
+def test_calls_that_fail_for_a_while_double_nothing_and_lose_nothing(name: str, worlds: Worlds, trial: Trial) -> None:
+    cases = [(how, call) for how in TROUBLES for call in CALLS]
+    trial.draw.shuffle(cases)
+    cases = cases[: trial.count(short=4 if name == "sagemaker" else 2, long=40)]
+    with worlds.world(name) as world:
+        assert world.emulator is not None
+        world.write_script(steps=5)
+        with standing_before(world.emulator.url) as proxy:
+            world.environment["AWS_ENDPOINT_URL"] = proxy.url
+            for how, call in cases:
+                proxy.disturb(how, lambda heard, call=call: heard == call, times=trial.draw.choice((1, 3, 30)))
+                _run_and_sometimes_stop(world, trial.draw, stops=call == "StopTrainingJob")
+                proxy.calm()
+            _assert_no_call_is_forgotten(set(proxy.heard))
+            world.recover()
+        trial.check(world, "aws does not answer", len(cases))
+
+
+def _run_and_sometimes_stop(world: World, draw: random.Random, *, stops: bool) -> None:
+    command = world.begin(world.open_run() if world.name == "sagemaker" else None, pace=PACE)
+    if (stops or draw.random() < 0.2) and not command.has_ended_within(draw.uniform(2.0, 8.0)):
+        command.send(signal.SIGTERM)
+    command.wait()
+
+
+def test_an_identity_that_may_not_make_one_call_leaves_nothing_unbooked(worlds: Worlds, trial: Trial) -> None:
+    calls = list(CALLS)
+    trial.draw.shuffle(calls)
+    calls = calls[: trial.count(short=3, long=len(calls))]
+    with worlds.world("sagemaker") as world:
+        assert world.emulator is not None
+        world.write_script(steps=5)
+        for call in calls:
+            code = DENIED.get(call, "AccessDenied" if call in ("PutObject", "GetObject", "ListObjectsV2") else "")
+            message = f"User is not authorized to perform: {call}"
+            world.emulator.inject(call, code or "AccessDeniedException", message, times=1000, status=403)
+            _run_and_sometimes_stop(world, trial.draw, stops=call == "StopTrainingJob")
+            world.emulator.clear_injections()
+        world.recover()
+        trial.check(world, "aws denies", len(calls))
+
+
+@pytest.mark.parametrize("name", ["sagemaker", "project"])
+def test_a_job_that_aws_does_not_show_yet_is_neither_created_again_nor_given_up(
+    name: str, worlds: Worlds, trial: Trial
+) -> None:
+    cases = trial.count(short=2, long=12)
+    with worlds.world(name, shown_after_s=10.0) as world:
+        for _ in range(cases):
+            run_id = world.open_run() if name == "sagemaker" else None
+            _until_created(world, command := world.begin(run_id))
+            command.send(trial.draw.choice((signal.SIGKILL, signal.SIGHUP)))
+            command.wait()
+            run_id = run_id or world.runs()[0].info.run_id
+            world.begin(run_id).wait()
+        world.recover()
+        trial.check(world, "aws does not show", cases)
+
+
+def test_a_job_that_aws_does_not_show_yet_is_stopped_all_the_same(worlds: Worlds, trial: Trial) -> None:
+    with worlds.world("sagemaker", shown_after_s=6.0) as world:
+        world.write_script(steps=600)
+        _until_created(world, command := world.begin(world.open_run()))
+        command.send(signal.SIGTERM)
+        assert command.wait() == 130, command.text
+        (job,) = world.created()
+        assert job.state == "Stopped"
+        trial.check(world, "aws does not show")
+
+
+def _until_created(world: World, command: Forked) -> None:
+    before = len(world.created_names())
+    while len(world.created_names()) == before and command.code is None:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", ["shuffled", "twice"])
+def test_events_out_of_order_and_events_told_twice_are_all_recorded_once(
+    how: str, worlds: Worlds, trial: Trial
+) -> None:
+    cases = trial.count(short=1, long=4)
+    with worlds.world("sagemaker") as world:
+        assert world.emulator is not None
+        world.write_script(steps=40)
+        with standing_before(world.emulator.url) as proxy:
+            proxy.draw = trial.draw
+            world.environment["AWS_ENDPOINT_URL"] = proxy.url
+            proxy.disturb(how, lambda heard: heard == "GetLogEvents")
+            for _ in range(cases):
+                assert world.begin(world.open_run()).wait() == 0
+            assert proxy.disturbed
+        world.recover()
+        trial.check(world, "events out of order", cases)

@@ -1,0 +1,144 @@
+"""Tracking servers that are away, slow or talk nonsense; databases that are locked or restarted; full disks."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
+
+import psutil
+import pytest
+
+from tests.faults.conftest import Trial
+from tests.faults.proxy import Proxy, standing_before
+from tests.faults.worlds import World, Worlds, locked
+from tests.processes import command, wait_until
+from tests.stand_ins import postgresql
+from tests.study_tables import entries_of, write_study
+
+pytestmark = pytest.mark.slow
+
+TROUBLES = ("reset", "hang", "slow", "lost", "429", "500", "503", "garbage")
+
+
+@contextmanager
+def _tracking_server(folder: Path) -> Iterator[str]:
+    """The address of an MLflow server before the store in `folder`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    words += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
+    words += ["--artifacts-destination", str(folder / "artifacts")]
+    options = {"home": folder / "nothing", "cwd": folder, "environment": os.environ, "log": folder / "server.log"}
+    with command(words, **options) as server:  # type: ignore[arg-type]
+        wait_until(lambda: _answers(port), within_s=60, what="the MLflow server answers")
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            for process in [*psutil.Process(server.process.pid).children(recursive=True), server.process]:
+                process.send_signal(signal.SIGKILL)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("name", "short", "long"), [("simulated", 5, 24), ("local", 2, 16), ("sagemaker", 1, 8)])
+def test_a_tracking_server_in_trouble_costs_no_record(
+    name: str, short: int, long: int, worlds: Worlds, trial: Trial
+) -> None:
+    cases = trial.count(short=short, long=long)
+    with worlds.world(name) as world, _tracking_server(world.folder) as server, standing_before(server) as proxy:
+        world.write_script(steps=10)
+        world.environment |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
+        for number in range(cases):
+            _run_in_trouble(world, proxy, trial, TROUBLES[(number + trial.draw.randrange(8)) % 8])
+        world.recover()
+        trial.check(world, "tracking server", cases)
+
+
+def _run_in_trouble(world: World, proxy: Proxy, trial: Trial, how: str) -> None:
+    """A job during which the server is in trouble for some seconds, from any moment on."""
+    command = world.begin(pace=10.0)
+    begins = trial.draw.uniform(0.0, 1.5 if world.name == "simulated" else 8.0)
+    command.has_ended_within(begins)
+    proxy.disturb(how)
+    command.has_ended_within(trial.draw.uniform(0.5, 8.0))
+    proxy.calm()
+    assert command.wait() in (0, 2, 3), command.text
+
+
+@pytest.mark.parametrize(("name", "short", "long"), [("simulated", 3, 20), ("local", 1, 10)])
+def test_a_store_that_another_process_locks_costs_no_record(
+    name: str, short: int, long: int, worlds: Worlds, trial: Trial
+) -> None:
+    cases = trial.count(short=short, long=long)
+    with worlds.world(name) as world:
+        for _ in range(cases):
+            command = world.begin(pace=4.0)
+            command.has_ended_within(trial.draw.uniform(0.0, 0.6 if name == "simulated" else 6.0))
+            with locked(world.folder / "mlflow.db"):
+                command.has_ended_within(trial.draw.uniform(1.0, 9.0))
+            assert command.wait() in (0, 2), command.text
+        world.recover()
+        trial.check(world, "sqlite locked", cases)
+
+
+def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, trial: Trial) -> None:
+    missing = postgresql.what_is_missing()
+    if missing:
+        pytest.skip(missing)
+    from paretune.studies.search.ledger import Ledger
+
+    cases = trial.count(short=1, long=8)
+    with worlds.world("simulated") as world, postgresql.cluster() as server:
+        world.attempts = 10  # some find no capacity, or run out of memory
+        for number in range(cases):
+            write_study(world.folder, name=f"restarted {number}", budget_usd=9.0, n_parallel=2)
+            words = ["paretune", "study", "--study", "study.yaml", "--storage", server.address]
+            study = world.commands.begin(words, cwd=world.folder, environment=world.environment)
+            study.has_ended_within(trial.draw.uniform(0.5, 4.0))
+            server.restart()
+            study.wait()
+            again = world.commands.begin(words, cwd=world.folder, environment=world.environment)
+            assert again.wait() == 0, again.text
+            world.begun += [study, again]
+            ledger = Ledger(server.address, f"restarted {number}")
+            entries, balance = entries_of(ledger), ledger.balance()
+            ledger.close()
+            assert all(entry.ended is not None for entry in entries)
+            assert balance.committed_usd == 0
+            assert balance.spent_usd <= 9.0
+        world.recover()
+        trial.check(world, "postgresql restarted", cases)
+
+
+@pytest.mark.parametrize("name", ["simulated", "local", "sagemaker"])
+def test_a_full_disk_of_the_launching_machine_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
+    cases = trial.count(short=1, long=5)
+    with worlds.world(name, disk_mib=48) as world:
+        for _ in range(cases):
+            command = world.begin()
+            command.has_ended_within(trial.draw.uniform(0.0, 1.0 if name == "simulated" else 8.0))
+            filler = world.folder / "filler"
+            _fill(filler)
+            command.has_ended_within(3.0)
+            filler.unlink()
+            command.wait()
+        world.recover()
+        trial.check(world, "disk full at the launcher", cases)
+
+
+def _fill(path: Path) -> None:
+    """Take all that is left of the disk."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"0" * 4096)

@@ -1,0 +1,30 @@
+"""Two launchers of one run, or two drivers of one study, by mistake."""
+
+import signal
+
+import pytest
+
+from tests.faults.conftest import Trial
+from tests.faults.worlds import Worlds
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "long"), [("simulated", 4, 30), ("local", 1, 10), ("sagemaker", 1, 10), ("project", 1, 5)]
+)
+def test_two_launchers_of_one_run_create_one_job(
+    name: str, short: int, long: int, worlds: Worlds, trial: Trial
+) -> None:
+    cases = trial.count(short=short, long=long)
+    with worlds.world(name) as world:
+        world.write_script(steps=5)
+        for _ in range(cases):
+            run_id = world.open_run()
+            both = [world.begin(run_id), world.begin(run_id)]
+            if trial.draw.random() < 0.3 and not both[0].has_ended_within(trial.draw.uniform(0.0, 6.0)):
+                both[0].send(signal.SIGKILL)
+            for command in both:
+                command.wait()
+        world.recover()
+        trial.check(world, "two launchers", cases)

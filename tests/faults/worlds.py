@@ -1,0 +1,259 @@
+"""The places where jobs run, each with a user, a store, commands that can be killed, and an oracle."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from tests.conftest import copy_store, user_s_own
+from tests.end_to_end.cloud import Cloud, account, spelled
+from tests.faults.commands import Commands, Forked
+from tests.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
+from tests.processes import wait_until
+from tests.stand_ins.sagemaker.emulator import Emulator
+
+SCRIPT = """
+import argparse, json, os, sys, time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+arguments, _ = parser.parse_known_args()
+out = Path(arguments.output_dir)
+data = out.parent / "output" / "data"
+{body}
+for step in range({steps}):
+    print({{"loss": 1 / (step + 1)}}, flush=True)
+    time.sleep({pause_s})
+out.mkdir(exist_ok=True)
+(out / "all_results.json").write_text(json.dumps({{"eval_f1": 0.5}}))
+{ending}
+"""
+PROJECT = """
+name: foreign
+entry_points:
+  main:
+    command: "python train.py"
+"""
+FOREIGN = """
+import time, mlflow
+for step in range(5):
+    mlflow.log_metric("loss", 1 / (step + 1), step=step)
+    time.sleep(0.1)
+"""
+_TRACEBACK = re.compile("^Traceback", re.MULTILINE)  # of paretune: those of jobs are shown indented
+NEVER_CREATED_S = 700.0  # after so long, `sync` closes the run of a job that is not there
+
+
+@dataclass
+class World:
+    """A user with a folder, a store, and one kind of job.
+
+    Attributes:
+        name: local, simulated, sagemaker, or project: one of MLflow's that runs on SageMaker.
+        job: parameters of the job.
+        emulator: the AWS account, where there is one.
+        attempts: jobs that one run may have.
+        lies: its jobs leave reports that cannot be read.
+    """
+
+    name: str
+    folder: Path
+    commands: Commands
+    environment: dict[str, str]
+    job: dict[str, object] = field(default_factory=dict)
+    emulator: Emulator | None = None
+    attempts: int = 1
+    lies: bool = False
+    begun: list[Forked] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        """Folder of paretune."""
+        return self.folder / ".paretune"
+
+    @property
+    def client(self) -> MlflowClient:
+        """Of the store itself, whatever stands between it and the commands."""
+        return MlflowClient(f"sqlite:///{self.folder / 'mlflow.db'}")
+
+    def open_run(self) -> str:
+        """A run, as `mlflow run` opens one for a command."""
+        return str(self.client.create_run("0").info.run_id)
+
+    def begin(self, run_id: str | None = None, **options: Any) -> Forked:
+        """Begin the command, for a run that is there or for a new one."""
+        if self.name == "project":
+            configuration = {"instance_type": "ml.m5.large", "max_runtime_minutes": 5, **self.job}
+            configuration |= {"run_id": run_id} if run_id else {}
+            words = ["mlflow", "run", str(self.folder / "project"), "--backend", "sagemaker"]
+            return self._begin([*words, "--backend-config", json.dumps(configuration)], **options)
+        own = {"MLFLOW_RUN_ID": run_id} if run_id else {}
+        return self._begin(["paretune", "main", *spelled(self.job)], own, **options)
+
+    def sync(self, within_s: float = 180.0, **options: Any) -> str:
+        """Run `sync` to its end; what it printed."""
+        done = self._begin(["paretune", "sync"], **options)
+        code = done.wait(within_s)
+        assert code == 0, f"sync ended with {code}:\n{done.text}"
+        assert "Traceback" not in done.text, done.text
+        return done.text
+
+    def recover(self) -> None:
+        """`sync` until nothing is unfinished; then again when runs without a job are old enough to be closed."""
+        for _ in range(3):
+            text = self.sync()
+            if "nothing to do" in text or "another process" not in text:
+                break
+        if "nothing to do" not in self.sync():
+            self.sync(ahead_s=NEVER_CREATED_S)
+        text = self.sync()
+        assert "nothing to do" in text, text
+
+    def created(self) -> list[Created]:
+        """All jobs that were created."""
+        if self.emulator is None:
+            return simulated_jobs(self.home) if self.name == "simulated" else local_jobs(self.home)
+        emulator = self.emulator
+        found = [sagemaker_job(emulator.described(name), emulator.job_folder(name)) for name in emulator.jobs()]
+        return [replace(job, may_fail=self.lies) for job in found]
+
+    def created_names(self) -> list[str]:
+        """Names of the jobs of the emulator."""
+        return [] if self.emulator is None else self.emulator.jobs()
+
+    def runs(self) -> list[Run]:
+        """Runs of jobs."""
+        found = self.client.search_runs(["0"], max_results=10_000)
+        return [run for run in found if not {"paretune.kind", "paretune.copied_from"} & run.data.tags.keys()]
+
+    def faults(self) -> list[str]:
+        """What the books have wrong, and what commands have printed that they must not."""
+        found = faults_of(self.created(), self.runs(), self.client, attempts=self.attempts)
+        return found + [f"{done.order.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)]
+
+    def until_jobs(self, count: int = 1, command: Forked | None = None) -> None:
+        """Wait until so many jobs have been created, or the command has ended."""
+        wait_until(
+            lambda: len(self.created()) >= count or (command is not None and command.code is not None),
+            within_s=60,
+            what="the job is created",
+        )
+
+    def until_it_speaks(self, command: Forked) -> None:
+        """Wait until the job has written an event, or the command has ended."""
+        wait_until(
+            lambda: command.code is not None or any(job.points for job in self.created()),
+            within_s=90,
+            what="the job writes events",
+        )
+
+    def write_script(self, *, steps: int = 20, pause_s: float = 0.1, body: str = "", ending: str = "") -> None:
+        """What the job runs."""
+        text = SCRIPT.format(steps=steps, pause_s=pause_s, body=body, ending=ending)
+        (self.folder / "train.py").write_text(text)
+
+    def _begin(self, words: list[str], more: dict[str, str] | None = None, **options: Any) -> Forked:
+        done = self.commands.begin(words, cwd=self.folder, environment=self.environment | (more or {}), **options)
+        self.begun.append(done)
+        return done
+
+
+@dataclass
+class Worlds:
+    """Makes worlds, each with a store and an account of its own.
+
+    Attributes:
+        missing: why no instance can run on this machine; None where they can.
+    """
+
+    commands: Commands
+    store: Path
+    root: Path
+    missing: str | None = None
+    made: int = 0
+
+    @contextmanager
+    def world(self, name: str, disk_mib: int = 0, **emulated: Any) -> Iterator[World]:
+        """One; after the block nothing of it runs. `emulated` are settings of the emulator.
+
+        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own.
+        """
+        if name in ("sagemaker", "project") and self.missing:
+            pytest.skip(self.missing)
+        self.made += 1
+        folder = self.root / f"{self.made}-{name}"
+        folder.mkdir()
+        with _disk(folder, disk_mib) if disk_mib else nullcontext():
+            yield from self._world(name, folder, emulated)
+
+    def _world(self, name: str, folder: Path, emulated: dict[str, Any]) -> Iterator[World]:
+        own = {text: value for text, value in os.environ.items() if not text.startswith(("AWS_", "MLFLOW_"))}
+        environment = own | user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
+        # A server's refusal is tried again at once: pauses of seconds would only make the tests longer.
+        environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
+        world = World(name, folder, self.commands, environment)
+        try:
+            if name in ("sagemaker", "project"):
+                with account(
+                    self.root / f"{self.made}-account", start_delay_s=0.05, failure_grace_s=0.3, **emulated
+                ) as emulator:
+                    world.emulator = emulator
+                    world.environment = Cloud(emulator, folder, environment).environment
+                    _furnish(world)
+                    yield world
+                return
+            _furnish(world)
+            yield world
+        finally:
+            for done in world.begun:
+                done.send(signal.SIGKILL)
+
+
+@contextmanager
+def _disk(folder: Path, size_mib: int) -> Iterator[None]:
+    """A disk of its own under a folder."""
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "none", str(folder)]
+    mounted = subprocess.run(words, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount one ({mounted.stderr.strip()}): run this test as root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _furnish(world: World) -> None:
+    if world.name == "project":
+        (world.folder / "project").mkdir()
+        (world.folder / "project" / "MLproject").write_text(PROJECT)
+        (world.folder / "project" / "train.py").write_text(FOREIGN)
+    elif world.name == "simulated":
+        world.job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "num_train_epochs": 2}
+    else:
+        where = "local" if world.name == "local" else "ml.m5.large"
+        world.job = {"instance_type": where, "entry_script": "train.py", "max_runtime_minutes": 10}
+        world.write_script()
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Another connection holds the exclusive lock of an SQLite file."""
+    connection = sqlite3.connect(database, timeout=30, isolation_level=None)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+        yield
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
