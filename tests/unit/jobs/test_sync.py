@@ -251,7 +251,7 @@ def test_a_run_that_mlflow_opened_for_a_refused_job_is_no_unfinished_one(desk: D
         run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
 
     assert desk.sync() == {}
-    assert (desk.status(opened), desk.tags(opened)["state"]) == ("FAILED", "Failed")
+    assert (desk.status(opened), desk.tags(opened)["state"]) == ("FAILED", "")
 
 
 def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: Desk) -> None:
