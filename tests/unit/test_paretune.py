@@ -229,3 +229,5 @@ def test_a_type_whose_gpu_is_not_known_is_left_out_of_a_table_with_the_reason() 
 
     assert [item.spec.instance_type for item in table.estimates] == ["ml.g5.xlarge"]
     assert "how fast NVIDIA RTX PRO 4500 (ml.g7.2xlarge) is, is not known" in str(table)
+    with pytest.raises(BadInput, match="how fast NVIDIA RTX PRO 4500"):
+        paretune.launch(SIMULATED.replace(instance_type="ml.g7.2xlarge"), quiet=True)
