@@ -222,3 +222,12 @@ def test_choices_make_a_row_per_combination_and_all_their_faults_are_said_at_onc
         "model must have at least one value",
         "instance_count must be at least 1 and at most 1024, got 0",
     )
+
+
+def test_a_type_whose_gpu_is_not_known_is_left_out_of_a_table_with_the_reason() -> None:
+    table = paretune.estimate(SIMULATED, instance_type=["ml.g7.2xlarge", "ml.g5.xlarge"], quiet=True)
+
+    assert [item.spec.instance_type for item in table.estimates] == ["ml.g5.xlarge"]
+    assert "how fast NVIDIA RTX PRO 4500 (ml.g7.2xlarge) is, is not known" in str(table)
+    with pytest.raises(BadInput, match="how fast NVIDIA RTX PRO 4500"):
+        paretune.launch(SIMULATED.replace(instance_type="ml.g7.2xlarge"), quiet=True)

@@ -88,6 +88,14 @@ def unlisted_gpu(instance: Instance) -> Accelerator | None:
     )
 
 
+def speed_remarks(instance: Instance) -> list[str]:
+    """That a job on this type has no estimate, where its GPU is not listed here; empty where it is."""
+    if unlisted_gpu(instance) is None:
+        return []
+    what = f"{instance.accelerator} ({instance.instance_type})"
+    return [f"how fast {what} is, is not known: no estimate of seconds, cost and memory"]
+
+
 def local_gpu(folder: Path = Path("/proc/driver/nvidia/gpus"), hidden: str | None = None) -> Accelerator | None:
     """The first GPU of this machine; None where there is none, it is hidden, or it is not listed here.
 

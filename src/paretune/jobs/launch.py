@@ -12,7 +12,7 @@ from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
-from paretune.estimating.hardware import unlisted_gpu
+from paretune.estimating.hardware import speed_remarks
 from paretune.jobs.adoption import close_watcher, unwatched_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
@@ -134,9 +134,7 @@ def _foresee(
     if spec.has_instances:
         region = launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
-        if unlisted_gpu(spec.instance()) is not None:
-            gpu = spec.instance().accelerator
-            sentences.append(f"how fast {gpu} ({spec.instance_type}) is, is not known: no estimate of seconds and cost")
+        sentences += speed_remarks(spec.instance())
         if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "

@@ -32,6 +32,11 @@ def test_of_a_gpu_without_a_data_sheet_only_the_memory_is_known() -> None:
     assert unlisted.usable_gib == 32
     assert math.isnan(unlisted.half_flops)
     assert hardware.unlisted_gpu(catalog.instance("ml.m5.large")) is None
+    assert (
+        "how fast NVIDIA RTX PRO 4500 (ml.g7.48xlarge) is"
+        in hardware.speed_remarks(catalog.instance("ml.g7.48xlarge"))[0]
+    )
+    assert hardware.speed_remarks(catalog.instance("ml.g5.xlarge")) == []
 
 
 @pytest.mark.parametrize("name", LISTED)

@@ -11,7 +11,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, JobFailed
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
-from paretune.estimating.hardware import machine_name
+from paretune.estimating.hardware import machine_name, speed_remarks
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.jobs.estimates.probing import probes, require_limit, run_probes
 from paretune.jobs.estimates.request import EstimateRequest
@@ -98,7 +98,7 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
             run_probes(chosen, limit, overrun_s, lambda spec: _run_probe(spec, own, say, quiet=quiet), say)
             estimates = table()
     run_id = _record(estimates, tracking)
-    remarks, where = _remarks(estimates, region), tracking.open_command(run_id)
+    remarks, where = [*_left_out(request.specs), *_remarks(estimates, region)], tracking.open_command(run_id)
     return EstimateTable(estimates=estimates, region=region, remarks=remarks, run_id=run_id, open_command=where)
 
 
@@ -149,6 +149,12 @@ def _run_probe(spec: JobSpec, workplaces: Workplaces, say: Callable[[str], None]
         except JobFailed as error:
             say(f"the probe has failed: {error}")
             return None
+
+
+def _left_out(specs: Sequence[JobSpec]) -> list[str]:
+    """Why instance types are not in the table."""
+    types = {spec.instance_type: spec.instance() for spec in specs if spec.has_instances}
+    return [remark for instance in types.values() for remark in speed_remarks(instance)]
 
 
 def _remarks(estimates: Sequence[Estimate], region: str) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.estimating.estimates import Estimate
+from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import Phase, Timeline
@@ -71,7 +72,11 @@ class TimelineFactory:
         found = self.predict(document)
         if found is None:
             remedy = "set recorded_runs to a table of runs, or set max_train_samples"
-            raise BadInput([f"the seconds of this job cannot be estimated: {remedy}"])
+            why = speed_remarks(spec.instance()) if spec.has_instances else []
+            raise BadInput(
+                [f"{sentence}; set recorded_runs to a table of runs" for sentence in why]
+                or [f"the seconds of this job cannot be estimated: {remedy}"]
+            )
         basis = f"the estimate ({found.basis})"
         if found.did_not_fit is not None or found.memory.gib > found.usable_gib:
             return Answer(
