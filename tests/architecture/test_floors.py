@@ -24,6 +24,7 @@ FLOORS = {
     "launchers.simulated": 5.2,
     "launchers.sagemaker": 5.2,
     "jobs": 6,
+    "jobs.doctor": 6.5,
     "studies.definition": 7.1,
     "studies.results": 7.2,
     "studies.search.migrations": 7.25,

@@ -7,7 +7,7 @@ PREFIX = "paretune."  # what every tag of ours begins with
 
 # What the run is.
 KIND = "paretune.kind"
-"""What a run is that is no job: `study`, `study driver`, `report`, `estimate`, `prices`, `import`."""
+"""What a run is that is no job: `study`, `study driver`, `report`, `estimate`, `prices`, `import`, `doctor`."""
 ORIGIN = "paretune.origin"
 """How a job's figures were obtained: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`.
 
