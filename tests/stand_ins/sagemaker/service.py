@@ -111,6 +111,7 @@ class Service:
             "set_quota": self._account.set_quota,
             "pass_time": self._shop.pools.pass_time,
             "jobs": self.jobs.names,
+            "misreport": self.jobs.misreport,
         }
 
     def _lack_capacity(self, instance_type: str, times: int) -> None:

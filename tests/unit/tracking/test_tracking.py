@@ -381,3 +381,11 @@ def test_a_value_that_mlflow_refuses_holds_up_no_other_kind(store: MlflowClient)
     assert run.has_gap
     assert recorded.params == {"model": "tiny"}
     assert recorded.metrics == {"f1": 0.5}
+
+
+def test_a_curve_is_read_back_by_step(store: MlflowClient) -> None:
+    run = tracking().begin("a")
+    run.log_events(losses(1, 2, 4))
+
+    assert run.curve("train/loss") == {1: 1.0, 2: 0.5, 4: 0.25}
+    assert run.curve("train/accuracy") == {}

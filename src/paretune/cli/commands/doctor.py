@@ -23,12 +23,13 @@ def run(request: DoctorRequest) -> Answer:
     document: dict[str, object] = {
         "checks": [_document(finding) for finding in findings],
         "wrong": counts[Verdict.WRONG],
-        "paid_worst_case_usd": None if request.is_local else paid_worst_case_usd(request, environment),
+        "paid_worst_case_usd": None if request.is_local else paid_worst_case_usd(request, environment, clock),
         "paid": None,
     }
     lines = [_table(findings), "", _summary(counts)]
-    if not request.paid:
+    if not request.paid or counts[Verdict.WRONG]:
         _open_run(environment)
+    if not request.paid:
         lines += [] if request.is_local else [_offer(document["paid_worst_case_usd"])]
         return Answer(text="\n".join(lines), document=document, exit_code=_code(counts))
     if counts[Verdict.WRONG]:
@@ -104,7 +105,7 @@ def _table(findings: Sequence[Finding]) -> str:
 
 def _summary(counts: Counter[Verdict]) -> str:
     asked = f"{counts[Verdict.OK]} ok, {counts[Verdict.WRONG]} wrong, {counts[Verdict.NOT_ASKED]} could not be asked"
-    return f"{asked}; nothing was paid"
+    return f"{asked}; nothing was paid for this"
 
 
 def _offer(worst_usd: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 
 from paretune.core.clock import Clock
-from paretune.core.errors import ParetuneError
+from paretune.core.errors import LaunchRefused, ParetuneError
 from paretune.core.finding import Finding, guarded
 from paretune.jobs.doctor import local_checks
 from paretune.jobs.doctor.request import DoctorRequest
@@ -25,15 +25,18 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock
     return [finding for subject, check in checks.items() for finding in guarded(subject, check)]
 
 
-def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str]) -> float | None:
+def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> float | None:
     """The most dollars that the paid job can be billed; None where its price is not known, or it would be refused."""
-    from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-
     try:
+        from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+
         spec = request.paid_spec()
-        price = usual_price(spec, PriceList.read(environment), environment)
-        return admit(spec, price, SageMakerLauncher.overrun_s)
-    except ParetuneError:
+        try:
+            return SageMakerLauncher(spec, clock, environment).admit(spec)
+        except LaunchRefused:  # no region is set yet
+            price = usual_price(spec, PriceList.read(environment), environment)
+            return admit(spec, price, SageMakerLauncher.overrun_s)
+    except (ParetuneError, ImportError):  # which are among the findings
         return None
 
 

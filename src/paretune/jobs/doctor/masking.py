@@ -16,7 +16,6 @@ _PATTERNS = {  # in this order: an ARN holds an account
     r"(?:arn|ARN):aws[\w-]*:[^\s\"'`,;)\]}]*": "<arn>",
     r"(?:AKIA|ASIA|AIDA|AROA)[A-Z0-9]{12,}": "<key>",
     r"s3://[^/\s\"'`,;)\]}]+": "s3://<bucket>",
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+": "<e-mail>",
     r"(?<=://)[^/\s\"'`,;)\]}<]+": "<server>",
     r"\b(?:subnet|sg|vpc|eni|i)-[0-9a-f]{8,}\b": "<network>",
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b": "<uuid>",
@@ -24,6 +23,7 @@ _PATTERNS = {  # in this order: an ARN holds an account
     r"\bip-\d{1,3}(?:-\d{1,3}){3}\b": "<address>",
     r"(?<![\d.])\d{12}(?!\d)|(?<!\d)\d{4}-\d{4}-\d{4}(?!\d)": "<account>",
 }
+_E_MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # before any name, which may be the part before the @
 _SHORTEST = 2  # characters of a name that is masked wherever it stands as a word
 
 
@@ -55,6 +55,7 @@ class Mask:
 
     def __call__(self, text: str) -> str:
         """`text` without them."""
+        text = re.sub(_E_MAIL, "<e-mail>", text)
         for name in sorted(self.names, key=len, reverse=True):
             text = re.sub(rf"(?<![\w]){re.escape(name)}(?![\w])", self.names[name], text)
         for pattern, mask in _PATTERNS.items():

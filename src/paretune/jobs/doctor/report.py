@@ -20,12 +20,13 @@ _LONGEST_CELL = 300
 def write_report(path: Path, findings: Sequence[Finding], seen: ObservedJob, now: float) -> Path:
     """Write the page to `path`, masked. `now` is in seconds since the epoch."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "\n".join(_lines(findings, seen, now)) + "\n"
-    path.write_text(Mask.of(seen.spec, seen.account)(text), encoding="utf-8")
+    mask = Mask.of(seen.spec, seen.account)
+    text = "\n".join(_lines(findings, seen, now, mask)) + "\n"
+    path.write_text(mask(text), encoding="utf-8")
     return path
 
 
-def _lines(findings: Sequence[Finding], seen: ObservedJob, now: float) -> Iterator[str]:
+def _lines(findings: Sequence[Finding], seen: ObservedJob, now: float, mask: Mask) -> Iterator[str]:
     rows = compare(seen)
     day = datetime.fromtimestamp(now, UTC)
     yield f"# paretune doctor --paid true, {day:%Y-%m-%d %H:%M} UTC"
@@ -47,14 +48,14 @@ def _lines(findings: Sequence[Finding], seen: ObservedJob, now: float) -> Iterat
         )
         for row in sorted(rows, key=lambda row: row.holds):  # differences first
             cells = (row.part, row.what, row.expected, row.found, "" if row.holds else "**differs**")
-            yield f"| {' | '.join(map(_cell, cells))} |"
+            yield f"| {' | '.join(_cell(mask(cell)) for cell in cells)} |"
         yield from ("", f"Fields that were not expected: {', '.join(unknown_fields(seen)) or 'none'}.")
         yield from ("", "## States", "", *_timeline(seen))
         yield from ("", "## DescribeTrainingJob", "", "```json", _as_json(seen.description), "```")
     yield from ("", "## CreateTrainingJob", "", "```json", _as_json(seen.request), "```") if seen.request else ()
     yield from ("", "## Checks before", "", "| | subject | |", "| --- | --- | --- |")
     for finding in findings:
-        yield f"| {finding.verdict.value} | {finding.subject} | {_cell(finding.text)} |"
+        yield f"| {finding.verdict.value} | {finding.subject} | {_cell(mask(finding.text))} |"
 
 
 def _summary(seen: ObservedJob, rows: Sequence[Comparison]) -> Iterator[str]:
@@ -77,6 +78,7 @@ def _timeline(seen: ObservedJob) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
+    """A cell of a table; the text has been masked, for half of a name would not be found."""
     short = text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 3]}..."
     return re.sub(r"\s+", " ", short).replace("|", "\\|")
 
