@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paretune.core.errors import ParetuneError
     from paretune.core.result import Result
-    from paretune.jobs.estimate import estimate
+    from paretune.jobs.estimates.estimate import estimate
     from paretune.jobs.launch import launch
     from paretune.pricing.price_table import prices
     from paretune.spec.job import JobSpec
@@ -40,7 +40,7 @@ _HOMES = {
     "JobSpec": "paretune.spec.job",
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
-    "estimate": "paretune.jobs.estimate",
+    "estimate": "paretune.jobs.estimates.estimate",
     "front": "paretune.studies.front",
     "launch": "paretune.jobs.launch",
     "prices": "paretune.pricing.price_table",

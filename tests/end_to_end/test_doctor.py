@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import copy_store, sentences, user_s_own, write_csv
-from tests.end_to_end.cloud import Cloud, account
+from tests.end_to_end.cloud import WITHIN_S, Cloud, account
+from tests.processes import wait_until
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
 pytestmark = pytest.mark.slow
@@ -134,3 +135,17 @@ def test_a_stranger_s_bucket_is_refused(cloud: Cloud) -> None:
     assert done.code == 2, done.text
     assert "use the bucket somebody-else-s, which must belong to account" in done.text
     assert "`aws s3 ls`" in done.text
+
+
+def test_a_doctor_that_was_killed_goes_on_with_the_job_that_it_has_paid_for(
+    cloud: Cloud, own_job: dict[str, object]
+) -> None:
+    with cloud.start("doctor", paid="true", **own_job) as running:
+        wait_until(lambda: cloud.emulator.jobs() or running.process.poll() is not None, within_s=WITHIN_S, what="a job")
+        running.process.kill()
+        running.wait(WITHIN_S)
+
+    done = cloud.run("doctor", paid="true", json="true", **own_job)
+
+    assert done.code == 0, done.text
+    assert cloud.emulator.jobs() == [document_of(done.text)["paid"]["job_name"]]

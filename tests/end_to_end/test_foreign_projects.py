@@ -170,15 +170,22 @@ def shell_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project
 
 
-def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded(place: Place, conda_project: Path) -> None:
+@pytest.fixture(scope="module")
+def conda_run(place: Place, conda_project: Path) -> tuple["subprocess.CompletedProcess[str]", Run]:
+    """What the command of the conda project printed, and its run."""
     data = place.folder / "some rows.csv"
     data.write_text("a\nb\nc\n")
     done = place.run(conda_project, "-P", f"data={data}", "-P", f"note={NOTE}", "--run-name", "named by me")
-
     assert done.returncode == 0, done.stdout + done.stderr
+    return done, place.latest()
+
+
+def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded(
+    place: Place, conda_run: tuple["subprocess.CompletedProcess[str]", Run]
+) -> None:
+    done, run = conda_run
     assert "trained bonjour" in done.stdout
     assert not [line for line in done.stdout.splitlines() if line.startswith("+")]  # the SDK's own script
-    run = place.latest()
     assert (run.info.status, run.info.run_name) == ("FINISHED", "named by me")
     assert run.data.metrics["loss"] == pytest.approx(1 / 3)
     history = place.tracking.get_metric_history(run.info.run_id, "loss")
@@ -195,8 +202,10 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded(plac
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("inner", "FINISHED", {"inner_loss": 0.25})
 
 
-def test_the_run_says_where_it_ran_and_what_it_cost(place: Place) -> None:
-    run = place.latest()
+def test_the_run_says_where_it_ran_and_what_it_cost(
+    place: Place, conda_run: tuple["subprocess.CompletedProcess[str]", Run]
+) -> None:
+    run = conda_run[1]
     tags, metrics = run.data.tags, run.data.metrics
     job = place.aws.describe(f"paretune-{run.info.run_id}-1")
 
@@ -215,6 +224,7 @@ def test_the_run_says_where_it_ran_and_what_it_cost(place: Place) -> None:
     assert job.get("HyperParameters", {}) == {}
 
 
+@pytest.mark.usefixtures("conda_run")
 def test_nothing_ignored_and_no_secret_has_travelled(place: Place) -> None:
     assert SECRET not in json.dumps([request.body for request in place.emulator.requests()])
     keys = [entry["Key"] for entry in place.aws.s3.list_objects_v2(Bucket=place.emulator.bucket)["Contents"]]

@@ -88,7 +88,8 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
     price = PriceList.read({}).price("ml.m5.large", "us-east-1")
     assert price is not None
     assert run.data.metrics["billable_seconds"] == job["BillableTimeInSeconds"]
-    assert run.data.metrics["cost_usd"] == pytest.approx(job["BillableTimeInSeconds"] * price.usd_per_hour / 3600)
+    seconds = job["BillableTimeInSeconds"] + run.data.metrics["warm_pool_seconds"]
+    assert run.data.metrics["cost_usd"] == pytest.approx(seconds * price.usd_per_hour / 3600)
     assert {"f1", "throughput_samples_per_second", "train_seconds", "job_seconds"} <= set(run.data.metrics)
     tags = run.data.tags
     assert (tags["paretune.launcher"], tags["paretune.origin"]) == ("sagemaker", "measured")
@@ -130,10 +131,36 @@ def test_the_checkpoints_of_a_completed_job_are_removed(launched: Launched) -> N
     assert "continuing from" not in launched.again.text
 
 
-def test_a_warm_pool_is_used_again(launched: Launched) -> None:
-    first, second = launched.cloud.emulator.jobs()
-    pool = launched.cloud.described(first)["WarmPoolStatus"]
+def test_a_warm_pool_is_used_again_and_booked_to_the_job_that_asked_for_it(launched: Launched) -> None:
+    cloud = launched.cloud
+    first, second = cloud.emulator.jobs()
+    job = cloud.described(first)
+    pool = job["WarmPoolStatus"]
     assert (pool["Status"], pool["ReusedByJob"]) == ("Reused", second)
+    follower, run = cloud.runs()
+    retained = pool["ResourceRetainedBillableTimeInSeconds"]
+    assert run.data.metrics["warm_pool_seconds"] == retained > 0
+    billed = job["BillableTimeInSeconds"] + retained
+    assert run.data.metrics["cost_usd"] == pytest.approx(billed * 0.115 / 3600)
+    assert run.data.tags["paretune.warm_pool"] == "Reused"
+    assert follower.data.tags["paretune.warm_pool_of"] == first
+    assert f"until they were reused by {second}; that is booked to run {run.info.run_id}" in launched.again.text
+
+
+def test_sync_books_a_warm_pool_that_has_expired(launched: Launched) -> None:
+    cloud = launched.cloud
+    run = cloud.runs()[0]
+    assert run.data.tags["paretune.warm_pool"] == "Available"
+    assert f"the instances of {run.data.tags['paretune.job_name']} are kept for 10 minutes" in launched.again.text
+    cloud.emulator.pass_time(700)
+
+    done = cloud.run("sync")
+
+    assert done.code == 0, done.text
+    assert "billed for 600 s each until they were given back: 0.01917 USD, in cost_usd now" in done.text
+    after = cloud.runs()[0].data
+    assert after.metrics["cost_usd"] == pytest.approx((after.metrics["billable_seconds"] + 600) * 0.115 / 3600)
+    assert after.tags["paretune.warm_pool"] == "Terminated"
 
 
 def test_the_hugging_face_image_trains_with_its_own_libraries(

@@ -73,7 +73,7 @@ def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) ->
 def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_front_and_sagemaker_s_bill(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
-    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5}, n_parallel=2)
+    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5, "keep_alive_minutes": 5}, n_parallel=2)
     with cloud.start(*STUDY) as running:
         cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGKILL)
@@ -88,7 +88,11 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
     jobs = cloud.emulator.jobs()
     assert before <= set(jobs)
     assert len(cloud.created()) == len(jobs) == len(books(cloud.folder)) > 2  # the front again, with another seed
-    seconds = sum(cloud.described(name)["BillableTimeInSeconds"] for name in jobs)
+    described = [cloud.described(name) for name in jobs]
+    pools = [job["WarmPoolStatus"] for job in described]
+    assert {pool["Status"] for pool in pools} == {"Reused", "Terminated"}  # none is kept after the study
+    seconds = sum(job["BillableTimeInSeconds"] for job in described)
+    seconds += sum(pool["ResourceRetainedBillableTimeInSeconds"] for pool in pools)
     assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
     assert "the cheapest within noise of the best" in done.text
     assert "mlflow run" in done.text

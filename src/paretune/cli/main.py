@@ -17,7 +17,7 @@ from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.doctor.request import PAID_HELP
-from paretune.jobs.estimate_request import PROBE_HELP
+from paretune.jobs.estimates.request import PROBE_HELP
 from paretune.spec.job import PARAMETER_GROUPS, parameter_help
 from paretune.spec.parameters import grouped, help_lines, parse
 from paretune.studies.definition.file import study_help
@@ -173,7 +173,7 @@ _COMMANDS = {
     ),
     "estimate": _Command(
         "seconds, dollars and memory before paying; comma-separated values make a table",
-        "paretune.jobs.estimate:run_estimate",
+        "paretune.jobs.estimates.estimate:run_estimate",
         readers.estimate,
         lambda: {"probe": PROBE_HELP},
         takes_jobs=True,

@@ -12,13 +12,15 @@ from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
+from paretune.jobs.adoption import close_watcher, unwatched_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
+from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import Launcher
+from paretune.launchers.base import Launcher, job_name
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import instance
@@ -71,7 +73,9 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview
 
 
 def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobResult:
-    """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher of this run has started.
+    """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher has started.
+
+    That is the job of this run, or an identical one that runs unwatched; `again` starts another beside the latter.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused: nothing was launched.
@@ -80,8 +84,14 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         LostContact: the job goes on, but AWS no longer tells how.
     """
     prepared = _checked_inputs(spec, workplace)
-    plan, estimate, sentences = _foresee(spec, prepared, workplace)
-    writer = JobRunWriter(spec, workplace)
+    former = None if prepared is None or spec.again else unwatched_job(spec, prepared, workplace)
+    if former is not None:
+        close_watcher(workplace, former)
+        run, inputs = workplace.tracking.run(former.run_id), None
+    else:
+        run, inputs = None, prepared
+    plan, estimate, sentences = _foresee(spec, inputs, workplace)
+    writer = JobRunWriter(spec, workplace, run=run)
     job = RetryingJob(
         writer,
         on_events,
@@ -89,8 +99,8 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         plan=plan or first_plan(spec, writer.run.tags()),
     )
     try:
-        writer.begin(prepared, plan=plan, estimate=estimate)
-        said = [_announcement(spec, prepared, writer.run.run_id), *sentences]
+        writer.begin(inputs, plan=plan, estimate=estimate)
+        said = [_announcement(spec, inputs, writer.run.run_id), *sentences]
         on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
         job.begin()
         while (outcome := job.poll()) is None:
@@ -103,6 +113,9 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
             raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
         job.abandon(error)
         raise
+    if spec.on_sagemaker:
+        said = settle_reused(workplace, outcome.job_name)
+        on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
     return outcome
 
 
@@ -172,7 +185,10 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
     """What is about to run, plainly: which model, how many rows, which batch and rate, on what."""
     plan = spec.plan()
     if inputs is None:
-        return f"job {job_name(run_id, 1)}: it has been started before; watching it"
+        return (
+            f"job {job_name(run_id, 1)}: this command has started it before, and nobody watches it; watching it, so "
+            "that nothing is paid twice (again=true starts another)"
+        )
     if inputs.dataset is None:
         what = f"your script {spec.entry_script}" if spec.entry_script else f"{spec.model} on {spec.dataset}"
     else:

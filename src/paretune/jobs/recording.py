@@ -1,11 +1,13 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from paretune.core.errors import Interrupted, JobFailed, OutOfMemory
+from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.result import JobResult
+from paretune.jobs.warm_pools import Retention, retained, tell_follower
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
@@ -81,6 +83,9 @@ class JobRunWriter:
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
         """Dollars of all attempts that have ended; None where a price is unknown."""
+        self.pool: Retention | None = None
+        """Instances kept after the attempts that have ended, as they were seen then; None where there are none."""
+        self._attempts: list[Job] = []  # that have ended
         self._closed = False
         self._launcher = workplace.launcher
         self._collect = collect
@@ -157,6 +162,8 @@ class JobRunWriter:
 
     def book(self, job: Job, document: JobDocument) -> None:
         """Add what an ended attempt took and cost."""
+        self._attempts.append(job)
+        self._look_at_pool()
         self.job_seconds += job.seconds()
         self.billable_seconds += job.billable_seconds()
         cost = cost_usd(self._launcher.price(document.spec), document.spec, job.billable_seconds())
@@ -221,11 +228,44 @@ class JobRunWriter:
             self._write(None, ended, str(error), job)
 
     def totals(self) -> dict[str, float]:
-        """Seconds and dollars of all attempts that have ended; dollars only where the price is known."""
+        """Seconds and dollars of all attempts that have ended; dollars only where the price is known.
+
+        Those of instances kept after the last one are in it once they are no longer kept.
+        """
         found = {metrics.JOB_SECONDS: self.job_seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
-        if self.cost_usd is not None and self._price is not None:
-            found[metrics.COST_USD] = self.cost_usd
+        billed = self.billed_usd()
+        if self.pool is not None and not self.pool.is_kept:
+            found[metrics.WARM_POOL_SECONDS] = self.pool.seconds
+        if billed is not None and self._price is not None:
+            found[metrics.COST_USD] = billed
         return found
+
+    def billed_usd(self) -> float | None:
+        """Dollars of all attempts that have ended and of instances that are no longer kept; None without a price."""
+        if self.pool is None or self.pool.is_kept or self.cost_usd is None:
+            return self.cost_usd
+        return self.cost_usd + (cost_usd(self._price, self.spec, self.pool.seconds) or 0.0)
+
+    def promised_usd(self) -> float | None:
+        """The most that the instances kept after the job can cost; None where none are kept, or without a price."""
+        if self.pool is None or not self.pool.is_kept:
+            return None
+        return cost_usd(self._price, self.spec, self.pool.most_seconds)
+
+    def release(self) -> list[str]:
+        """Give back the instances kept after the attempts that have ended; why some could not be."""
+        said = []
+        for job in self._attempts:
+            try:
+                job.release()
+            except LostContact as error:
+                said.append(str(error))
+        self._look_at_pool()
+        return said
+
+    def _look_at_pool(self) -> None:
+        with suppress(LostContact):  # as it was seen last
+            self.pool = retained(self._attempts)
 
     def leave(self) -> None:
         """Record that this process no longer follows the job; it goes on, and its run stays open."""
@@ -245,11 +285,14 @@ class JobRunWriter:
                     schema.FAILURE_REASON: reason or None,
                     schema.REMARKS: "; ".join(self.remarks) or None,
                     schema.WATCHED_BY: "",
+                    schema.WARM_POOL: self.pool.status if self.pool is not None else None,
                     **where,
                 }
             )
         self.run.flush()
         self.run.end(RUN_STATUS[state])
+        if self.pool is not None and job is not None:
+            tell_follower(self.workplace.tracking, self.pool, job.name)
         self._closed = True
         return measured
 
@@ -301,14 +344,6 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
         schema.PRICE_AS_OF: price.as_of or None,
         schema.PRICE_SOURCE: price.source,
     }
-
-
-def job_name(run_id: str, attempt: int) -> str:
-    """A pure function of run and attempt, so that a job is found again and never started twice.
-
-    At most 63 letters, digits and hyphens, as SageMaker wants it.
-    """
-    return f"paretune-{run_id}-{attempt}"
 
 
 def run_name(spec: JobSpec) -> str:

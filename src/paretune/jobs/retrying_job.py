@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
 
@@ -98,7 +98,10 @@ class RetryingJob:
             self._document = following
             self.current = None
             return None
-        outcome = self.writer.finish(self.current)
+        try:
+            outcome = self.writer.finish(self.current)
+        finally:
+            self._tell_of_pool(self.current)
         self.current.clean_up()
         return outcome
 
@@ -124,6 +127,7 @@ class RetryingJob:
             self.clock.sleep(WATCH_INTERVAL_S)
         self._take_events()
         self._book(self.current)
+        self._give_back()
 
     def abandon(self, error: BaseException) -> None:
         """Stop and book what runs and close its run, because of `error`; after a `LostContact` leave both as they are.
@@ -178,6 +182,7 @@ class RetryingJob:
         again = self._next(plan=plan)
         if again.max_seconds <= 0:
             return None
+        self._give_back()  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
         self._tell(self.writer.retry(again))
         return again
 
@@ -215,6 +220,21 @@ class RetryingJob:
             spent_seconds=self.writer.billable_seconds,
             **changes,  # type: ignore[arg-type]  # names of its fields
         )
+
+    def _give_back(self) -> None:
+        """End the warm pools of the attempts that have ended."""
+        for sentence in self.writer.release():
+            self._tell(sentence)
+
+    def _tell_of_pool(self, job: Job) -> None:
+        """Say that instances are kept after the job, and what that may cost."""
+        pool, usd = self.writer.pool, self.writer.promised_usd()
+        if pool is not None and pool.is_kept:
+            most = "" if usd is None else f", for at most {usd:.4g} USD more"
+            self._tell(
+                f"the instances of {job.name} are kept for {pool.most_seconds / 60:g} minutes for the next job like "
+                f"it{most}; `mlflow run . -e sync` books what they cost"
+            )
 
     def _tell(self, message: str) -> None:
         self._on_events([Event(time=self.clock.now(), step=0, message=message)])

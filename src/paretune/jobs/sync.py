@@ -1,7 +1,8 @@
 """Bring MLflow up to date with jobs whose launcher has ended.
 
-Those that run are adopted, those that have ended are collected, and a run whose job was never created is closed. The
-jobs of MLflow projects are followed like those of our training.
+Those that run are adopted, those that have ended are collected, and a run whose job was never created is closed.
+Instances kept after a job are followed until they are given back, and booked. The jobs of MLflow projects are followed
+like those of our training.
 """
 
 from collections.abc import Callable
@@ -9,11 +10,12 @@ from dataclasses import dataclass, field
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter, collect_nothing, job_name
+from paretune.jobs.recording import JobRunWriter, collect_nothing
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
+from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import CREATED_WITHIN_S, Job
+from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
@@ -32,7 +34,7 @@ class Collected:
 
 @dataclass(frozen=True, kw_only=True)
 class Sync:
-    """Follows every unfinished job to its end. The jobs are watched, not owned: an interruption leaves them running.
+    """Follows every unfinished job and warm pool to its end. They are not owned: an interruption leaves them running.
 
     Attributes:
         workplace_of: the workplace a specification belongs to; the same one for jobs of one place.
@@ -46,9 +48,10 @@ class Sync:
     on_events: Callable[[list[Event]], None]
     collect: Callable[[Job, str], list[str]] = collect_nothing
     _under_way: dict[str, RetryingJob] = field(default_factory=dict)
+    _pools: dict[str, tuple[KeptPool, Workplace]] = field(default_factory=dict)
 
     def run(self) -> list[Collected]:
-        """Take up all unfinished runs and follow them; how each ended.
+        """Take up all unfinished runs and warm pools and follow them; how each ended.
 
         Raises:
             Interrupted: Ctrl-C or SIGTERM; the jobs go on.
@@ -57,14 +60,17 @@ class Sync:
         taken = [(run.run_id, self._take_up(run)) for run in self.tracking.unfinished()]
         collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in taken if remark]
         try:
-            while self._under_way:
+            while self._under_way or self._take_up_pools(collected):
                 for run_id, job in list(self._under_way.items()):
                     found = _poll(job)
                     if found is not None:
                         collected.append(found)
                         del self._under_way[run_id]
+                self._settle_pools(collected)
                 self.interruption.check()
-                for clock in {id(job.clock): job.clock for job in self._under_way.values()}.values():
+                clocks = [job.clock for job in self._under_way.values()]
+                clocks += [workplace.clock for _, workplace in self._pools.values()]
+                for clock in {id(clock): clock for clock in clocks}.values():
                     clock.sleep(WATCH_INTERVAL_S)
         finally:
             for job in self._under_way.values():
@@ -75,15 +81,11 @@ class Sync:
         """Begin to follow the job of a run; or why it is not followed."""
         if is_watched(run.tags.get(schema.WATCHED_BY, "")):
             return "another process on this machine is watching it"
+        place = self._place(run)
+        if isinstance(place, str):
+            return place
+        spec, workplace = place
         try:
-            spec = RecordedJob(run).spec()
-        except (BadInput, ValueError, KeyError) as error:
-            return f"it cannot be read back: {error}"
-        try:
-            workplace = self.workplace_of(spec)
-            elsewhere = _another_account(run, workplace)
-            if elsewhere:
-                return elsewhere
             begun = workplace.launcher.attach(job_name(run.run_id, 1))  # the next attempts follow from it
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
@@ -101,6 +103,54 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         self._under_way[run.run_id] = job
         return ""
+
+    def _place(self, run: RecordedRun) -> tuple[JobSpec, Workplace] | str:
+        """What the job of a run was asked for, and where it runs; or why that cannot be told."""
+        try:
+            spec = RecordedJob(run).spec()
+        except (BadInput, ValueError, KeyError) as error:
+            return f"it cannot be read back: {error}"
+        try:
+            workplace = self.workplace_of(spec)
+            return _another_account(run, workplace) or (spec, workplace)
+        except (BadInput, LaunchRefused) as error:
+            return f"its job cannot be looked at: {error}"
+
+    def _take_up_pools(self, collected: list[Collected]) -> bool:
+        """Begin to follow the warm pools that are not followed yet; whether any is followed."""
+        done = {entry.run_id for entry in collected if entry.remark}
+        for run in kept_runs(self.tracking):
+            if run.run_id in self._pools or run.run_id in done:
+                continue
+            place = self._place(run)
+            if isinstance(place, str):
+                collected.append(Collected(run_id=run.run_id, remark=f"its warm pool: {place}"))
+                continue
+            workplace = place[1]
+            try:
+                pool = KeptPool(run, workplace)
+            except (BadInput, LaunchRefused) as error:
+                collected.append(Collected(run_id=run.run_id, remark=f"its warm pool cannot be looked at: {error}"))
+                continue
+            self._pools[run.run_id] = pool, workplace
+            kept = f"the instances of {pool.name} are kept and billed: following them until they are given back"
+            self.on_events([Event(time=workplace.clock.now(), step=0, message=kept)])
+        return bool(self._pools)
+
+    def _settle_pools(self, collected: list[Collected]) -> None:
+        """Book the warm pools that are no longer kept."""
+        for run_id, (pool, _) in list(self._pools.items()):
+            try:
+                settled = pool.settle()
+            except LostContact as error:
+                remark = str(error)
+            else:
+                if settled is None:
+                    continue
+                usd = pool.usd(settled)
+                remark = settled.sentence(pool.name) + ("" if usd is None else f": {usd:.4g} USD, in cost_usd now")
+            collected.append(Collected(run_id=run_id, remark=remark))
+            del self._pools[run_id]
 
 
 def _another_account(run: RecordedRun, workplace: Workplace) -> str:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,23 @@ from paretune.spec.job import JobSpec
 
 CREATED_WITHIN_S = 600.0
 """Seconds between the recording of a job's name and its creation: its code is uploaded meanwhile."""
+
+
+_NAMED = "paretune-"  # how the names of jobs begin
+
+
+def job_name(run_id: str, attempt: int) -> str:
+    """A pure function of run and attempt, so that a job is found again and never started twice.
+
+    At most 63 letters, digits and hyphens, as SageMaker wants it.
+    """
+    return f"{_NAMED}{run_id}-{attempt}"
+
+
+def run_of(name: str) -> tuple[str, int] | None:
+    """Run and attempt that a job's name was made from; None for a name that `job_name` has not made."""
+    run_id, _, attempt = name.removeprefix(_NAMED).rpartition("-")
+    return (run_id, int(attempt)) if name.startswith(_NAMED) and run_id and attempt.isdigit() else None
 
 
 class JobState(Enum):
@@ -28,6 +46,25 @@ class JobState(Enum):
     def is_terminal(self) -> bool:
         """Whether the job has ended and its state will not change any more."""
         return self in {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmPool:
+    """Instances that are kept after a job, for the next one like it, and billed meanwhile.
+
+    Attributes:
+        status: the launcher's own word.
+        is_kept: whether they are billed still.
+        seconds: billed so far per instance, after the job's own.
+        most_seconds: billed at most per instance; 0 where the job never had an instance.
+        reused_by: name of the job that has taken them over; empty where none has.
+    """
+
+    status: str
+    is_kept: bool
+    seconds: float
+    most_seconds: float
+    reused_by: str = ""
 
 
 class Job(ABC):
@@ -69,6 +106,21 @@ class Job(ABC):
     def billable_seconds(self) -> float:
         """What is billed per instance, so far."""
         return self.seconds()
+
+    def warm_pool(self) -> WarmPool | None:
+        """The instances kept after this job, which has ended; None where none were asked for.
+
+        Raises:
+            LostContact: how long they are billed cannot be asked now.
+        """
+        return None
+
+    def release(self) -> None:  # noqa: B027  # there is nothing to release, unless a launcher says so
+        """Give back the instances kept after this job.
+
+        Raises:
+            LostContact: it cannot be asked for now: they are kept and billed.
+        """
 
     def detail(self) -> str:
         """Where in its state the job is, in the launcher's own words; empty where there is nothing to say."""

@@ -31,6 +31,7 @@ class Configuration:
         logging: `direct`, the job writes to the tracking server; `collect`, it is copied at the end; `auto` decides.
         wait: whether `mlflow run` waits for the end; from Python, `synchronous` says so.
         run_id: a run whose job is taken up again instead of starting one.
+        again: whether a job is started although one of the same command runs that nobody watches.
         installs: whether the project's dependencies are installed; not with --env-manager local.
     """
 
@@ -38,6 +39,7 @@ class Configuration:
     logging: str = "auto"
     wait: bool = True
     run_id: str | None = None
+    again: bool = False
     installs: bool = True
 
 
@@ -53,11 +55,13 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
         for option, name in (("--docker-args", "DOCKER_ARGS"), ("--build-image", "build_image"))
         if raw.get(name)
     ]
-    logging, wait, run_id = given.get("mlflow_logging", "auto"), given.get("wait", True), given.get("run_id")
+    logging, run_id = given.get("mlflow_logging", "auto"), given.get("run_id")
+    wait, again = given.get("wait", True), given.get("again", False)
     if logging not in LOGGING:
         faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {logging!r}")
-    if not isinstance(wait, bool):
-        faults.append(f"wait must be true or false, got {wait!r}")
+    for name, value in (("wait", wait), ("again", again)):
+        if not isinstance(value, bool):
+            faults.append(f"{name} must be true or false, got {value!r}")
     if not isinstance(run_id, str | None):
         faults.append(f"run_id must be a text, got {run_id!r}")
     texts = _cluster_texts(given, environment, faults)
@@ -70,7 +74,7 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
     if faults:
         raise BadInput(faults)
     installs = raw.get("ENV_MANAGER") != "local"
-    return Configuration(spec=spec, logging=logging, wait=wait, run_id=run_id, installs=installs)
+    return Configuration(spec=spec, logging=logging, wait=wait, run_id=run_id, again=again, installs=installs)
 
 
 def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +104,7 @@ def _spelled(name: str, value: Any, faults: list[str]) -> str:
 
 
 def _unknown(given: Mapping[str, Any]) -> list[str]:
-    known = (*CLUSTER_KEYS, "mlflow_logging", "wait", "run_id")
+    known = (*CLUSTER_KEYS, "mlflow_logging", "wait", "run_id", "again")
     faults = []
     for name in given:
         if name not in known:

@@ -20,8 +20,10 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter, collect_nothing, job_name
+from paretune.jobs.adoption import unwatched_project
+from paretune.jobs.recording import JobRunWriter, collect_nothing
 from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
@@ -65,7 +67,7 @@ class ProjectRequest:
         words += ["-v", self.version] if self.version else []
         words += [] if self.experiment_id == "0" else ["--experiment-id", self.experiment_id]
         words += ["--env-manager", "local"] if self.configuration.get("ENV_MANAGER") == "local" else []
-        keys = {name: value for name, value in user_keys(self.configuration).items() if name != "run_id"}
+        keys = {name: value for name, value in user_keys(self.configuration).items() if name not in {"run_id", "again"}}
         words += ["--backend", "sagemaker", "--backend-config", dumps(keys)]
         words += [word for name, text in self.parameters.items() for word in ("-P", f"{name}={text}")]
         return without_password(shlex.join(words))
@@ -95,7 +97,7 @@ def start(
     project = _read(request, environment, downloads)
     configuration, interruption = project.configuration, Interruption()
     launcher = _launcher(configuration, environment, interruption)
-    run_id = configuration.run_id
+    run_id = configuration.run_id or _former_run(request, configuration, environment)
     is_there = run_id is not None and launcher.attach(job_name(run_id, 1)) is not None
     files = {} if is_there else _check(project, launcher)
     with interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
@@ -134,6 +136,18 @@ def start(
         submitted = SageMakerSubmittedRun(writer, inputs)
         submitted.start()
     return submitted, configuration
+
+
+def _former_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:
+    """The run of the same command whose job runs unwatched; None where there is none, or another is asked for."""
+    former = None if configuration.again else unwatched_project(request.command(), Tracking(environment, _CLOCK))
+    if former is None:
+        return None
+    tell(
+        f"{job_name(former.run_id, 1)}: this command has started it before, and nobody watches it; watching it, so "
+        'that nothing is paid twice ("again": true in the backend configuration starts another)'
+    )
+    return former.run_id
 
 
 def _launcher(

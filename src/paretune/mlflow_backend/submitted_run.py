@@ -9,9 +9,9 @@ from mlflow.projects.submitted_run import SubmittedRun
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import RUN_STATUS, JobRunWriter, job_name
+from paretune.jobs.recording import RUN_STATUS, JobRunWriter
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import Job, JobState, job_name
 from paretune.spec.container import Event, JobInputs
 
 

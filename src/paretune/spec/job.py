@@ -178,6 +178,12 @@ class JobSpec(Cluster):
         affects={"quality"},
         not_searched="a job that is cut off has no F1",
     )
+    again: bool = parameter(
+        False,
+        "start another job although an identical one runs that nobody watches; by default that one is watched",
+        affects={"launcher"},
+        not_searched="a study starts no job twice",
+    )
     dry_run: bool = parameter(
         False,
         "check everything, print the job and its worst-case dollars, launch nothing",

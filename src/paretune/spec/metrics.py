@@ -12,7 +12,9 @@ THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text
 TRAIN_SECONDS = "train_seconds"  # wall time of the training loop, evaluation and checkpoints excluded
 JOB_SECONDS = "job_seconds"  # wall time of the job, from its start to its end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
-COST_USD = "cost_usd"  # billable seconds x instance count x hourly price / 3600
+WARM_POOL_SECONDS = "warm_pool_seconds"
+"""Seconds billed per instance after the job, while its instances were kept for the next one; 0 where none were."""
+COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
 MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak that went into the model's own arithmetic
 PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
 EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split

@@ -127,6 +127,11 @@ class RecordedJob:
         return self.run.metrics.get(metrics.BILLABLE_SECONDS)
 
     @property
+    def warm_pool_seconds(self) -> float:
+        """Seconds billed per instance after the job; 0 where its instances were not kept, or are not booked yet."""
+        return self.run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0)
+
+    @property
     def training_seconds(self) -> float | None:
         """Seconds per instance that the last attempt of a spot job would have been billed on demand."""
         return self._number(schema.TRAINING_SECONDS)

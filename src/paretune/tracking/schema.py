@@ -7,7 +7,10 @@ PREFIX = "paretune."  # what every tag of ours begins with
 
 # What the run is.
 KIND = "paretune.kind"
-"""What a run is that is no job: `study`, `study driver`, `report`, `estimate`, `prices`, `import`, `doctor`."""
+"""What a run is that is no job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`,
+`doctor`.
+"""
+WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
 """How a job's figures were obtained: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`.
 
@@ -29,6 +32,9 @@ Runs of other projects that were recorded before 2026-11-20 have SageMaker's `In
 """
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 FAILURE_REASON = "paretune.failure_reason"
+WARM_POOL = "paretune.warm_pool"
+"""What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""
+WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 REGION = "paretune.region"
 BUCKET = "paretune.bucket"

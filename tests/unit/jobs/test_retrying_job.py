@@ -1,7 +1,7 @@
 """One job over all its attempts, on a launcher whose jobs end as they are told to, and in a real MLflow store."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from paretune.jobs.launch import admit_everywhere, run_job
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
@@ -57,6 +57,7 @@ class ScriptedJob(Job):
     looks: int = 0
     stopped: bool = False
     told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
+    pools: dict[str, WarmPool] = field(default_factory=dict)
 
     def state(self) -> JobState:
         self.looks += 1
@@ -91,6 +92,19 @@ class ScriptedJob(Job):
     def model_location(self) -> str:
         return "model"
 
+    def warm_pool(self) -> WarmPool | None:
+        return self.pools.get(self.name)
+
+    def release(self) -> None:
+        pool = self.pools.get(self.name)
+        if pool is not None and pool.is_kept:
+            self.pools[self.name] = replace(pool, status="Terminated", is_kept=False)
+
+
+def kept(seconds: float = 9.0) -> WarmPool:
+    """Instances that have been kept so long, of an hour at most."""
+    return WarmPool(status="Available", is_kept=True, seconds=seconds, most_seconds=3600.0)
+
 
 class ScriptedLauncher(Launcher):
     """Gives each new job the next ending; jobs outlive those who watch them."""
@@ -101,6 +115,8 @@ class ScriptedLauncher(Launcher):
         self.endings = endings
         self.jobs: dict[str, ScriptedJob] = {}
         self.created: list[str] = []
+        self.pools: dict[str, WarmPool] = {}
+        self.keeps = False
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         ending = self.endings.pop(0)
@@ -108,12 +124,14 @@ class ScriptedLauncher(Launcher):
             raise ending
         assert document.job_name not in self.jobs
         self.created.append(document.job_name)
-        self.jobs[document.job_name] = ScriptedJob(document.job_name, document, ending)
+        self.jobs[document.job_name] = ScriptedJob(document.job_name, document, ending, pools=self.pools)
+        if self.keeps:
+            self.pools[document.job_name] = kept()
         return self.jobs[document.job_name]
 
     def attach(self, job_name: str) -> Job | None:
         known = self.jobs.get(job_name)
-        return ScriptedJob(known.name, known.document, known.ending) if known is not None else None
+        return replace(known, looks=0, stopped=False, told=[]) if known is not None else None
 
     def price(self, spec: JobSpec) -> Price | None:
         usd = PRICES.get(spec.instance_type)
@@ -474,3 +492,32 @@ def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_ru
 
     assert launcher.created == []
     assert len(desk.client.search_runs(["0"])) == before
+
+
+def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_and_those_of_a_stopped_job_too(
+    desk: Desk,
+) -> None:
+    launcher = ScriptedLauncher([MEMORY, "endless"])
+    launcher.keeps = True
+    job = desk.attempts(launcher)
+    while len(launcher.created) < 2:
+        job.poll()
+    first, second = launcher.created
+    assert (launcher.pools[first].is_kept, launcher.pools[second].is_kept) == (False, True)
+
+    job.stop()
+
+    assert not launcher.pools[second].is_kept
+    assert job.writer.billed_usd() == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
+
+
+def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    launcher.keeps = True
+    job = desk.attempts(launcher)
+    desk.follow(job)
+
+    assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `mlflow run" in desk.messages[-1]
+    assert job.writer.promised_usd() == pytest.approx(1.0)
+    assert desk.tags["warm_pool"] == "Available"
+    assert "warm_pool_seconds" not in desk.metrics

@@ -12,9 +12,9 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, job_name
 from paretune.pricing.prices import Price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
@@ -39,6 +39,7 @@ class EndingJob(Job):
     looks: int
     fails: Exception | tuple[FailureKind, str] | None = None
     seen: int = 0
+    pools: list[WarmPool] = field(default_factory=list)  # at each look; the last one stays
 
     def state(self) -> JobState:
         self.seen += 1
@@ -72,6 +73,11 @@ class EndingJob(Job):
 
     def model_location(self) -> str:
         return "model"
+
+    def warm_pool(self) -> WarmPool | None:
+        if len(self.pools) > 1:
+            return self.pools.pop(0)
+        return self.pools[0] if self.pools else None
 
 
 @dataclass
@@ -304,3 +310,60 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
 
     assert desk.status(run_id) == "RUNNING"
     assert desk.tags(run_id)["watched_by"] == ""
+
+
+def pool(status: str, seconds: float, by: str = "") -> WarmPool:
+    """Instances that may be kept for an hour."""
+    is_kept = status == "Available"
+    return WarmPool(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)
+
+
+def test_instances_kept_after_a_job_are_followed_and_booked_to_its_run(desk: Desk) -> None:
+    still = [pool("Available", 60.0 * look) for look in range(1, 9)]
+    run_id = desk.leave(EndingJob("", looks=1, pools=[*still, pool("Terminated", 3600.0)]), instance_count=2)
+
+    said = desk.sync()[run_id]
+
+    found = desk.client.get_run(run_id).data.metrics
+    assert found["billable_seconds"] == 36.0
+    assert found["warm_pool_seconds"] == 3600.0
+    assert found["cost_usd"] == pytest.approx(2 * 3636 / 3600)
+    assert desk.tags(run_id)["warm_pool"] == "Terminated"
+    assert "billed for 3,600 s each until they were given back: 2 USD, in cost_usd now" in said.remark
+    assert desk.sync() == {}
+
+
+def test_the_job_that_reuses_kept_instances_is_told_whose_they_were(desk: Desk) -> None:
+    follower = desk.leave(EndingJob("", looks=0))
+    first = desk.leave(EndingJob("", looks=0, pools=[pool("Reused", 20.0, job_name(follower, 1))]))
+
+    desk.sync()
+
+    assert desk.tags(follower)["warm_pool_of"] == job_name(first, 1)
+    assert desk.client.get_run(first).data.metrics["cost_usd"] == pytest.approx(56 / 3600)
+    assert desk.client.get_run(follower).data.metrics["cost_usd"] == pytest.approx(36 / 3600)
+
+
+def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_they_were_asked_for(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=0), keep_alive_minutes=10.0)
+    desk.sync()
+    desk.client.set_tag(run_id, "paretune.warm_pool", "Available")
+    desk.account.jobs.clear()
+
+    desk.sync()
+
+    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(636 / 3600)
+
+
+def test_instances_that_aws_does_not_tell_of_are_left_for_a_later_sync(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=0, pools=[pool("Available", 1.0)]))
+    other = desk.leave(EndingJob("", looks=0))
+    desk.client.set_tag(run_id, "paretune.state", "Completed")
+    desk.client.set_tag(run_id, "paretune.warm_pool", "Available")
+    desk.account.refused[job_name(run_id, 1)] = LaunchRefused("the AWS credentials have expired")
+
+    collected = desk.sync()
+
+    assert "its warm pool cannot be looked at: the AWS credentials have expired" in collected[run_id].remark
+    assert collected[other].outcome is not None
+    assert desk.tags(run_id)["warm_pool"] == "Available"

@@ -17,9 +17,8 @@ from mlflow.exceptions import ExecutionException
 from paretune.cli.output.repricing import Terms, reprice
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
-from paretune.jobs.recording import job_name
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import CREATED_WITHIN_S
+from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.mlflow_backend import project_job
 from paretune.mlflow_backend.backend import SageMakerBackend
@@ -197,9 +196,9 @@ class Killer:
 
 
 def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: User) -> None:
-    whole = user.start()
+    whole = user.start(again=True)
     before = len(user.aws.calls)
-    user.end(user.start().run_id)  # its code is in S3 already, as that of those to come
+    user.end(user.start(again=True).run_id)  # its code is in S3 already, as that of those to come
     calls = len(user.aws.calls) - before
     user.end(whole.run_id)
     user.sync()
@@ -208,7 +207,7 @@ def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: Us
         with pytest.MonkeyPatch.context() as patch:
             Killer(patch).kill_at(user.aws, call)
             with pytest.raises(Killed):
-                user.start()
+                user.start(again=True)
     runs = [run for run in user.client.search_runs(["0"]) if run.info.run_id not in finished]
     named = [run.info.run_id for run in runs if "paretune.job_name" in run.data.tags]
 
@@ -441,3 +440,18 @@ def test_a_project_s_run_is_no_evidence_of_our_training(user: User) -> None:
 
     assert evidence.read([ours]).times
     assert not evidence.read([theirs]).times
+
+
+def test_the_same_command_watches_the_job_that_runs_unwatched_unless_again_is_set(user: User) -> None:
+    first = user.start()
+
+    second = user.start()
+    assert second.run_id == first.run_id
+    assert user.aws.count("CreateTrainingJob") == 1
+
+    third = user.start(again=True)
+    assert third.run_id != first.run_id
+    assert user.start(max_runtime_minutes=7).run_id not in {first.run_id, third.run_id}
+    for run in (first, third):
+        user.end(run.run_id)
+        assert run.wait()

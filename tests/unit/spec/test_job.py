@@ -335,7 +335,13 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "processes_per_instance": 4,
     "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
 }
-SAME_RESULT = {"dry_run": True, "max_runtime_minutes": 5.0, "max_cost_usd": 1.0, "local_price_usd_per_hour": 2.0}
+SAME_RESULT = {
+    "dry_run": True,
+    "again": True,
+    "max_runtime_minutes": 5.0,
+    "max_cost_usd": 1.0,
+    "local_price_usd_per_hour": 2.0,
+}
 SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
     "spot": True,
     "fallback_instance_types": "ml.p4d.24xlarge",

@@ -140,13 +140,13 @@ def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:
     if billed is None:
         return None, "no billable seconds are recorded"
     if terms.spot_share is None:
-        return billed, ""
+        return billed + job.warm_pool_seconds, ""
     if job.is_spot:
         # AWS tells the undiscounted seconds of one job; those of earlier attempts are in no description any more.
         if job.training_seconds is None or not job.is_first_attempt:
             return None, "a spot run whose training seconds are not recorded"
         billed = job.training_seconds
-    return billed * terms.spot_share, ""
+    return billed * terms.spot_share, ""  # AWS keeps no warm pool of spot instances
 
 
 def _recorded_price(job: RecordedJob) -> Price | None:

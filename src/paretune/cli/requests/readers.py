@@ -10,7 +10,7 @@ from typing import TypeVar
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.jobs.doctor.request import DoctorRequest
-from paretune.jobs.estimate_request import EstimateRequest
+from paretune.jobs.estimates.request import EstimateRequest
 from paretune.spec.job import JobSpec, missing_files
 from paretune.spec.parameters import read
 from paretune.spec.profile import with_profile

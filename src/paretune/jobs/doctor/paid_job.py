@@ -7,7 +7,6 @@ from typing import Any
 from paretune.core.errors import ParetuneError, first_line
 from paretune.jobs.launch import admit_everywhere, run_job
 from paretune.jobs.progress import watched
-from paretune.jobs.recording import job_name
 from paretune.jobs.workplace import Workplaces
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
@@ -22,7 +21,7 @@ class ObservedJob:
     """A job as every side tells it; what a side does not tell is empty.
 
     Attributes:
-        request: the CreateTrainingJob request.
+        request: the CreateTrainingJob request, where this process has sent it.
         description: what DescribeTrainingJob says at the end.
         received: what the launcher heard, from log and results, while it watched.
         logged: what CloudWatch has of the job's own events.
@@ -83,14 +82,16 @@ def observe(spec: JobSpec, workplaces: Workplaces) -> ObservedJob:
 
 
 def _look(seen: ObservedJob, launcher: SageMakerLauncher, tracking: Tracking) -> None:
-    """Fill in what is known of a job that has ended, or was never created."""
+    """Fill in what is known of a job that has ended, or was never created.
+
+    It may be that of an earlier run, which was killed: then this process has sent no request.
+    """
+    seen.run_id = tracking.run(seen.run_id).tags().get(schema.WATCHED_RUN, seen.run_id)
     run = tracking.run(seen.run_id)
     seen.tags, seen.metrics = run.tags(), run.metrics()
-    seen.name = seen.tags.get(schema.JOB_NAME, job_name(seen.run_id, 1))
+    seen.name = seen.tags.get(schema.JOB_NAME, "")
     seen.request = launcher.last_request
-    if not seen.request:
-        return
-    job = launcher.attach(seen.name)
+    job = launcher.attach(seen.name) if seen.name else None
     if job is None:
         return
     job.state()

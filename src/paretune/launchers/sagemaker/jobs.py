@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import Job, JobState, WarmPool
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
 from paretune.launchers.sagemaker.logs import GROUP, read_event
@@ -20,6 +20,7 @@ from paretune.spec.container import Event, FailureKind, JobReport
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
 _GONE = {"Deleting", DELETED}
+_KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _WANTED = ("report.json", "events.jsonl")  # of the results; the rest stays in S3
 _LIMITS = {
     "MaxRuntimeExceeded": "MaxRuntimeExceeded: it ran longer than max_runtime_minutes",
@@ -59,6 +60,7 @@ class SageMakerJob(Job):
         self._read = 0  # events of the log; the reader belongs to all who look at this job
         self._transitions = 0
         self._results: Mapping[str, bytes] | None = None
+        self._keep_alive_s = 0.0  # as it was asked for; AWS says 0 once it is given back
 
     def state(self) -> JobState:
         """The state as SageMaker last said, asked again if the rate of calls allows."""
@@ -132,15 +134,43 @@ class SageMakerJob(Job):
         started = self.description.get("TrainingStartTime")
         return max(0.0, self._end() - started.timestamp()) if started else 0.0
 
+    def warm_pool(self) -> WarmPool | None:
+        """WarmPoolStatus and ResourceRetainedBillableTimeInSeconds; asked again while the instances are kept.
+
+        Of a job that AWS no longer knows, the pool counts as kept for the whole time that was asked for.
+        """
+        pool = self._pool()
+        if pool is not None and pool.is_kept:
+            self._poller.look_at_pool(self.name)
+            pool = self._pool()
+        return pool
+
+    def release(self) -> None:
+        """UpdateTrainingJob with a keep-alive period of 0; nothing where no instances are kept."""
+        pool = self._pool()
+        if pool is None or not pool.is_kept:
+            return
+        try:
+            self._account.client("sagemaker").update_training_job(
+                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+            )
+        except AWS_ERRORS as error:
+            self._poller.look_at_pool(self.name, now=True)  # it may have been reused, or have expired, this moment
+            pool = self._pool()
+            if pool is None or not pool.is_kept:
+                return
+            raise LostContact(
+                f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job --training-job-name "
+                f"{self.name} --resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
+            ) from error
+        self._poller.look_at_pool(self.name, now=True)
+
     def facts(self) -> dict[str, str]:
-        """Where the job is in AWS, and what spot and warm pool made of its bill."""
+        """Where the job is in AWS, and what spot made of its bill."""
         description = self.description
         facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
         facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
-        pool = description.get("WarmPoolStatus", {})
-        facts["warm_pool"] = str(pool.get("Status", ""))
-        if "ResourceRetainedBillableTimeInSeconds" in pool:
-            facts["warm_pool_billable_seconds"] = str(pool["ResourceRetainedBillableTimeInSeconds"])
         if description.get("EnableManagedSpotTraining") and description.get("TrainingTimeInSeconds"):
             saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
             facts["spot_saving"] = f"{saved:.0%}"
@@ -197,6 +227,27 @@ class SageMakerJob(Job):
             return []
         lines = (self._fetch() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
         return [event for event in map(read_event, lines) if event is not None]
+
+    def _pool(self) -> WarmPool | None:
+        """The warm pool as AWS has last said."""
+        description = self.description
+        asked = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
+        self._keep_alive_s = max(self._keep_alive_s, asked)
+        if not self._keep_alive_s or not description.get("TrainingStartTime"):
+            return None
+        said = description.get("WarmPoolStatus", {})
+        status = str(said.get("Status", "Available"))
+        seconds = float(said.get("ResourceRetainedBillableTimeInSeconds", 0.0))
+        is_kept = status in _KEPT
+        if status == DELETED:
+            seconds, is_kept = self._keep_alive_s, self._clock.now() < self._end() + self._keep_alive_s
+        return WarmPool(
+            status=status,
+            is_kept=is_kept,
+            seconds=seconds,
+            most_seconds=self._keep_alive_s,
+            reused_by=str(said.get("ReusedByJob", "")),
+        )
 
     def _status_events(self) -> list[Event]:
         transitions = self.description.get("SecondaryStatusTransitions", [])

@@ -10,7 +10,7 @@ from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting
-from paretune.launchers.base import CREATED_WITHIN_S, Launcher
+from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient
@@ -279,8 +279,9 @@ class SageMakerLauncher(Launcher):
 
 
 def _run_id(job_name: str) -> str:
-    """The MLflow run that a job's name was made from."""
-    return job_name.removeprefix("paretune-").rpartition("-")[0] or job_name
+    """The MLflow run that a job's name was made from; the name itself where it was made from none."""
+    made_from = run_of(job_name)
+    return made_from[0] if made_from is not None else job_name
 
 
 def _smp(spec: JobSpec) -> dict[str, Any]:

@@ -81,12 +81,32 @@ class Poller:
                 self._jobs[name] = Watched(name, log, description, self._clock.monotonic())
             return self._jobs[name]
 
+    def look_at_pool(self, name: str, *, now: bool = False) -> None:
+        """Describe a job that has ended anew, for its warm pool: once an interval as the rate allows, or `now`.
+
+        Raises:
+            LostContact: AWS refuses. Passing trouble is waited out.
+        """
+        with self._lock:
+            job = self._jobs[name]
+            self._refill()
+            is_time = self._clock.monotonic() - job.described_at >= self._interval and self._budget >= 1
+            if not (is_time or now):
+                return
+            self._budget -= 1
+            job.described_at = self._clock.monotonic()
+            try:
+                job.description = self._account.client("sagemaker").describe_training_job(TrainingJobName=name)
+            except AWS_ERRORS as error:
+                if is_missing(error):  # how it ended stays known
+                    job.description = {**job.description, "WarmPoolStatus": {"Status": DELETED}}
+                elif not is_transient(error):
+                    raise LostContact(f"{explain(error, f'look at the warm pool of {name}')}") from error
+
     def look(self) -> None:
         """Spend what the rate allows now; returns at once when that is nothing. Passing trouble is waited out."""
         with self._lock:
-            now = self._clock.monotonic()
-            self._budget = min(_BURST, self._budget + (now - self._refilled) * self._rate)
-            self._refilled = now
+            self._refill()
             try:
                 self._find_changes()
                 for job in self._jobs.values():
@@ -114,6 +134,11 @@ class Poller:
                 while job.log.read(stream):
                     pass
             job.drained = True
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._budget = min(_BURST, self._budget + (now - self._refilled) * self._rate)
+        self._refilled = now
 
     def _spend(self, call: Callable[[], object]) -> bool:
         """Make one call, if the budget has one left."""

@@ -102,8 +102,8 @@ def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str]
 
 
 def job_of(parameters: Mapping[str, str]) -> JobSpec:
-    """The job of these parameters, without dry_run and names that no job has; BadInput where they make none."""
-    names = {item.name for item in fields(JobSpec)} - {"dry_run"}
+    """The job of these parameters, without dry_run, again and names that no job has; BadInput where they make none."""
+    names = {item.name for item in fields(JobSpec)} - {"dry_run", "again"}
     return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
 
 

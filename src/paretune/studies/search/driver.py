@@ -16,9 +16,18 @@ from dataclasses import replace
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import (
+    BadInput,
+    BudgetRefused,
+    Interrupted,
+    LaunchRefused,
+    LostContact,
+    ParetuneError,
+    TrackingUnavailable,
+)
 from paretune.jobs.recording import run_name
-from paretune.jobs.retrying_job import WATCH_INTERVAL_S
+from paretune.jobs.retrying_job import STOP_PATIENCE_S, WATCH_INTERVAL_S
+from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_alive, this_process
@@ -105,6 +114,7 @@ class Driver:
         self._owner = this_process()
         self._seen = -math.inf
         self._under_way: dict[int, TrialJob] = {}
+        self._pools: dict[int, KeptPool] = {}  # trial to the instances kept after its job
         self._impossible: set[str] = set()
         self._elsewhere: set[str] = set()
         self._room = ConcurrencyLimit(workplace.clock, workplace.launcher)
@@ -133,6 +143,7 @@ class Driver:
                 self._say(f"trial {entry.trial}: taken over")
                 spec = JobSpec.from_text(entry.parameters)
                 self._begin(entry.trial, spec, entry.run_id, adopt=True, counts=entry.note.counts)
+        self._find_pools()
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
             self.ledger.deregister(owner)
         known = {*self.trials, *(entry.trial for entry in running)}
@@ -234,6 +245,7 @@ class Driver:
         for number, job in list(self._under_way.items()):
             if (ended := job.poll()) is not None:
                 self._conclude(number, job, ended)
+        self._settle_pools()
         if self._now() - self._seen > _HEARTBEAT_S:
             self.adopt()
 
@@ -263,11 +275,52 @@ class Driver:
                 self._say(f"trial {number}: {trouble}")
             job.writer.leave()
         with suppress(LostContact):
-            self.finish()
+            if not left:
+                self._give_back_pools()
+            self.ledger.deregister(self._owner)
 
     def finish(self) -> None:
-        """Record that this driver no longer runs."""
+        """Give back the instances that are kept for a next job, and record that this driver no longer runs."""
+        self._give_back_pools()
         self.ledger.deregister(self._owner)
+
+    def _find_pools(self) -> None:
+        """Follow the instances that are kept after trials, whoever ran them."""
+        for entry in self.ledger.with_kept_instances():
+            if not entry.kept_usd or entry.trial in self._pools:
+                continue
+            with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
+                for run in self.workplace.tracking.runs(f"attributes.run_id = '{entry.run_id}'"):
+                    self._pools[entry.trial] = KeptPool(run, self.workplace)
+
+    def _settle_pools(self) -> None:
+        """Book instances that are no longer kept."""
+        for trial, pool in list(self._pools.items()):
+            with suppress(LostContact):
+                if (settled := pool.settle()) is not None:
+                    self.ledger.book_kept(trial, pool.usd(settled) or 0.0)
+                    del self._pools[trial]
+                    self._say(f"trial {trial}: {settled.sentence(pool.name)}")
+
+    def _give_back_pools(self) -> None:
+        """End the warm pools of the study, unless another driver may use them, and book them."""
+        self._find_pools()
+        if self.others():
+            return
+        for trial, pool in self._pools.items():
+            try:
+                pool.release()
+            except LostContact as error:
+                self._say(f"trial {trial}: {error}")
+        clock = self.workplace.clock
+        until = clock.monotonic() + STOP_PATIENCE_S
+        self._settle_pools()
+        while self._pools and clock.monotonic() < until:
+            clock.sleep(WATCH_INTERVAL_S)
+            self._settle_pools()
+        for trial, pool in self._pools.items():
+            self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `mlflow run . -e sync`")
+        self.history.refresh()
 
     def _possible(self, asked: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None where there can be none, which Optuna is told."""
@@ -309,6 +362,8 @@ class Driver:
         """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
         self.ledger.book(number, ended, settled=self.history.is_settled(job.spec.spec_hash(), ended))
         self._under_way.pop(number, None)
+        if ended.kept_usd:
+            self._find_pools()
         self._take_news(self.workplace.clock.now())
         self._on_trial(self.trials[number])
 

@@ -49,6 +49,7 @@ ENTRIES = sa.Table(
     sa.Column("parameters", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),  # TrialNote as JSON
     sa.Column("ended", sa.Text),  # TrialEnd as JSON
+    sa.Column("kept_usd", sa.Float),  # 0 once it is booked
     sa.Index("paretune_ledger_identity", "study", "identity"),
     sa.Index("paretune_ledger_booking_order", "study", "booking_order"),
 )
@@ -92,6 +93,7 @@ class TrialEnd:
     Attributes:
         metrics: of its run; empty unless it completed.
         cost_usd: billed, however it ended; None where the price is unknown.
+        kept_usd: the most that instances kept after its job can still be billed; None where none are kept.
         curve: share of the training, 0 to 1, and F1 measured then.
         retryable: the job says nothing about its point: no capacity, a quota, an interruption, a driver that died.
         transient: retryable, and the cause may last a while, such as no capacity: wait before the next try.
@@ -101,6 +103,7 @@ class TrialEnd:
     status: TrialStatus
     metrics: Mapping[str, float] = field(default_factory=dict)
     cost_usd: float | None = None
+    kept_usd: float | None = None
     reason: str = ""
     curve: tuple[tuple[float, float], ...] = ()
     retryable: bool = False
@@ -110,7 +113,7 @@ class TrialEnd:
     def as_json(self) -> str:
         """One JSON object with everything but the dollars, which have a column of their own."""
         values = asdict(self) | {"status": self.status.value}
-        del values["cost_usd"]
+        del values["cost_usd"], values["kept_usd"]
         return json.dumps(values)
 
     @classmethod
@@ -132,6 +135,7 @@ class Entry:
         run_id: its MLflow run; empty until that is created.
         worst_usd: dollars reserved; None where the price is unknown.
         booked_usd: dollars paid; None while it runs, or where the price is unknown.
+        kept_usd: dollars reserved for instances kept after its job, 0 once they are booked; None where none were.
         ended: how it ended; None while it runs.
         booking_order: from 1, in the order of booking; None while it runs.
         spent_usd: dollars that the study had paid when it was booked, its own included; None while it runs.
@@ -144,6 +148,7 @@ class Entry:
     run_id: str
     worst_usd: float | None
     booked_usd: float | None
+    kept_usd: float | None
     ended: TrialEnd | None
     booking_order: int | None
     spent_usd: float | None
@@ -152,7 +157,17 @@ class Entry:
 
 def entry_of(row: sa.Row[Any]) -> Entry:
     """The entry of a row of the table."""
-    names = ("trial", "identity", "run_id", "worst_usd", "booked_usd", "booking_order", "spent_usd", "owner")
+    names = (
+        "trial",
+        "identity",
+        "run_id",
+        "worst_usd",
+        "booked_usd",
+        "kept_usd",
+        "booking_order",
+        "spent_usd",
+        "owner",
+    )
     return Entry(
         **{name: getattr(row, name) for name in names},
         parameters=json.loads(row.parameters),
@@ -273,14 +288,27 @@ class Ledger:
     def book(self, trial: int, ended: TrialEnd, *, settled: bool) -> None:
         """Write down how a trial ended and what it has cost, and release its reservation. A second booking is ignored.
 
+        Of the reservation as much is kept as the instances that are kept after its job can cost, until `book_kept`.
         A retryable trial no longer counts towards the most trials; the same job as a `settled` one is not run again.
         """
         with self._transaction() as connection:
             spent = self._balance(connection).spent_usd + (ended.cost_usd or 0.0)
             last = connection.execute(sa.select(sa.func.max(ENTRIES.c.booking_order)).where(self._mine)).scalar() or 0
             values = {"booked_usd": ended.cost_usd, "spent_usd": spent, "booking_order": last + 1}
-            values |= {"ended": ended.as_json(), "settled": int(settled)} | ({"counts": 0} if ended.retryable else {})
+            values |= {"kept_usd": ended.kept_usd, "ended": ended.as_json(), "settled": int(settled)} | (
+                {"counts": 0} if ended.retryable else {}
+            )
             connection.execute(ENTRIES.update().where(self._is(trial), ENTRIES.c.ended.is_(None)).values(**values))
+
+    def book_kept(self, trial: int, usd: float) -> None:
+        """Add what instances kept after a trial's job have cost, and release their reservation; once only."""
+        values = {"booked_usd": sa.func.coalesce(ENTRIES.c.booked_usd, 0.0) + usd, "kept_usd": 0.0}
+        self._write(ENTRIES.update().where(self._is(trial), ENTRIES.c.kept_usd > 0).values(**values))
+
+    def with_kept_instances(self) -> list[Entry]:
+        """Ended trials after whose jobs instances were kept, booked or not, by number."""
+        query = sa.select(ENTRIES).where(self._mine, ENTRIES.c.kept_usd.is_not(None)).order_by(ENTRIES.c.trial)
+        return [entry_of(row) for row in self._rows(query)]
 
     def heartbeat(self, owner: str, now: float) -> None:
         """Record that the driver `owner` runs, at `now` seconds since the epoch."""
@@ -328,7 +356,7 @@ class Ledger:
     def _balance(self, connection: sa.Connection) -> Balance:
         has_ended = ENTRIES.c.ended.is_not(None)
         spent = sa.func.sum(sa.case((has_ended, ENTRIES.c.booked_usd), else_=0.0))
-        committed = sa.func.sum(sa.case((has_ended, 0.0), else_=ENTRIES.c.worst_usd))
+        committed = sa.func.sum(sa.case((has_ended, ENTRIES.c.kept_usd), else_=ENTRIES.c.worst_usd))
         row = connection.execute(sa.select(spent, committed).where(self._mine)).one()
         return Balance(spent_usd=row[0] or 0.0, committed_usd=row[1] or 0.0)
 
@@ -363,7 +391,7 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
     if not balance.covers(worst_usd, budget_usd):
         raise BudgetRefused(
             f"worst case {worst_usd:.4g} USD does not fit: of {budget_usd:g} USD {balance.spent_usd:.4g} "
-            f"are spent and {balance.committed_usd:.4g} promised to running jobs"
+            f"are spent and {balance.committed_usd:.4g} promised to running jobs and kept instances"
         )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec.job import JobSpec
@@ -68,6 +68,9 @@ class TrialHistory:
         found = self._ledger.booked(self.booking_order)
         for entry in found:
             self._take(entry, now)
+        for entry in self._ledger.with_kept_instances():  # their cost grows after they were booked
+            if (trial := self.trials.get(entry.trial)) is not None and trial.cost_usd != entry.booked_usd:
+                self.trials[entry.trial] = replace(trial, cost_usd=entry.booked_usd)
         return found
 
     def cannot_fit(self, spec: JobSpec) -> bool:

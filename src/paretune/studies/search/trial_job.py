@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.recording import JobRunWriter, job_name
+from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState
+from paretune.launchers.base import JobState, job_name
 from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
 from paretune.spec.container import Event, FailureKind
@@ -140,7 +140,8 @@ class TrialJob:
     def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
         return TrialEnd(
             status=status,
-            cost_usd=self.writer.cost_usd,
+            cost_usd=self.writer.billed_usd(),
+            kept_usd=self.writer.promised_usd(),
             reason=reason,
             curve=tuple(self.curve),
             retryable=retryable,

@@ -218,6 +218,14 @@ class SageMaker:
         self.enter(TrainingJobName, "Stopping", "Stopping")
         return {}
 
+    def update_training_job(self, TrainingJobName: str, ResourceConfig: dict[str, int]) -> dict[str, Any]:  # noqa: N803
+        job = self.jobs[TrainingJobName]
+        if job.get("WarmPoolStatus", {}).get("Status") not in {"InUse", "Available"}:
+            raise error("ValidationException", "the training job has no warm pool that can be updated")
+        job["ResourceConfig"] = {**job["ResourceConfig"], **ResourceConfig}
+        job["WarmPoolStatus"] = {**job["WarmPoolStatus"], "Status": "Terminated"}
+        return {"TrainingJobArn": job["TrainingJobArn"]}
+
     def begin(self, name: str, request: dict[str, Any] | None = None) -> None:
         """A job that has just been created."""
         now = self._now()

@@ -3,12 +3,13 @@
 import io
 import tarfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.errors import LostContact
-from paretune.launchers.base import JobState
+from paretune.launchers.base import JobState, WarmPool
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -300,15 +301,12 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
         TrainingTimeInSeconds=100,
         BillableTimeInSeconds=30,
         EnableManagedSpotTraining=True,
-        WarmPoolStatus={"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 12},
     )
     look(job, clock)
 
     assert job.billable_seconds() == 30
     assert job.facts()["spot_saving"] == "70%"
     assert job.facts()["training_seconds"] == "100"
-    assert job.facts()["warm_pool"] == "Reused"
-    assert job.facts()["warm_pool_billable_seconds"] == "12"
 
 
 def test_a_bill_that_aws_has_not_written_yet_is_the_training_time_and_not_zero(
@@ -368,3 +366,106 @@ def test_what_a_job_told_is_known_by_where_it_was_read(aws: Aws, job: SageMakerJ
     assert [event.step for event in job.logged_events()] == [1]
     assert [event.step for event in job.written_events()] == [1, 2]
     assert job.description["BillableTimeInSeconds"] == 7
+
+
+@pytest.fixture
+def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> SageMakerJob:
+    """A job that has ended, with instances kept for up to ten minutes."""
+    job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
+    aws.sagemaker.enter(NAME, "Training")
+    clock.sleep(100)
+    leave(aws, {"report.json": REPORT.to_json()})
+    aws.sagemaker.end(NAME, WarmPoolStatus={"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 0})
+    assert look(job, clock) is JobState.COMPLETED
+    return job
+
+
+def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
+    aws: Aws, kept: SageMakerJob, clock: FakeClock
+) -> None:
+    pool = kept.warm_pool()
+    assert pool == WarmPool(status="Available", is_kept=True, seconds=0.0, most_seconds=600.0)
+    said = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42, "ReusedByJob": "paretune-run2-1"}
+    aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = said
+    clock.sleep(60)
+
+    assert kept.warm_pool() == WarmPool(
+        status="Reused", is_kept=False, seconds=42.0, most_seconds=600.0, reused_by="paretune-run2-1"
+    )
+    asked = aws.count("DescribeTrainingJob")
+    kept.warm_pool()
+    assert aws.count("DescribeTrainingJob") == asked
+    assert kept.state() is JobState.COMPLETED
+
+
+def test_kept_instances_are_asked_about_no_more_often_than_the_rate_of_calls_allows(
+    aws: Aws, kept: SageMakerJob, clock: FakeClock
+) -> None:
+    kept.warm_pool()
+    asked = aws.count("DescribeTrainingJob")
+    for _ in range(100):
+        kept.warm_pool()
+        clock.sleep(0.5)
+    assert aws.count("DescribeTrainingJob") - asked <= 10
+
+
+def test_instances_that_aws_says_nothing_of_yet_count_as_kept(aws: Aws, kept: SageMakerJob, clock: FakeClock) -> None:
+    del aws.sagemaker.jobs[NAME]["WarmPoolStatus"]
+    clock.sleep(60)
+    pool = kept.warm_pool()
+    assert pool is not None
+    assert pool.is_kept
+
+
+def test_kept_instances_of_a_job_that_was_deleted_count_in_full_and_its_end_stays(
+    aws: Aws, kept: SageMakerJob, clock: FakeClock
+) -> None:
+    del aws.sagemaker.jobs[NAME]
+    clock.sleep(700)
+    kept.warm_pool()
+
+    pool = kept.warm_pool()
+    assert pool is not None
+    assert (pool.is_kept, pool.seconds) == (False, 600.0)
+    assert kept.state() is JobState.COMPLETED
+
+
+def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
+    kept.release()
+
+    (call,) = aws.of("UpdateTrainingJob")
+    assert call.parameters == {"TrainingJobName": NAME, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
+    pool = kept.warm_pool()
+    assert pool is not None
+    assert (pool.status, pool.is_kept, pool.most_seconds) == ("Terminated", False, 600.0)
+    kept.release()
+    assert aws.count("UpdateTrainingJob") == 1
+
+
+def test_instances_that_were_reused_just_before_are_not_given_back(aws: Aws, kept: SageMakerJob) -> None:
+    aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 3}
+    kept.release()
+    pool = kept.warm_pool()
+    assert pool is not None
+    assert pool.status == "Reused"
+
+
+def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_does(
+    aws: Aws, kept: SageMakerJob
+) -> None:
+    aws.refuse("UpdateTrainingJob", "AccessDeniedException", "no")
+    with pytest.raises(LostContact, match=f"(?s)billed for up to 10 minutes.*update-training-job .*{NAME}"):
+        kept.release()
+
+
+def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
+    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    aws.sagemaker.end(NAME, "Stopped")
+    look(job, clock)
+    assert job.warm_pool() is None
+    other = launcher.submit(replace(order(keep_alive_minutes=10.0), job_name="paretune-run2-1"), JobInputs())
+    aws.sagemaker.end("paretune-run2-1", "Failed", FailureReason="CapacityError: none")
+    look(other, clock)
+    assert other.warm_pool() is None

@@ -1,6 +1,7 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from mlflow import MlflowClient
 
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.jobs.retrying_job import RetryingJob
+from paretune.launchers.base import Job
+from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -345,3 +348,56 @@ def test_no_more_trials_are_made_than_were_asked_for_by_two_drivers_together(des
     assert first.start(first.study.ask_for({"learning_rate": RATES[2]}))
     assert not second.start(second.study.ask_for({"learning_rate": RATES[3]}))
     assert second.is_full
+
+
+def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(desk: Desk) -> None:
+    desk.launcher.keeps = True
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60})
+    driver.adopt()
+    assert search(driver) == "every point was tried"
+    before = driver.ledger.balance()
+    assert before.committed_usd == pytest.approx(4 * 1.0)
+    assert before.spent_usd == pytest.approx(4 * USD)
+
+    driver.finish()
+
+    assert driver.ledger.balance().committed_usd == 0.0
+    assert driver.ledger.balance().spent_usd == pytest.approx(4 * (USD + 9 / 3600))
+    assert [trial.cost_usd for trial in driver.trials.values()] == pytest.approx([USD + 9 / 3600] * 4)
+    assert [trial.values["cost_usd"] for trial in driver.trials.values()] == pytest.approx([USD] * 4)
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(driver.ledger.balance().spent_usd)
+
+
+def test_instances_that_the_next_job_reuses_are_booked_while_the_study_goes_on(desk: Desk) -> None:
+    desk.launcher.keeps = True
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60})
+    submit = desk.launcher.submit
+
+    def reuse(document: JobDocument, inputs: JobInputs) -> Job:
+        for name, pool in desk.launcher.pools.items():
+            desk.launcher.pools[name] = replace(pool, status="Reused", is_kept=False, reused_by=document.job_name)
+        return submit(document, inputs)
+
+    desk.launcher.submit = reuse  # type: ignore[method-assign]
+    driver.adopt()
+    search(driver)
+
+    assert driver.ledger.balance().committed_usd == pytest.approx(1.0)  # of the last one
+    assert driver.ledger.balance().spent_usd == pytest.approx(4 * USD + 3 * 9 / 3600)
+
+
+def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(desk: Desk) -> None:
+    desk.launcher.keeps = True
+    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60}}
+    first = desk.driver(**terms)
+    search(first)
+    killed(desk, first)
+    desk.clock.sleep(ABANDONED_S + 1)
+
+    driver = desk.driver(**terms)
+    driver.adopt()
+    driver.finish()
+
+    assert driver.ledger.balance().committed_usd == 0.0
+    assert not any(pool.is_kept for pool in desk.launcher.pools.values())

@@ -401,3 +401,18 @@ def test_drivers_at_the_same_time_together_keep_to_one_budget(storage: str, ledg
     assert balance.committed_usd == 0.0
     assert 0 < balance.spent_usd <= 30.0
     assert balance.spent_usd == pytest.approx(sum(entry.booked_usd or 0.0 for entry in entries))
+
+
+def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked_once(ledger: Ledger) -> None:
+    reserve(ledger, 0, 3.0, budget_usd=4.0)
+    book(ledger, 0, 0.5, kept_usd=2.0)
+    assert ledger.balance() == Balance(spent_usd=0.5, committed_usd=2.0)
+    with pytest.raises(BudgetRefused, match=r"0\.5 are spent and 2 promised"):
+        reserve(ledger, 1, 2.0, budget_usd=4.0)
+
+    ledger.book_kept(0, 0.25)
+    ledger.book_kept(0, 0.25)
+
+    assert ledger.balance() == Balance(spent_usd=0.75, committed_usd=0.0)
+    assert [(entry.trial, entry.booked_usd) for entry in ledger.with_kept_instances()] == [(0, 0.75)]
+    assert reserve(ledger, 1, 2.0, budget_usd=4.0) is Reservation.GRANTED

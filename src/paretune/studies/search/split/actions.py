@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from paretune.jobs.probing import PROBE_STEPS
+from paretune.jobs.estimates.probing import PROBE_STEPS
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 from paretune.studies.definition.space import Value

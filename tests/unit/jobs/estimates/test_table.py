@@ -9,8 +9,8 @@ import pytest
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimates import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.jobs import estimate_table
-from paretune.jobs.estimate_table import MOST_LABELS, as_csv, as_text, figure
+from paretune.jobs.estimates import table as rendered
+from paretune.jobs.estimates.table import MOST_LABELS, as_csv, as_text, figure
 from paretune.pricing.prices import Price
 from paretune.spec.job import JobSpec
 
@@ -82,12 +82,12 @@ def test_the_text_says_what_does_not_fit_and_what_has_no_price() -> None:
     [(7.4, "7 s"), (119.4, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h"), (90_000, "25.0 h")],
 )
 def test_seconds_are_said_in_the_unit_that_one_would_use(seconds: float, said: str) -> None:
-    assert estimate_table._time(seconds) == said
+    assert rendered._time(seconds) == said
 
 
 @pytest.mark.parametrize(("usd", "said"), [(12.345, "12.35"), (0.1, "0.10"), (0.0123, "0.012"), (0.0, "0")])
 def test_small_sums_keep_their_digits(usd: float, said: str) -> None:
-    assert estimate_table._usd(usd) == said
+    assert rendered._usd(usd) == said
 
 
 def test_the_picture_has_a_point_and_a_label_for_each_priced_row() -> None:

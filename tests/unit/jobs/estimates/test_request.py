@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.jobs.estimate_request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
+from paretune.jobs.estimates.request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
 from paretune.spec.job import JobSpec
 
 

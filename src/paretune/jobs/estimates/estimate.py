@@ -13,11 +13,11 @@ from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.workload import BUNDLED_ROWS
-from paretune.jobs.estimate_request import EstimateRequest
-from paretune.jobs.estimate_table import EstimateTable, as_csv, figure
+from paretune.jobs.estimates.probing import probes, require_limit, run_probes
+from paretune.jobs.estimates.request import EstimateRequest
+from paretune.jobs.estimates.table import EstimateTable, as_csv, figure
 from paretune.jobs.launch import run_job
 from paretune.jobs.preparation import load_cached_inputs
-from paretune.jobs.probing import probes, require_limit, run_probes
 from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import PriceList, price_remarks, usual_price

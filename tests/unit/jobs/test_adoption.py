@@ -1,0 +1,131 @@
+"""The same command typed again: the job that runs unwatched is watched, and no second one is paid."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.core.clock import SystemClock
+from paretune.jobs.launch import run_job
+from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.result import JobResult
+from paretune.jobs.retrying_job import RetryingJob
+from paretune.spec.container import JobInputs
+from paretune.spec.job import JobSpec
+from paretune.tracking import Tracking
+from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher
+from tests.workplaces import make_workplace
+
+
+class User:
+    """Somebody who types commands for one account, each in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.script = folder / "train.py"  # a job with a script of its own has nothing to prepare
+        self.script.touch()
+        self.clock = Clock()
+        self.launcher = ScriptedLauncher([DONE, DONE])
+        self.client = MlflowClient()
+        self.told: list[str] = []
+
+    def spec(self, **changes: Any) -> JobSpec:
+        """The job that is typed."""
+        return JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
+
+    def type(self, opened: str = "", **changes: Any) -> JobResult:
+        """The command, to its end; `opened` is the run that `mlflow run` has opened for it."""
+        environment = {"MLFLOW_RUN_ID": opened} if opened else {}
+        tracking = Tracking(environment, SystemClock())
+        workplace = make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock)
+        return run_job(
+            self.spec(**changes), workplace, lambda events: self.told.extend(event.message for event in events)
+        )
+
+    def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
+        """A command that is killed while its job runs, or before that is created; its run."""
+        spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
+        writer = JobRunWriter(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
+        writer.begin(JobInputs())
+        job = RetryingJob(writer, lambda _: None, inputs=JobInputs)
+        if before_creation:
+            writer.begin_attempt(job._document)
+        else:
+            job.begin()
+        writer.run.set_tags({"paretune.watched_by": watched_by})
+        writer.run.flush()
+        return writer.run.run_id
+
+
+@pytest.fixture
+def user(workplace: Path) -> User:
+    return User(workplace)
+
+
+@pytest.mark.parametrize("before_creation", [False, True])
+def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_creation: bool) -> None:
+    run_id = user.is_killed(before_creation=before_creation)
+
+    result = user.type()
+
+    assert result.run_id == run_id
+    assert len(user.launcher.created) == 1
+    assert "watching it, so that nothing is paid twice (again=true starts another)" in user.told[0]
+    assert user.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
+    assert user.type().run_id != run_id  # it has ended
+
+
+def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watches(user: User) -> None:
+    run_id = user.is_killed()
+    opened = user.client.create_run("0").info.run_id
+
+    assert user.type(opened).run_id == run_id
+
+    run = user.client.get_run(opened)
+    assert run.info.status == "FINISHED"
+    assert (run.data.tags["paretune.kind"], run.data.tags["paretune.watched_run"]) == ("watcher", run_id)
+    assert not run.data.params
+
+
+def test_again_starts_another(user: User) -> None:
+    run_id = user.is_killed()
+
+    assert user.type(again=True).run_id != run_id
+    assert len(user.launcher.created) == 2
+
+
+@pytest.mark.parametrize("changes", [{"learning_rate": 1e-3}, {"max_runtime_minutes": 7.0}])
+def test_a_job_of_another_command_is_left_alone(user: User, changes: dict[str, float]) -> None:
+    run_id = user.is_killed(**changes)
+
+    assert user.type().run_id != run_id
+    assert user.client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_a_job_that_another_process_watches_is_left_to_it(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = user.is_killed(watched_by="somebody")
+    monkeypatch.setattr("paretune.jobs.adoption.is_watched", lambda name: name == "somebody")
+
+    assert user.type().run_id != run_id
+
+
+def test_a_trial_of_a_study_is_left_to_its_driver(user: User) -> None:
+    run_id = user.is_killed()
+    user.client.set_tag(run_id, "paretune.trial", "3")
+
+    assert user.type().run_id != run_id
+
+
+def test_a_job_that_has_died_with_its_launcher_is_not_watched(user: User) -> None:
+    run_id = user.is_killed()
+    user.launcher.outlives = False
+
+    assert user.type().run_id != run_id
+
+
+def test_a_job_in_another_region_is_left_alone(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = user.is_killed()
+    user.client.set_tag(run_id, "paretune.region", "eu-west-1")
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: {"region": "us-east-1"})
+
+    assert user.type().run_id != run_id
