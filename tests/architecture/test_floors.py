@@ -25,6 +25,7 @@ FLOORS = {
     "launchers.sagemaker": 5.2,
     "jobs": 6.1,
     "jobs.estimates": 6.2,
+    "jobs.doctor": 6.2,
     "studies.definition": 7.1,
     "studies.results": 7.2,
     "studies.search.migrations": 7.25,

@@ -16,6 +16,7 @@ from paretune.cli.requests.own_parameters import PricesRequest, ReportRequest
 from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
+from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
 from paretune.spec.job import PARAMETER_GROUPS, parameter_help
 from paretune.spec.parameters import grouped, help_lines, parse
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             text = as_document(answer.to_dict()) if as_json else str(answer)
             if text:
                 print(text, file=output, flush=True)
-            return 0
+            return answer.exit_code if isinstance(answer, Answer) else 0
         except ParetuneError as error:
             failure: BaseException = error
             message, code = str(error), error.exit_code
@@ -204,5 +205,12 @@ _COMMANDS = {
     ),
     "sync": _Command(
         "adopt running jobs, collect finished ones, fill MLflow", "paretune.cli.commands.sync:run", readers.nothing
+    ),
+    "doctor": _Command(
+        "what is wrong with machine, AWS account and MLflow, and the command that mends it",
+        "paretune.cli.commands.doctor:run",
+        readers.doctor,
+        lambda: {"paid": f"{PAID_HELP} (default: false)"},
+        takes_jobs=True,
     ),
 }

@@ -2,6 +2,7 @@
 
 clock.Clock, SystemClock        time as a value that is passed in
 errors.ParetuneError            root of all errors; BadInput, JobFailed, BudgetRefused, ...
+finding.Finding                 what a check found out: in order, wrong, or not to be asked
 interruption.Interruption       Ctrl-C, SIGTERM and the end of the parent process
 pareto.front                    which points are on the Pareto front
 text_table.text_table           aligned columns for a terminal

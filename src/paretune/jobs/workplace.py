@@ -79,6 +79,10 @@ class Workplaces:
         own = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
         return replace(self, environment=own, _known={})
 
+    def with_opened_run(self, run_id: str) -> "Workplaces":
+        """The same for a job that is recorded in a run that has been opened for it."""
+        return replace(self, environment={**self.environment, "MLFLOW_RUN_ID": run_id}, _known={})
+
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
         key = (spec.on_sagemaker, spec.is_simulated, spec.runs_project, spec.region, spec.bucket)

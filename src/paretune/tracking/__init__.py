@@ -2,8 +2,8 @@
 
 Public names: `Tracking` (the store: opens runs, finds runs), `Run` and `RunStatus` (one run that is written),
 `RecordedRun` (one run as MLflow has it), `RecordedJob` (the job that it records), `tracking_uri`, `without_password`;
-and the modules `schema` (names of tags), `figures` (what a run shows beside its numbers) and `in_job` (logging inside a
-job).
+and the modules `schema` (names of tags), `figures` (what a run shows beside its numbers), `in_job` (logging inside a
+job) and `store_check` (whether the store can be used, and what to do where it cannot).
 """
 
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun

@@ -7,7 +7,9 @@ PREFIX = "paretune."  # what every tag of ours begins with
 
 # What the run is.
 KIND = "paretune.kind"
-"""What a run is that is no job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`."""
+"""What a run is that is no job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`,
+`doctor`.
+"""
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
 """How a job's figures were obtained: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`.

@@ -44,9 +44,7 @@ class Tracking:
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
-        # MLflow retries a dead server for minutes; a job that runs meanwhile wants to be watched.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+        give_up_early()
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self.uri = mlflow.get_tracking_uri()
@@ -55,7 +53,7 @@ class Tracking:
         self._environment = environment
         self._clock = clock
         with self._usable(), _alone_with(self.uri):
-            self._probe()
+            probe(self.uri)
             self._client = MlflowClient()
             self._open()
             self._experiment = self._experiment_id()
@@ -167,19 +165,6 @@ class Tracking:
         found = self._client.get_experiment_by_name(name)
         return str(found.experiment_id if found is not None else self._client.create_experiment(name))
 
-    def _probe(self) -> None:
-        address = urlsplit(self.uri)
-        if not address.scheme.startswith("http"):
-            return
-        port = address.port or (443 if address.scheme == "https" else 80)
-        try:
-            socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
-        except OSError as error:
-            raise TrackingUnavailable(
-                f"the MLflow tracking server at {without_password(self.uri)} does not answer ({error}): start it, "
-                "or change MLFLOW_TRACKING_URI; nothing was launched"
-            ) from error
-
     @contextmanager
     def _usable(self, condition: str | None = None) -> Iterator[None]:
         """Translate what MLflow raises; its own text may hold the password of the address."""
@@ -234,6 +219,34 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def give_up_early() -> None:
+    """Have MLflow's client give up a dead server soon, unless the user has set how soon.
+
+    It would try again for minutes; a job that runs meanwhile wants to be watched.
+    """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+
+
+def probe(uri: str) -> None:
+    """Connect to the server of an http address once; nothing for any other store.
+
+    Raises:
+        TrackingUnavailable: nobody answers there.
+    """
+    address = urlsplit(uri)
+    if not address.scheme.startswith("http"):
+        return
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
+    except OSError as error:
+        raise TrackingUnavailable(
+            f"the MLflow tracking server at {without_password(uri)} does not answer ({error}): start it, "
+            "or change MLFLOW_TRACKING_URI; nothing was launched"
+        ) from error
 
 
 def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]:

@@ -111,6 +111,14 @@ def machine_warnings(spec: JobSpec) -> list[str]:
     return [f"{fault}; {ALLOW_NO_GPU}=1: training on the CPU" for fault in missing]
 
 
+def sentence() -> str:
+    """What PyTorch sees of this machine, in words."""
+    built = f"PyTorch {torch.__version__}"
+    if not has_gpu():
+        return f"{built} sees no GPU"
+    return f"{built} sees {torch.cuda.device_count()} x {device_name()}"
+
+
 def _no_gpu(spec: JobSpec) -> list[str]:
     """That an instance's GPUs are not seen, with what decides it: they are paid for all the same."""
     instance = spec.instance() if spec.on_sagemaker else None
@@ -124,3 +132,7 @@ def _no_gpu(spec: JobSpec) -> list[str]:
         driver = "none (/proc/driver/nvidia/version is missing)"
     seen = f"PyTorch {torch.__version__}, {built}, sees no GPU; driver: {driver}"
     return [f"{given}, but {seen}: set image_uri to a GPU image whose CUDA this driver supports"]
+
+
+if __name__ == "__main__":
+    print(sentence())

@@ -191,6 +191,10 @@ class Emulator:
         """Let warm pools grow older."""
         self._ask("pass_time", seconds=seconds)
 
+    def misreport(self, **fields: Any) -> None:
+        """Describe jobs that have ended with these fields in place of the true ones; None leaves a field out."""
+        self._ask("misreport", fields=fields)
+
     def jobs(self) -> list[str]:
         """Names of all jobs, oldest first."""
         return list(self._ask("jobs"))

@@ -112,6 +112,7 @@ class Service:
             "pass_time": self._shop.pools.pass_time,
             "jobs": self.jobs.names,
             "described": self.jobs.described,
+            "misreport": self.jobs.misreport,
         }
 
     def _lack_capacity(self, instance_type: str, times: int) -> None:

@@ -9,10 +9,14 @@ from paretune.core.errors import BadInput, JobFailed, ParetuneError
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer of a command that the Python API does not have; nothing is printed where the text is empty."""
+    """The answer of a command that the Python API does not have; nothing is printed where the text is empty.
+
+    `exit_code` is that of the command: an answer may say that something is wrong.
+    """
 
     text: str = ""
     document: Mapping[str, object] = field(default_factory=dict)
+    exit_code: int = 0
 
     def __str__(self) -> str:
         """The text."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.recorded.import_request import ImportRequest
+from paretune.jobs.doctor.request import DoctorRequest
 from paretune.jobs.estimates.request import EstimateRequest
 from paretune.spec.job import JobSpec, missing_files
 from paretune.spec.parameters import read
@@ -28,6 +29,11 @@ def estimate(texts: Mapping[str, str], faults: list[str]) -> EstimateRequest:
     """The jobs to be estimated: one per combination of comma-separated values."""
     merged = _with_profile(texts, faults)
     return all_or_faults(lambda: EstimateRequest.from_text(merged), faults, lambda: missing_files(merged))
+
+
+def doctor(texts: Mapping[str, str], faults: list[str]) -> DoctorRequest:
+    """What to check; a profile that is wrong is a finding, and not refused."""
+    return all_or_faults(lambda: DoctorRequest.from_text(texts, os.environ), faults, lambda: missing_files(texts))
 
 
 def import_(texts: Mapping[str, str], faults: list[str]) -> ImportRequest:

@@ -3,7 +3,7 @@
 launcher.SageMakerLauncher      submits, finds and prices jobs, of our training or of projects' commands
 jobs.SageMakerJob, ProjectJob   one training job as a `Job`, of the one or the other kind
 account.Account                 the AWS identity: session, region, role, bucket, clients
-preflight.account_faults        what credentials, role, bucket and quotas have against a job
+preflight.account_faults        what credentials, role, bucket and quotas have against a job; each check as a finding
 images.choose, faults           the training image, and why it cannot run a job
 archive.package_files, project_files, pack   the code that travels
 staging.Staging                 uploads to S3, content-addressed; claims on names

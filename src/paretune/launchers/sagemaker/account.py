@@ -64,6 +64,14 @@ class Account:
             return params
         return {**params, "ExpectedBucketOwner": self.identity["Account"]}
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether credentials are found on this machine; AWS is not asked whether it accepts them."""
+        try:
+            return self.session.get_credentials() is not None
+        except AWS_ERRORS:  # there are settings for some that cannot be used
+            return True
+
     @cached_property
     def identity(self) -> Mapping[str, str]:
         """Account and Arn of the caller.
@@ -115,7 +123,10 @@ class Account:
                 except AWS_ERRORS as error:
                     raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
             raise BadInput(
-                ["role must be set: an IAM role that SageMaker may assume, by name or ARN; the README shows its policy"]
+                [
+                    "role must be set: an IAM role that SageMaker may assume, by name or ARN; the README shows its "
+                    "policy, `aws iam list-roles` the roles that there are"
+                ]
             )
         if role.startswith("arn:"):
             return role

@@ -75,7 +75,7 @@ class SageMakerJob(Job):
             self._poller.look()
         if self._must_stop_again and not self._watched.has_ended:
             self._ask_to_stop()
-        status = self._description.get("TrainingJobStatus", "InProgress")
+        status = self.description.get("TrainingJobStatus", "InProgress")
         if status in {"Completed", *_GONE}:
             return self._end_state()
         state = _STATES.get(status, JobState.RUNNING)
@@ -85,16 +85,14 @@ class SageMakerJob(Job):
 
     def detail(self) -> str:
         """SageMaker's secondary status, such as Downloading."""
-        return str(self._description.get("SecondaryStatus", ""))
+        return str(self.description.get("SecondaryStatus", ""))
 
     def events(self) -> list[Event]:
         """What the training told, and each new secondary status as a message."""
         self._poller.drain(self.name)
         told = self._watched.log.events[self._read :]
         self._read += len(told)
-        if self._watched.has_ended:
-            lines = (self._fetch() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
-            told += [event for event in map(read_event, lines) if event is not None]
+        told += self.written_events()
         fresh = []
         for event in merge(self._status_events(), told, key=lambda event: event.time):
             if event.line() not in self._told:
@@ -119,30 +117,30 @@ class SageMakerJob(Job):
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
         state = self.state()
         if state is JobState.FAILED:
-            status = self._description.get("TrainingJobStatus")
+            status = self.description.get("TrainingJobStatus")
             if status == "Completed":
                 has_one = "report.json" in (self._fetch() or {})
                 what = "with a report.json that cannot be read" if has_one else "without a report.json in its results"
                 return FailureKind.ERROR, f"it ended {what}"
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
-            return self._with_cause(*classify(str(self._description.get("FailureReason", ""))))
+            return self._with_cause(*classify(str(self.description.get("FailureReason", ""))))
         if state is JobState.STOPPED and self.detail() in _LIMITS and not self._asked_to_stop:
             return _LIMITS[self.detail()]
         return None
 
     def seconds(self) -> float:
         """Seconds from the job's creation to its end, or to now; waiting for instances included."""
-        created = self._description.get("CreationTime")
+        created = self.description.get("CreationTime")
         begin = created.timestamp() if created else self._created
         return max(0.0, self._end() - begin)
 
     def billable_seconds(self) -> float:
         """BillableTimeInSeconds; where AWS does not say it (yet), the time since the instances were there."""
-        billed = self._description.get("BillableTimeInSeconds")
+        billed = self.description.get("BillableTimeInSeconds")
         if billed is not None:
             return float(billed)
-        started = self._description.get("TrainingStartTime")
+        started = self.description.get("TrainingStartTime")
         return max(0.0, self._end() - started.timestamp()) if started else 0.0
 
     def warm_pool(self) -> WarmPool | None:
@@ -179,7 +177,7 @@ class SageMakerJob(Job):
 
     def facts(self) -> dict[str, str]:
         """Where the job is in AWS, and what spot made of its bill."""
-        description = self._description
+        description = self.description
         facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
         facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
         if description.get("EnableManagedSpotTraining") and description.get("TrainingTimeInSeconds"):
@@ -213,7 +211,7 @@ class SageMakerJob(Job):
 
     def clean_up(self) -> None:
         """Remove the checkpoints from S3, unless another job has claimed their place since; they cost by the month."""
-        where = str(self._description.get("CheckpointConfig", {}).get("S3Uri", ""))
+        where = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
         prefix = where.removeprefix(self._staging.uri(""))
         if not prefix.startswith(f"{PREFIX}/checkpoints/"):
             return
@@ -223,12 +221,25 @@ class SageMakerJob(Job):
                 self._staging.remove(prefix)
 
     @property
-    def _description(self) -> Mapping[str, Any]:
+    def description(self) -> Mapping[str, Any]:
+        """What DescribeTrainingJob said last."""
         return self._watched.description
+
+    def logged_events(self) -> list[Event]:
+        """What it told in CloudWatch, as far as that has been read; all of it, once the job has ended."""
+        self._poller.drain(self.name)
+        return list(self._watched.log.events)
+
+    def written_events(self) -> list[Event]:
+        """What it told, from its results; empty before its end, or where there are none."""
+        if not self._watched.has_ended:
+            return []
+        lines = (self._fetch() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
+        return [event for event in map(read_event, lines) if event is not None]
 
     def _pool(self) -> WarmPool | None:
         """The warm pool as AWS has last said."""
-        description = self._description
+        description = self.description
         asked = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
         self._keep_alive_s = max(self._keep_alive_s, asked)
         if not self._keep_alive_s or not description.get("TrainingStartTime"):
@@ -249,7 +260,7 @@ class SageMakerJob(Job):
 
     def _with_cause(self, kind: FailureKind, reason: str) -> tuple[FailureKind, str]:
         """The failure, with what to do where pip has found no index from the job's own network."""
-        if kind is not FailureKind.ERROR or not self._description.get("VpcConfig"):
+        if kind is not FailureKind.ERROR or not self.description.get("VpcConfig"):
             return kind, reason
         lines = self.log_tail(200)
         wanted = next(filter(None, (_NOT_FOUND.search(line) for line in lines)), None)
@@ -262,7 +273,7 @@ class SageMakerJob(Job):
         )
 
     def _status_events(self) -> list[Event]:
-        transitions = self._description.get("SecondaryStatusTransitions", [])
+        transitions = self.description.get("SecondaryStatusTransitions", [])
         fresh, self._transitions = transitions[self._transitions :], len(transitions)
         return [
             Event(time=entry["StartTime"].timestamp(), step=0, message=_sentence(entry))
@@ -272,7 +283,7 @@ class SageMakerJob(Job):
 
     def _end(self) -> float:
         """When the job ended; now, while it has not."""
-        ended = self._description.get("TrainingEndTime") or self._description.get("LastModifiedTime")
+        ended = self.description.get("TrainingEndTime") or self.description.get("LastModifiedTime")
         return float(ended.timestamp()) if ended and self._watched.has_ended else self._clock.now()
 
     def _ask_to_stop(self) -> None:
@@ -281,7 +292,7 @@ class SageMakerJob(Job):
             self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
             is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
-            self._must_stop_again = is_transient(error) or (is_refused and not self._description)
+            self._must_stop_again = is_transient(error) or (is_refused and not self.description)
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
@@ -346,7 +357,7 @@ class ProjectJob(SageMakerJob):
         """Nothing: what the command has put into its checkpoints is the user's."""
 
     def _end_state(self) -> JobState:
-        return JobState.COMPLETED if self._description["TrainingJobStatus"] == "Completed" else JobState.FAILED
+        return JobState.COMPLETED if self.description["TrainingJobStatus"] == "Completed" else JobState.FAILED
 
     def _fetch(self) -> Mapping[str, bytes]:
         return {}

@@ -86,6 +86,8 @@ class SageMakerLauncher(Launcher):
         self._package = package or Path(__file__).parents[2]
         self._poller = poller or Poller(self.account, clock, calls_per_minute)
         self._check = check
+        self.last_request: Mapping[str, Any] = {}
+        """The CreateTrainingJob request that was sent last."""
 
     def location_tags(self) -> Mapping[str, str]:
         """Account, region and bucket."""
@@ -115,6 +117,7 @@ class SageMakerLauncher(Launcher):
         staging = self._staging(document.spec.kms_key)
         request = self._request(document, inputs, staging)
         self._check()
+        self.last_request = request
         try:
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:

@@ -3,20 +3,30 @@
 What an identity may not ask (many may not simulate policies or list quotas) is left to CreateTrainingJob itself.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.core.finding import Finding, faults_of, fine, not_asked, wrong
+from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, message
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
+from paretune.launchers.sagemaker.network import network_faults
 from paretune.spec.catalog import unknown_type
 from paretune.spec.cluster import Cluster, listed
+from paretune.spec.job import JobSpec
 
+ROLE, BUCKET, NETWORK, QUOTAS, IMAGE = "role", "bucket", "network", "quotas", "image"
+_SERVICE = "sagemaker.amazonaws.com"
 _FOR_SAGEMAKER = {
     "ContextKeyName": "iam:PassedToService",
     "ContextKeyType": "string",
-    "ContextKeyValues": ["sagemaker.amazonaws.com"],
+    "ContextKeyValues": [_SERVICE],
 }
+_TRUST = {"Effect": "Allow", "Principal": {"Service": _SERVICE}, "Action": "sts:AssumeRole"}
+_VERSION = "2012-10-17"  # of the language of policies
 
 
 def account_faults(cluster: Cluster, account: Account, *, installed: Sequence[str] = ()) -> list[str]:
@@ -30,11 +40,23 @@ def account_faults(cluster: Cluster, account: Account, *, installed: Sequence[st
     account.identity  # noqa: B018  # raises; the first thing to ask
     return [
         *_type_faults(cluster, account),
-        *_role_faults(account),
-        *_bucket_faults(account),
-        *_network_faults(cluster, account, installed),
-        *_quota_faults(cluster, account),
+        *faults_of([*pass_findings(account), *bucket_findings(account)]),
+        *network_faults(cluster, account, installed),
+        *faults_of(quota_findings(cluster, account)),
     ]
+
+
+def network_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+    """Whether the job's subnets, if it is given any, reach S3 and what pip has to install."""
+    if not listed(spec.subnets):
+        return
+    installed: Sequence[str] = ()
+    with suppress(ValueError):  # there is no image, which is told as such
+        installed = images.choose(spec, account.region, direct=False).requirements
+    faults = list(network_faults(spec, account, installed))
+    yield from (wrong(NETWORK, fault) for fault in faults)
+    if not faults:
+        yield fine(NETWORK, f"nothing is known against the subnets {spec.subnets}")
 
 
 def _type_faults(cluster: Cluster, account: Account) -> Iterator[str]:
@@ -48,11 +70,12 @@ def _type_faults(cluster: Cluster, account: Account) -> Iterator[str]:
             yield f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones"
 
 
-def _role_faults(account: Account) -> Iterator[str]:
+def pass_findings(account: Account) -> Iterator[Finding]:
+    """Whether a role is set, and whether the caller may pass it to SageMaker."""
     try:
         role = account.role_arn
     except BadInput as error:
-        yield from error.faults
+        yield from (wrong(ROLE, fault) for fault in error.faults)
         return
     caller = account.identity["Arn"]
     if ":assumed-role/" in caller:  # policies are simulated for the role behind a session
@@ -61,121 +84,147 @@ def _role_faults(account: Account) -> Iterator[str]:
         answer = account.client("iam").simulate_principal_policy(
             PolicySourceArn=caller, ActionNames=["iam:PassRole"], ResourceArns=[role], ContextEntries=[_FOR_SAGEMAKER]
         )
-    except AWS_ERRORS:
-        return  # may not be asked, or the caller is the account itself
+    except AWS_ERRORS as error:  # may not be asked, or the caller is the account itself
+        yield not_asked(ROLE, f"whether {caller} may pass {role}: {explain(error, 'simulate its policies')}")
+        return
     if any(result["EvalDecision"] != "allowed" for result in answer["EvaluationResults"]):
-        yield (
+        yield wrong(
+            ROLE,
             f"{account.identity['Arn']} may not pass the role {role} to SageMaker: add iam:PassRole for it to your "
-            "own policy (the README has it)"
+            f"own policy (the README has it), such as by `{_allow_passing(caller, role)}`",
         )
+    else:
+        yield fine(ROLE, f"{caller} may pass {role} to SageMaker")
 
 
-def _bucket_faults(account: Account) -> Iterator[str]:
+def _allow_passing(caller: str, role: str) -> str:
+    """The command with which an administrator lets a user or a role pass `role` to SageMaker."""
+    kind = "role" if ":role/" in caller else "user"
+    allowed = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": role}
+    allowed["Condition"] = {"StringEquals": {"iam:PassedToService": _SERVICE}}  # type: ignore[assignment]
+    return (
+        f"aws iam put-{kind}-policy --{kind}-name {caller.rpartition('/')[2]} --policy-name paretune-pass-role "
+        f"--policy-document '{_policy([allowed])}'"
+    )
+
+
+def trust_finding(account: Account) -> Finding:
+    """Whether the role of the jobs exists, and SageMaker may assume it. Asks for iam:GetRole, which no launch needs.
+
+    Raises:
+        BadInput: no role is set.
+    """
+    role = account.role_arn
+    name = role.rpartition("/")[2]
+    if role.split(":")[4] != account.identity["Account"]:
+        return not_asked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
+    try:
+        found = account.client("iam").get_role(RoleName=name)["Role"]
+    except AWS_ERRORS as error:
+        if code(error) != "NoSuchEntity":
+            return not_asked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
+        return wrong(
+            ROLE,
+            f"role {role} does not exist: set role to one that does (`aws iam list-roles` shows them), or create it "
+            f"with `aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'` and "
+            "give it the second policy of the README",
+        )
+    statements = _statements(found.get("AssumeRolePolicyDocument"))
+    if not any(_trusts_sagemaker(statement) for statement in statements):
+        return wrong(
+            ROLE,
+            f"role {role} must trust {_SERVICE}, or no job can take it: let it with `aws iam "
+            f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'`",
+        )
+    return fine(ROLE, f"{role} exists and trusts {_SERVICE}")
+
+
+def _policy(statements: list[Any]) -> str:
+    return json.dumps({"Version": _VERSION, "Statement": statements})
+
+
+def _statements(policy: Any) -> list[Any]:
+    """The statements of a policy, of which one may stand without a list."""
+    found = policy.get("Statement", []) if isinstance(policy, Mapping) else []
+    return list(found) if isinstance(found, list) else [found]
+
+
+def _trusts_sagemaker(statement: Mapping[str, Any]) -> bool:
+    principal = statement.get("Principal", {})
+    services = principal.get("Service", []) if isinstance(principal, Mapping) else [principal]
+    actions = statement.get("Action", [])
+    may = {"sts:AssumeRole", "sts:*", "*"} & set([actions] if isinstance(actions, str) else actions)
+    named = {_SERVICE, "*"} & set([services] if isinstance(services, str) else services)
+    return statement.get("Effect") == "Allow" and bool(may) and bool(named)
+
+
+def bucket_findings(account: Account) -> Iterator[Finding]:
+    """Whether the bucket is there, in the region of the jobs, and of this account."""
     bucket, fault = account.bucket, ""
     try:
         answer = account.client("s3").head_bucket(Bucket=bucket)
     except AWS_ERRORS as error:
         if code(error) in {"404", "NoSuchBucket"}:
-            if bucket != account.default_bucket:
-                yield f"bucket {bucket} does not exist: create it in {account.region}, or leave bucket out"
+            yield _missing_bucket(account)
             return
-        answer, fault = getattr(error, "response", {}), explain(error, account.use_of_bucket)
+        own = "set bucket to one that `aws s3 ls` shows, or leave it out"
+        answer, fault = getattr(error, "response", {}), f"{explain(error, account.use_of_bucket)}: {own}"
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region = answer.get("BucketRegion") or headers.get("x-amz-bucket-region", "")
     if region and region != account.region:
-        yield f"bucket {bucket} is in {region}, the job would run in {account.region}: use a bucket of the same region"
+        yield wrong(
+            BUCKET,
+            f"bucket {bucket} is in {region}, the job would run in {account.region}: use a bucket of the same region",
+        )
     elif fault:
-        yield fault
+        yield wrong(BUCKET, fault)
+    else:
+        yield fine(BUCKET, f"{bucket} in {account.region} belongs to account {account.identity['Account']}")
 
 
-def _network_faults(cluster: Cluster, account: Account, installed: Sequence[str]) -> Iterator[str]:
-    """What the subnets cannot reach: S3, and an index of packages where the image lacks some.
-
-    A job has no public address there, so an internet gateway alone leads nowhere. Source: SageMaker Developer Guide,
-    "Give SageMaker AI training jobs access to resources in your Amazon VPC".
-    """
-    subnets = listed(cluster.subnets)
-    if not subnets:
-        return
-    try:
-        routes = _routes(account, subnets)
-        closed = [name for name in subnets if not any(map(_leads_out, routes[name]))]
-        cut_off = [name for name in closed if not any(_is_endpoint(route) for route in routes[name])]
-        reach_s3 = not cut_off or _has_s3_endpoint(account, cut_off)
-    except AWS_ERRORS as error:
-        if code(error).startswith("InvalidSubnetID"):
-            yield f"subnets must be subnets of {account.region}: {message(error)}"
-        return  # may not be asked
-    if not reach_s3:
-        yield (
-            f"subnets {', '.join(cut_off)} have no way to S3, from which a job reads and to which it writes: add a "
-            "gateway endpoint for S3 to their route tables, or a route to a NAT gateway"
-        )
-    if closed and installed and cluster.package_index is None:
-        yield (
-            f"subnets {', '.join(closed)} have no route to the internet, and the job has to install "
-            f"{', '.join(installed)}: give them a route to a NAT gateway, or package_index that they reach (such as "
-            "CodeArtifact through its VPC endpoints), or image_uri of an image that holds these packages"
-        )
-
-
-def _routes(account: Account, subnets: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """The active routes of each subnet: those of its own table, or of the main one of its VPC."""
-    ec2 = account.client("ec2")
-    vpc_of = {one["SubnetId"]: one["VpcId"] for one in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]}
-    own: dict[str, list[dict[str, Any]]] = {}
-    pages = ec2.get_paginator("describe_route_tables")
-    for page in pages.paginate(Filters=[{"Name": "vpc-id", "Values": sorted(set(vpc_of.values()))}]):
-        for table in page["RouteTables"]:
-            active = [route for route in table.get("Routes", []) if route.get("State") == "active"]
-            for entry in table.get("Associations", []):
-                own[table["VpcId"] if entry.get("Main") else entry.get("SubnetId", "")] = active
-    return {name: own.get(name, own.get(vpc, [])) for name, vpc in vpc_of.items()}
-
-
-def _leads_out(route: dict[str, Any]) -> bool:
-    """Whether a job without a public address can get out by this route; what lies behind a transit gateway may."""
-    is_default = route.get("DestinationCidrBlock") == "0.0.0.0/0"
-    return is_default and not str(route.get("GatewayId", "")).startswith("igw-")
-
-
-def _is_endpoint(route: dict[str, Any]) -> bool:
-    return str(route.get("GatewayId", "")).startswith("vpce-")
-
-
-def _has_s3_endpoint(account: Account, subnets: Sequence[str]) -> bool:
-    """Whether the network of the subnets has an interface endpoint for S3."""
-    ec2 = account.client("ec2")
-    vpcs = sorted({one["VpcId"] for one in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]})
-    names = [f"com.amazonaws.{account.region}.s3", f"cn.com.amazonaws.{account.region}.s3"]
-    found = ec2.describe_vpc_endpoints(
-        Filters=[
-            {"Name": "vpc-id", "Values": vpcs},
-            {"Name": "service-name", "Values": names},
-            {"Name": "vpc-endpoint-type", "Values": ["Interface"]},
-        ]
+def _missing_bucket(account: Account) -> Finding:
+    bucket, region = account.bucket, account.region
+    if bucket == account.default_bucket:
+        return fine(BUCKET, f"{bucket} is not there yet: the first job creates it")
+    return wrong(
+        BUCKET,
+        f"bucket {bucket} does not exist: create it in {region}, or leave bucket out: "
+        f"`aws s3 mb s3://{bucket} --region {region}`",
     )
-    return bool(found["VpcEndpoints"])
 
 
-def _quota_faults(cluster: Cluster, account: Account) -> Iterator[str]:
+def quota_findings(cluster: Cluster, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
+    """Whether each quota that the job uses is sufficient; then, in one finding, those of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
     wanted = {f"{name} for {usage}": cluster.instance_count for name in cluster.instance_types()}
     if cluster.keep_alive_minutes:
         wanted[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
+    others = {f"{name} for {usage}": name for name in besides}
     try:
-        found = _quotas(account, set(wanted))
-    except AWS_ERRORS:
-        return  # may not be asked; CreateTrainingJob will tell
+        found = _quotas(account, {*wanted, *others})
+    except AWS_ERRORS as error:  # may not be asked; CreateTrainingJob will tell
+        yield not_asked(QUOTAS, explain(error, "list the quotas of SageMaker"))
+        return
     for name, count in wanted.items():
-        quota = found.get(name)
-        if quota is not None and quota["Value"] < count:
-            yield (
-                f"quota {name!r} in {account.region} is {quota['Value']:g} and the job needs {count}: ask for more "
-                "with `aws service-quotas request-service-quota-increase --service-code sagemaker "
-                f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}`, or take "
-                "another instance_type"
-            )
+        yield _compared(name, found.get(name), count, account)
+    values = [f"{name} {found[quota]['Value']:g}" for quota, name in others.items() if quota in found]
+    if values:
+        yield fine(QUOTAS, f"of others for {usage}: {', '.join(values)}")
+
+
+def _compared(name: str, quota: Mapping[str, Any] | None, count: int, account: Account) -> Finding:
+    """Whether a quota, None if AWS lists none of that name, is sufficient for `count` instances."""
+    if quota is None:
+        return not_asked(QUOTAS, f"AWS lists no quota {name!r} in {account.region}")
+    if quota["Value"] >= count:
+        return fine(QUOTAS, f"{name} in {account.region}: {quota['Value']:g}, and the job needs {count}")
+    return wrong(
+        QUOTAS,
+        f"quota {name!r} in {account.region} is {quota['Value']:g} and the job needs {count}: ask for more "
+        "with `aws service-quotas request-service-quota-increase --service-code sagemaker "
+        f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}`, or take "
+        "another instance_type",
+    )
 
 
 def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
@@ -187,3 +236,12 @@ def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
         if len(found) == len(names):
             break
     return found
+
+
+def image_findings(spec: JobSpec, region: str) -> list[Finding]:
+    """Whether there is an image for strategy, instance type and region; asks nothing of AWS."""
+    faults = images.faults(spec, region)
+    if faults:
+        return [wrong(IMAGE, fault) for fault in faults]
+    uri = images.choose(spec, region, direct=False).uri
+    return [fine(IMAGE, f"{uri.rpartition('/')[2]} for {spec.strategy} on {spec.instance_type} in {region}")]

@@ -364,8 +364,13 @@ class Iam:
 
     decision = "allowed"
 
+    def __init__(self) -> None:
+        ours = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [ours]}
+
     def get_role(self, **request: Any) -> dict[str, Any]:
-        return {"Role": {"Arn": f"arn:aws:iam::{ACCOUNT}:role/service-role/{request['RoleName']}"}}
+        arn = f"arn:aws:iam::{ACCOUNT}:role/service-role/{request['RoleName']}"
+        return {"Role": {"Arn": arn, "AssumeRolePolicyDocument": self.trust}}
 
     def simulate_principal_policy(self, **request: Any) -> dict[str, Any]:
         return {"EvaluationResults": [{"EvalDecision": self.decision}]}

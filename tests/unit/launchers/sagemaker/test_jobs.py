@@ -390,6 +390,21 @@ def test_the_log_is_found_with_a_command_that_names_the_region(job: SageMakerJob
     )
 
 
+def test_what_a_job_told_is_known_by_where_it_was_read(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    aws.logs.say(f"{NAME}/algo-1-1", line(1))
+    look(job, clock)
+    assert job.written_events() == []
+
+    leave(aws, {"report.json": REPORT.to_json(), "events.jsonl": f"{line(1)}\n{line(2)}\n"})
+    aws.sagemaker.end(NAME, BillableTimeInSeconds=7)
+    look(job, clock)
+
+    assert [event.step for event in job.logged_events()] == [1]
+    assert [event.step for event in job.written_events()] == [1, 2]
+    assert job.description["BillableTimeInSeconds"] == 7
+
+
 @pytest.fixture
 def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> SageMakerJob:
     """A job that has ended, with instances kept for up to ten minutes."""

@@ -1,13 +1,23 @@
 """What is asked of an account before the first cent."""
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from paretune.core.errors import LaunchRefused
+from paretune.core.finding import Finding, Verdict
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.launchers.sagemaker.preflight import (
+    account_faults,
+    image_findings,
+    network_findings,
+    quota_findings,
+    trust_finding,
+)
 from paretune.spec.cluster import Cluster
+from paretune.spec.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
 
 CLUSTER = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
@@ -75,7 +85,8 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     aws.refuse("HeadBucket", error("403", "Forbidden", 403))
 
     use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
-    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden"]
+    own = "set bucket to one that `aws s3 ls` shows, or leave it out"
+    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {own}"]
 
 
 def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
@@ -228,3 +239,84 @@ def test_a_subnet_that_is_not_there_is_a_fault(aws: Aws) -> None:
 def test_a_job_without_subnets_asks_nothing_of_the_network(aws: Aws) -> None:
     assert account_faults(CLUSTER, Account(CLUSTER, {}), installed=("x",)) == []
     assert aws.count("DescribeSubnets") == 0
+
+
+def test_the_command_that_lets_a_user_pass_the_role_names_both(aws: Aws) -> None:
+    aws.iam.decision = "implicitDeny"
+
+    (found,) = faults()
+
+    (command,) = re.findall("`(.*)`", found)
+    assert command.startswith("aws iam put-user-policy --user-name ada --policy-name paretune-pass-role ")
+    policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
+    assert policy["Statement"][0]["Resource"] == ROLE
+
+
+def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
+    """The finding about a role with these statements in its trust policy."""
+    aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}
+    return trust_finding(Account(CLUSTER, {}))
+
+
+def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
+    ours = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    glue = ours | {"Principal": {"Service": "glue.amazonaws.com"}}
+
+    assert trusted(aws, ours).verdict is Verdict.OK
+    assert trusted(aws, glue, ours | {"Principal": {"Service": ["x", "sagemaker.amazonaws.com"]}}).verdict is Verdict.OK
+    for statements in ([], [glue], [ours | {"Effect": "Deny"}], [ours | {"Action": "sts:TagSession"}]):
+        assert trusted(aws, *statements).verdict is Verdict.WRONG
+
+    (command,) = trusted(aws, glue).commands
+    assert command.startswith("aws iam update-assume-role-policy --role-name Trainer --policy-document ")
+    policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
+    assert policy["Statement"] == [glue, ours]  # what trusted it before still does
+
+
+def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
+    aws.refuse("GetRole", "NoSuchEntity")
+
+    found = trust_finding(Account(CLUSTER, {}))
+
+    assert found.verdict is Verdict.WRONG
+    assert f"role {ROLE} does not exist" in found.text
+    assert found.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")
+
+
+def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
+    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
+    assert trust_finding(Account(CLUSTER, {})).verdict is Verdict.NOT_ASKED
+
+    elsewhere = Cluster(role=ROLE.replace(ACCOUNT, "999999999999"), bucket=BUCKET)
+    assert trust_finding(Account(elsewhere, {})).verdict is Verdict.NOT_ASKED
+
+
+def test_quotas_that_the_job_does_not_use_are_shown_and_no_fault(aws: Aws) -> None:
+    aws.quotas.values = {USAGE: 4, "ml.m5.large for training job usage": 0, "x": 0}
+
+    own, others = quota_findings(CLUSTER, Account(CLUSTER, {}), ["ml.m5.large", "ml.p4d.24xlarge"])
+
+    assert (own.verdict, own.text) == (Verdict.OK, f"{USAGE} in us-east-1: 4, and the job needs 4")
+    assert (others.verdict, others.text) == (Verdict.OK, "of others for training job usage: ml.m5.large 0")
+
+
+def test_the_image_is_found_without_asking_aws(aws: Aws) -> None:
+    (found,) = image_findings(JobSpec(instance_type="ml.m5.large"), "us-east-1")
+    assert (found.verdict, "pytorch-training:" in found.text) == (Verdict.OK, True)
+
+    (found,) = image_findings(JobSpec(instance_type="ml.g5.xlarge", strategy="smddp"), "us-east-1")
+    assert found.verdict is Verdict.WRONG
+    assert aws.count() == 0
+
+
+def test_the_network_of_a_job_is_a_finding_of_its_own(aws: Aws) -> None:
+    inside = {"subnets": "subnet-1", "security_group_ids": "sg-1", "instance_type": "ml.m5.large"}
+    spec = JobSpec(**inside)  # type: ignore[arg-type]
+    account = Account(CLUSTER, {})
+    aws.ec2.main = [LOCAL, NAT]
+    assert [found.verdict for found in network_findings(spec, account)] == [Verdict.OK]
+
+    aws.ec2.main = [LOCAL]
+
+    assert [found.verdict for found in network_findings(spec, account)] == [Verdict.WRONG] * 2
+    assert list(network_findings(JobSpec(instance_type="ml.m5.large"), account)) == []

@@ -1,0 +1,8 @@
+"""Check machine, account and server, or pay for one small job. Called by MLproject; `paretune doctor` is the same."""
+
+import sys
+
+from paretune.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["doctor", *sys.argv[1:]]))

@@ -1,0 +1,78 @@
+"""What the subnets of a job can reach: S3, and an index of packages."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, message
+from paretune.spec.cluster import Cluster, listed
+
+
+def network_faults(cluster: Cluster, account: Account, installed: Sequence[str]) -> Iterator[str]:
+    """What the subnets cannot reach: S3, and an index of packages where the image lacks some.
+
+    A job has no public address there, so an internet gateway alone leads nowhere. Source: SageMaker Developer Guide,
+    "Give SageMaker AI training jobs access to resources in your Amazon VPC".
+    """
+    subnets = listed(cluster.subnets)
+    if not subnets:
+        return
+    try:
+        routes = _routes(account, subnets)
+        closed = [name for name in subnets if not any(map(_leads_out, routes[name]))]
+        cut_off = [name for name in closed if not any(_is_endpoint(route) for route in routes[name])]
+        reach_s3 = not cut_off or _has_s3_endpoint(account, cut_off)
+    except AWS_ERRORS as error:
+        if code(error).startswith("InvalidSubnetID"):
+            yield f"subnets must be subnets of {account.region}: {message(error)}"
+        return  # may not be asked
+    if not reach_s3:
+        yield (
+            f"subnets {', '.join(cut_off)} have no way to S3, from which a job reads and to which it writes: add a "
+            "gateway endpoint for S3 to their route tables, or a route to a NAT gateway"
+        )
+    if closed and installed and cluster.package_index is None:
+        yield (
+            f"subnets {', '.join(closed)} have no route to the internet, and the job has to install "
+            f"{', '.join(installed)}: give them a route to a NAT gateway, or package_index that they reach (such as "
+            "CodeArtifact through its VPC endpoints), or image_uri of an image that holds these packages"
+        )
+
+
+def _routes(account: Account, subnets: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The active routes of each subnet: those of its own table, or of the main one of its VPC."""
+    ec2 = account.client("ec2")
+    vpc_of = {one["SubnetId"]: one["VpcId"] for one in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]}
+    own: dict[str, list[dict[str, Any]]] = {}
+    pages = ec2.get_paginator("describe_route_tables")
+    for page in pages.paginate(Filters=[{"Name": "vpc-id", "Values": sorted(set(vpc_of.values()))}]):
+        for table in page["RouteTables"]:
+            active = [route for route in table.get("Routes", []) if route.get("State") == "active"]
+            for entry in table.get("Associations", []):
+                own[table["VpcId"] if entry.get("Main") else entry.get("SubnetId", "")] = active
+    return {name: own.get(name, own.get(vpc, [])) for name, vpc in vpc_of.items()}
+
+
+def _leads_out(route: dict[str, Any]) -> bool:
+    """Whether a job without a public address can get out by this route; what lies behind a transit gateway may."""
+    is_default = route.get("DestinationCidrBlock") == "0.0.0.0/0"
+    return is_default and not str(route.get("GatewayId", "")).startswith("igw-")
+
+
+def _is_endpoint(route: dict[str, Any]) -> bool:
+    return str(route.get("GatewayId", "")).startswith("vpce-")
+
+
+def _has_s3_endpoint(account: Account, subnets: Sequence[str]) -> bool:
+    """Whether the network of the subnets has an interface endpoint for S3."""
+    ec2 = account.client("ec2")
+    vpcs = sorted({one["VpcId"] for one in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]})
+    names = [f"com.amazonaws.{account.region}.s3", f"cn.com.amazonaws.{account.region}.s3"]
+    found = ec2.describe_vpc_endpoints(
+        Filters=[
+            {"Name": "vpc-id", "Values": vpcs},
+            {"Name": "service-name", "Values": names},
+            {"Name": "vpc-endpoint-type", "Values": ["Interface"]},
+        ]
+    )
+    return bool(found["VpcEndpoints"])

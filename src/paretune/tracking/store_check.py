@@ -1,0 +1,142 @@
+"""Whether the MLflow server or store can be used, without changing anything in it."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.store.db.utils import (  # MLflow has no public way to ask
+    _get_latest_schema_revision,
+    _get_schema_version,
+    create_sqlalchemy_engine,
+)
+from mlflow.utils.credentials import get_default_host_creds
+from mlflow.utils.rest_utils import http_request
+from sqlalchemy.engine import make_url
+
+from paretune.core.errors import TrackingUnavailable, first_line
+from paretune.core.finding import Finding, fine, not_asked, wrong
+from paretune.tracking.run import TROUBLE, without_password
+from paretune.tracking.store import give_up_early, probe, tracking_uri
+
+MLFLOW = "mlflow"
+_LOCK_TIMEOUT_S = 5.0
+_PLUGIN = "sagemaker-mlflow"  # speaks to SageMaker managed MLflow, whose address is an ARN
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+
+
+def store_findings() -> list[Finding]:
+    """Whether the store that MLflow's settings name can be reached, has this version's tables, and can be written."""
+    give_up_early()
+    uri = tracking_uri()
+    try:
+        if uri.startswith(_DATABASES):
+            return list(_database_findings(uri))
+        if uri.startswith("arn:"):
+            return list(_managed_findings(uri))
+        probe(uri)
+        return [*_version_findings(uri), _answer(uri)]
+    except TrackingUnavailable as error:
+        return [
+            wrong(
+                MLFLOW,
+                f"{error}: `mlflow server --port 5000` starts one, `unset MLFLOW_TRACKING_URI` uses a file here",
+            )
+        ]
+    except TROUBLE as error:
+        return [_unusable(uri, error)]
+
+
+def _unusable(uri: str, error: Exception) -> Finding:
+    """That MLflow itself does not come to terms with a store; its text may hold the password of the address."""
+    return wrong(
+        MLFLOW,
+        f"the MLflow store at {without_password(uri)} cannot be used ({without_password(first_line(error))}): check "
+        "MLFLOW_TRACKING_URI and its credentials, or `unset MLFLOW_TRACKING_URI` for a store in this folder",
+    )
+
+
+def _answer(uri: str) -> Finding:
+    """What the store says to one question."""
+    MlflowClient().search_experiments(max_results=1)
+    return fine(MLFLOW, f"{without_password(uri)} answers")
+
+
+def _managed_findings(uri: str) -> Iterator[Finding]:
+    try:
+        found = version(_PLUGIN)
+    except PackageNotFoundError:
+        yield wrong(MLFLOW, f"an ARN as tracking server needs {_PLUGIN}: `pip install {_PLUGIN}`")
+        return
+    yield _answer(uri)
+    yield fine(MLFLOW, f"SageMaker managed, with {_PLUGIN} {found}: jobs write their curves to it themselves")
+
+
+def _version_findings(uri: str) -> Iterator[Finding]:
+    """Whether server and client are of one major version; some servers do not tell theirs."""
+    credentials = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
+    answer = http_request(credentials, "/version", "GET")  # type: ignore[no-untyped-call]
+    server, here = str(answer.text).strip(), mlflow.__version__
+    if answer.status_code != 200 or not server[:1].isdigit() or len(server) > 40:
+        yield not_asked(MLFLOW, f"the server does not tell its version; the client is {here}")
+    elif server.partition(".")[0] != here.partition(".")[0]:
+        yield wrong(
+            MLFLOW,
+            f"server and client must be of one major version, got server {server} and client {here}: on the server's "
+            f"machine `pip install mlflow=={here}` and `mlflow db upgrade DATABASE`, then start it again",
+        )
+    else:
+        yield fine(MLFLOW, f"server {server}, client {here}")
+
+
+def _database_findings(uri: str) -> Iterator[Finding]:
+    """Whether a database has the tables of this version of MLflow, and whether a SQLite file can be written."""
+    shown = without_password(uri)
+    if uri.startswith("sqlite"):
+        path = Path(make_url(uri).database or "")
+        fault = _write_fault(path)
+        if fault:
+            yield wrong(MLFLOW, fault)
+            return
+        if not path.exists():
+            yield fine(MLFLOW, f"{shown} is not there yet: the first command creates it")
+            return
+    engine = create_sqlalchemy_engine(uri)  # type: ignore[no-untyped-call]
+    try:
+        found, needed = _get_schema_version(engine), _get_latest_schema_revision()  # type: ignore[no-untyped-call]
+    finally:
+        engine.dispose()
+    if found is None:
+        yield fine(MLFLOW, f"{shown} has no tables of MLflow yet: the first command creates them")
+    elif found != needed:
+        yield wrong(
+            MLFLOW,
+            f"tables of {shown} must have version {needed} for MLflow {mlflow.__version__}, got {found}: make a copy, "
+            f"then `mlflow db upgrade {shown}`; if a newer MLflow has made them, install that one",
+        )
+    else:
+        yield fine(MLFLOW, f"{shown} can be used: tables of MLflow {mlflow.__version__}")
+
+
+def _write_fault(path: Path) -> str:
+    """Why a SQLite file cannot be written, or not be made; empty where it can."""
+    folder = path.parent
+    if not path.exists():
+        if folder.is_dir() and os.access(folder, os.W_OK):
+            return ""
+        return f"{folder} must be a folder that can be written to, for {path.name}: `mkdir -p {folder}`"
+    try:
+        connection = sqlite3.connect(path, timeout=_LOCK_TIMEOUT_S, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        if "locked" in str(error):
+            return f"{path} has been locked for {_LOCK_TIMEOUT_S:g} s: `fuser {path}` shows which process writes to it"
+        return f"{path} must be a SQLite file that can be written to ({error}): `chmod u+w {path}`, or move it away"
+    return ""

@@ -1,0 +1,133 @@
+"""Whether the MLflow store can be used; nothing in it is changed by asking."""
+
+import http.server
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from paretune.core.finding import Finding, Verdict
+from paretune.tracking.store_check import store_findings
+
+
+def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return store_findings()
+
+
+def test_a_store_that_can_be_used_is_left_as_it_is(workplace: Path, database: Path) -> None:
+    before = database.read_bytes()
+
+    (found,) = store_findings()
+
+    assert found.verdict is Verdict.OK
+    assert database.read_bytes() == before
+
+
+def test_a_store_that_is_not_there_yet_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = found_at(f"sqlite:///{tmp_path / 'new.db'}", monkeypatch)
+
+    assert found.verdict is Verdict.OK
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = found_at(f"sqlite:///{tmp_path / 'no' / 'new.db'}", monkeypatch)
+
+    assert (found.verdict, found.commands) == (Verdict.WRONG, [f"mkdir -p {tmp_path / 'no'}"])
+
+
+def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'acf3f17fdcc7'")
+
+    (found,) = store_findings()
+
+    assert found.verdict is Verdict.WRONG
+    assert "got acf3f17fdcc7" in found.text
+    assert found.commands == [f"mlflow db upgrade sqlite:///{database}"]
+
+
+def test_a_file_that_is_no_database_is_wrong(workplace: Path, database: Path) -> None:
+    database.write_text("not a database, whatever its name says" * 99)
+
+    (found,) = store_findings()
+
+    assert found.verdict is Verdict.WRONG
+    assert "must be a SQLite file that can be written to" in found.text
+
+
+def test_a_server_that_does_not_answer_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        (found,) = found_at(f"http://ada:secret@127.0.0.1:{taken.getsockname()[1]}", monkeypatch)
+
+    assert found.verdict is Verdict.WRONG
+    assert "does not answer" in found.text
+    assert "secret" not in found.text
+    assert "mlflow server --port 5000" in found.commands
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
+    """Address of a server, and what it answers: status and text, by beginning of the path."""
+    answers: dict[str, tuple[int, str]] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = next((say for path, say in answers.items() if self.path.startswith(path)), (404, ""))
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}", answers
+        listening.shutdown()
+
+
+SEARCH = "/api/2.0/mlflow/experiments/search"
+
+
+@pytest.mark.parametrize(
+    ("version", "verdicts"),
+    [
+        (mlflow.__version__, [Verdict.OK, Verdict.OK]),
+        ("1.30.0", [Verdict.WRONG, Verdict.OK]),
+        ("<html>", [Verdict.NOT_ASKED, Verdict.OK]),
+    ],
+)
+def test_the_version_of_a_server_is_compared(
+    server: tuple[str, dict[str, tuple[int, str]]],
+    version: str,
+    verdicts: list[Verdict],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri, answers = server
+    answers |= {"/version": (200, version), SEARCH: (200, '{"experiments": []}')}
+
+    assert [finding.verdict for finding in found_at(uri, monkeypatch)] == verdicts
+
+
+def test_a_server_that_wants_a_password_is_wrong(
+    server: tuple[str, dict[str, tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, answers = server
+    answers |= {"/version": (200, mlflow.__version__), SEARCH: (401, "You are not authenticated.")}
+
+    (found,) = [finding for finding in found_at(uri, monkeypatch) if finding.verdict is Verdict.WRONG]
+
+    assert "cannot be used" in found.text
+    assert found.commands == ["unset MLFLOW_TRACKING_URI"]
