@@ -191,11 +191,24 @@ class LocalLauncher(Launcher):
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
         """The job, its processes started, or the existing one of that name."""
-        known = self.attach(document.job_name)
-        if known is not None:
-            return known
         folder = JobFolder(self._home / "jobs" / document.job_name)
-        folder.make()
+        with _alone_in(folder):
+            return self.attach(document.job_name) or self._begin(folder, document, inputs)
+
+    def attach(self, job_name: str) -> LocalJob | None:
+        """The job of that name, running or ended."""
+        root = self._home / "jobs" / job_name
+        return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
+
+    def location_tags(self) -> Mapping[str, str]:
+        """Which machine this is."""
+        return {"machine": machine_name()}
+
+    def price(self, spec: JobSpec) -> Price:
+        """The notional price of a local instance."""
+        return local_price(spec.local_price_usd_per_hour)
+
+    def _begin(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> LocalJob:
         write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
@@ -212,19 +225,6 @@ class LocalLauncher(Launcher):
         }
         write_json(folder.root / "process.json", started)
         return LocalJob(document.job_name, folder.root, self._clock, child)
-
-    def attach(self, job_name: str) -> LocalJob | None:
-        """The job of that name, running or ended."""
-        root = self._home / "jobs" / job_name
-        return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
-
-    def location_tags(self) -> Mapping[str, str]:
-        """Which machine this is."""
-        return {"machine": machine_name()}
-
-    def price(self, spec: JobSpec) -> Price:
-        """The notional price of a local instance."""
-        return local_price(spec.local_price_usd_per_hour)
 
     def _start(self, folder: JobFolder, document: JobDocument, locks: list[int]) -> "subprocess.Popen[bytes]":
         share, asked = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
@@ -272,6 +272,18 @@ class LocalLauncher(Launcher):
                 return
             _link(folder.checkpoints, shared)
             yield [lock.fileno()]
+
+
+@contextmanager
+def _alone_in(folder: JobFolder) -> Iterator[None]:
+    """Make the folder of a job; no other process is in this block for the same folder."""
+    folder.make()
+    descriptor = os.open(folder.root, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: Path) -> dict[str, Any]:
