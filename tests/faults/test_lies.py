@@ -33,7 +33,7 @@ LINES = {
 }
 
 
-@in_worlds("local", "sagemaker")
+@in_worlds("local", "sagemaker", short=["local"])
 def test_a_report_that_is_not_one_fails_the_job_and_is_booked(name: str, worlds: Worlds, trial: Trial) -> None:
     lies = list(REPORTS.items())
     trial.draw.shuffle(lies)

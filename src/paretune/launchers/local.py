@@ -145,9 +145,18 @@ class LocalJob(Job):
         else:
             state = JobState.FAILED
             kind, reason = self.folder.read_failure() or self._unexplained(code)
-        end = {"state": state.value, "time": self._clock.now(), "kind": kind.value, "reason": reason}
+        end = {"state": state.value, "time": self._ended_at(), "kind": kind.value, "reason": reason}
         write_json_once(self._end, end)
         return JobState(_read(self._end)["state"])
+
+    def _ended_at(self) -> float:
+        """Now, for the process that waits for the job; for one that comes later, when the job last wrote something."""
+        if self._child is not None:
+            return self._clock.now()
+        folder = self.folder
+        marks = (folder.log, folder.events, folder.report, folder.failure, folder.stopped)
+        written = [path.stat().st_mtime for path in marks if path.exists()]
+        return min(self._clock.now(), max([self._started, *written]))
 
     def _report(self) -> JobReport | None:
         """The report that the job has written; None while there is none, and for one that cannot be read."""

@@ -437,3 +437,16 @@ def test_two_launchers_that_submit_one_job_at_the_same_time_start_it_once(
     other.join()
 
     assert len(starts) == 1
+
+
+def test_a_job_whose_end_is_seen_an_hour_later_has_not_run_for_that_hour(workshop: Workshop, order: Order) -> None:
+    job = workshop.launcher().submit(*order("quick"))
+    process = job._child
+    assert process is not None
+    process.wait(WITHIN_S)  # nobody has looked at the job
+    workshop.clock.ahead += 3600
+    later = LocalJob(job.name, job.folder.root, workshop.clock)
+
+    wait_until(lambda: later.state().is_terminal, within_s=WITHIN_S, what="the end is recorded")
+
+    assert later.seconds() < 600
