@@ -6,7 +6,7 @@ PARETUNE_FAULTS_WRITE=1 the table is written when all has passed.
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow ser
 
 IS_LONG = os.environ.get("PARETUNE_FAULTS") == "long"
 SEED = int(os.environ.get("PARETUNE_FAULTS_SEED", "20261121"))
+ALL = ("simulated", "local", "sagemaker", "project")
 COUNTS = pytest.StashKey[Counts]()
 
 
@@ -42,6 +43,11 @@ class Trial:
         found = world.faults()
         assert not found, "\n".join([*found, f"to repeat it: {self.repeat}"])
         self.counts.add(fault, world.name, cases)
+
+
+def in_worlds(*names: str, short: Sequence[str] = ()) -> pytest.MarkDecorator:
+    """Let a test run in these worlds; the short form, in those of `short` only, where it is given."""
+    return pytest.mark.parametrize("name", [name for name in names if IS_LONG or not short or name in short])
 
 
 def pytest_configure(config: pytest.Config) -> None:

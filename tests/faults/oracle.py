@@ -34,6 +34,7 @@ class Created:
         usd: what it cost; None where its price is not known.
         points: curve and step of each metric that it has written.
         tolerance_s: by how much `seconds` may be wrong.
+        begun: processes that have run its command, as they have noted themselves.
         may_fail: whether a run may be FAILED although the job has Completed, for what it left cannot be read.
     """
 
@@ -43,6 +44,7 @@ class Created:
     usd: float | None
     points: Counter[tuple[str, int]] = field(default_factory=Counter)
     tolerance_s: float = 0.01
+    begun: int = 1
     may_fail: bool = False
 
 
@@ -67,6 +69,7 @@ def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, 
 def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:
     if run.info.status == "RUNNING":
         yield f"is left RUNNING, with the state {run.data.tags.get('paretune.state')}"
+    yield from (f"{job.name} was begun {job.begun} times" for job in jobs if job.begun > 1)
     if len(jobs) > attempts:
         yield f"has {len(jobs)} jobs: {', '.join(job.name for job in jobs)}"
     if not jobs:
@@ -188,7 +191,9 @@ def _local_job(folder: Path) -> Created:
     own = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("end.json", "stop")]
     seconds = max(path.stat().st_mtime for path in own) - process["started"]
     points = points_of(folder / "output" / "data" / "events.jsonl")
+    notes = folder / "output" / "begun"
     return Created(
+        begun=len(notes.read_text().splitlines()) if notes.exists() else 1,
         name=folder.name,
         state=state,
         seconds=seconds,

@@ -53,8 +53,7 @@ FAULTS = {
     "tracking server": Fault(
         "for some seconds the tracking server breaks connections, hangs, is slow, loses answers, or answers 429, 500, "
         "503 or HTML",
-        "before the launch nothing is launched; later the job goes on, and the launcher or `sync` writes what was "
-        "missed",
+        "before the launch nothing is launched; later the job goes on, and the launcher or `sync` adds what was missed",
     ),
     "sqlite locked": Fault(
         "another process holds the lock of the SQLite store for 1 to 9 s", "waited for; else as a tracking server away"

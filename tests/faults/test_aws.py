@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.faults.commands import Forked
-from tests.faults.conftest import Trial
+from tests.faults.conftest import IS_LONG, Trial, in_worlds
 from tests.faults.proxy import standing_before
 from tests.faults.worlds import World, Worlds
 
@@ -27,11 +27,11 @@ def _assert_no_call_is_forgotten(heard: set[str]) -> None:
     assert heard <= known | {"CreateBucket", "DeleteObjects", "GetBucketLocation"}, heard - known
 
 
-@pytest.mark.parametrize("name", ["sagemaker", "project"])
+@in_worlds("sagemaker", "project", short=["sagemaker"])
 def test_calls_that_fail_for_a_while_double_nothing_and_lose_nothing(name: str, worlds: Worlds, trial: Trial) -> None:
     cases = [(how, call) for how in TROUBLES for call in CALLS]
     trial.draw.shuffle(cases)
-    cases = cases[: trial.count(short=4 if name == "sagemaker" else 2, long=40)]
+    cases = cases[: trial.count(short=2, long=30)]
     with worlds.world(name) as world:
         assert world.emulator is not None
         world.write_script(steps=5)
@@ -56,7 +56,7 @@ def _run_and_sometimes_stop(world: World, draw: random.Random, *, stops: bool) -
 def test_an_identity_that_may_not_make_one_call_leaves_nothing_unbooked(worlds: Worlds, trial: Trial) -> None:
     calls = list(CALLS)
     trial.draw.shuffle(calls)
-    calls = calls[: trial.count(short=3, long=len(calls))]
+    calls = calls[: trial.count(short=1, long=len(calls))]
     with worlds.world("sagemaker") as world:
         assert world.emulator is not None
         world.write_script(steps=5)
@@ -70,11 +70,11 @@ def test_an_identity_that_may_not_make_one_call_leaves_nothing_unbooked(worlds: 
         trial.check(world, "aws denies", len(calls))
 
 
-@pytest.mark.parametrize("name", ["sagemaker", "project"])
+@in_worlds("sagemaker", "project", short=["project"])
 def test_a_job_that_aws_does_not_show_yet_is_neither_created_again_nor_given_up(
     name: str, worlds: Worlds, trial: Trial
 ) -> None:
-    cases = trial.count(short=2, long=12)
+    cases = trial.count(short=1, long=8)
     with worlds.world(name, shown_after_s=10.0) as world:
         for _ in range(cases):
             run_id = world.open_run() if name == "sagemaker" else None
@@ -104,7 +104,7 @@ def _until_created(world: World, command: Forked) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("how", ["shuffled", "twice"])
+@pytest.mark.parametrize("how", ["shuffled", "twice"] if IS_LONG else ["twice"])
 def test_events_out_of_order_and_events_told_twice_are_all_recorded_once(
     how: str, worlds: Worlds, trial: Trial
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.cloud import job_of_seconds
-from tests.faults.conftest import Trial
+from tests.faults.conftest import IS_LONG, Trial
 from tests.faults.worlds import Worlds
 from tests.processes import wait_until
 
@@ -28,6 +28,7 @@ def test_one_instance_of_several_that_dies_ends_the_job_which_is_booked(worlds: 
         trial.check(world, "instance dies", cases)
 
 
+@pytest.mark.skipif(not IS_LONG, reason="of the long form: PARETUNE_FAULTS=long")
 def test_spot_instances_taken_away_while_checkpoints_are_written_lose_no_event(
     worlds: Worlds, trial: Trial, tiny_model: Path, reviews: Path
 ) -> None:

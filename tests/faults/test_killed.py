@@ -21,7 +21,7 @@ SIGNALS = {
 }
 LONGEST_S = {"simulated": 0.8, "local": 8.0, "sagemaker": 9.0, "project": 10.0}
 """Until about the end of a job."""
-KILLS = {"simulated": (16, 220), "local": (4, 60), "sagemaker": (6, 120), "project": (4, 100)}
+KILLS = {"simulated": (12, 300), "local": (3, 70), "sagemaker": (4, 70), "project": (3, 60)}
 """Of the short form and of the long one."""
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.conftest import Trial
+from tests.faults.conftest import Trial, in_worlds
 from tests.faults.worlds import Worlds
 
 pytestmark = pytest.mark.slow
@@ -33,11 +33,11 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("name", ["local", "sagemaker"])
+@in_worlds("local", "sagemaker", short=["local"])
 def test_a_report_that_is_not_one_fails_the_job_and_is_booked(name: str, worlds: Worlds, trial: Trial) -> None:
     lies = list(REPORTS.items())
     trial.draw.shuffle(lies)
-    lies = lies[: trial.count(short=2, long=len(lies))]
+    lies = lies[: trial.count(short=1, long=len(lies))]
     with worlds.world(name) as world:
         world.lies = True
         for _, text in lies:
@@ -49,7 +49,7 @@ def test_a_report_that_is_not_one_fails_the_job_and_is_booked(name: str, worlds:
         trial.check(world, "lying report", len(lies))
 
 
-@pytest.mark.parametrize("name", ["local", "sagemaker"])
+@in_worlds("local", "sagemaker", short=["local"])
 def test_events_that_are_none_hide_no_other_event(name: str, worlds: Worlds, trial: Trial) -> None:
     lies = list(LINES.values())
     trial.draw.shuffle(lies)
@@ -65,7 +65,7 @@ def test_events_that_are_none_hide_no_other_event(name: str, worlds: Worlds, tri
         trial.check(world, "lying events", len(lies))
 
 
-@pytest.mark.parametrize("name", ["local", "sagemaker"])
+@in_worlds("local", "sagemaker", short=["local"])
 def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_booked(name: str, worlds: Worlds, trial: Trial) -> None:
     with worlds.world(name) as world:
         world.write_script(steps=3, ending="open('/dev/full', 'w').write('x' * 10_000)")

@@ -12,7 +12,7 @@ from urllib.request import ProxyHandler, build_opener
 import psutil
 import pytest
 
-from tests.faults.conftest import Trial
+from tests.faults.conftest import Trial, in_worlds
 from tests.faults.proxy import Proxy, standing_before
 from tests.faults.worlds import World, Worlds, locked
 from tests.processes import command, wait_until
@@ -51,11 +51,9 @@ def _answers(port: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("name", "short", "long"), [("simulated", 5, 24), ("local", 2, 16), ("sagemaker", 1, 8)])
-def test_a_tracking_server_in_trouble_costs_no_record(
-    name: str, short: int, long: int, worlds: Worlds, trial: Trial
-) -> None:
-    cases = trial.count(short=short, long=long)
+@in_worlds("simulated", "local", "sagemaker", short=["simulated"])
+def test_a_tracking_server_in_trouble_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
+    cases = trial.count(short=3, long=16)
     with worlds.world(name) as world, _tracking_server(world.folder) as server, standing_before(server) as proxy:
         world.write_script(steps=10)
         world.environment |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
@@ -76,11 +74,9 @@ def _run_in_trouble(world: World, proxy: Proxy, trial: Trial, how: str) -> None:
     assert command.wait() in (0, 2, 3), command.text
 
 
-@pytest.mark.parametrize(("name", "short", "long"), [("simulated", 3, 20), ("local", 1, 10)])
-def test_a_store_that_another_process_locks_costs_no_record(
-    name: str, short: int, long: int, worlds: Worlds, trial: Trial
-) -> None:
-    cases = trial.count(short=short, long=long)
+@in_worlds("simulated", "local", short=["simulated"])
+def test_a_store_that_another_process_locks_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
+    cases = trial.count(short=2, long=10)
     with worlds.world(name) as world:
         for _ in range(cases):
             command = world.begin(pace=4.0)
@@ -121,7 +117,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
         trial.check(world, "postgresql restarted", cases)
 
 
-@pytest.mark.parametrize("name", ["simulated", "local", "sagemaker"])
+@in_worlds("simulated", "local", "sagemaker", short=["simulated", "sagemaker"])
 def test_a_full_disk_of_the_launching_machine_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
     cases = trial.count(short=1, long=5)
     with worlds.world(name, disk_mib=48) as world:

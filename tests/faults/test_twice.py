@@ -4,19 +4,15 @@ import signal
 
 import pytest
 
-from tests.faults.conftest import Trial
+from tests.faults.conftest import ALL, Trial, in_worlds
 from tests.faults.worlds import Worlds
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    ("name", "short", "long"), [("simulated", 4, 30), ("local", 1, 10), ("sagemaker", 1, 10), ("project", 1, 5)]
-)
-def test_two_launchers_of_one_run_create_one_job(
-    name: str, short: int, long: int, worlds: Worlds, trial: Trial
-) -> None:
-    cases = trial.count(short=short, long=long)
+@in_worlds(*ALL, short=["simulated", "local"])
+def test_two_launchers_of_one_run_create_one_job(name: str, worlds: Worlds, trial: Trial) -> None:
+    cases = trial.count(short=1, long=8) * (4 if name == "simulated" else 1)
     with worlds.world(name) as world:
         world.write_script(steps=5)
         for _ in range(cases):

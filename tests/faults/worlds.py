@@ -32,6 +32,8 @@ parser.add_argument("--output_dir")
 arguments, _ = parser.parse_known_args()
 out = Path(arguments.output_dir)
 data = out.parent / "output" / "data"
+with (out.parent / "output" / "begun").open("a") as notes:  # for the oracle
+    print(os.getpid(), file=notes)
 {body}
 for step in range({steps}):
     print({{"loss": 1 / (step + 1)}}, flush=True)

@@ -145,9 +145,18 @@ class LocalJob(Job):
         else:
             state = JobState.FAILED
             kind, reason = self.folder.read_failure() or self._unexplained(code)
-        end = {"state": state.value, "time": self._clock.now(), "kind": kind.value, "reason": reason}
+        end = {"state": state.value, "time": self._ended_at(), "kind": kind.value, "reason": reason}
         write_json_once(self._end, end)
         return JobState(_read(self._end)["state"])
+
+    def _ended_at(self) -> float:
+        """Now, for the process that waits for the job; for one that comes later, when the job last wrote something."""
+        if self._child is not None:
+            return self._clock.now()
+        folder = self.folder
+        marks = (folder.log, folder.events, folder.report, folder.failure, folder.stopped)
+        written = [path.stat().st_mtime for path in marks if path.exists()]
+        return min(self._clock.now(), max([self._started, *written]))
 
     def _report(self) -> JobReport | None:
         """The report that the job has written; None while there is none, and for one that cannot be read."""
@@ -191,11 +200,24 @@ class LocalLauncher(Launcher):
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
         """The job, its processes started, or the existing one of that name."""
-        known = self.attach(document.job_name)
-        if known is not None:
-            return known
         folder = JobFolder(self._home / "jobs" / document.job_name)
-        folder.make()
+        with _alone_in(folder):
+            return self.attach(document.job_name) or self._begin(folder, document, inputs)
+
+    def attach(self, job_name: str) -> LocalJob | None:
+        """The job of that name, running or ended."""
+        root = self._home / "jobs" / job_name
+        return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
+
+    def location_tags(self) -> Mapping[str, str]:
+        """Which machine this is."""
+        return {"machine": machine_name()}
+
+    def price(self, spec: JobSpec) -> Price:
+        """The notional price of a local instance."""
+        return local_price(spec.local_price_usd_per_hour)
+
+    def _begin(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> LocalJob:
         write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
@@ -212,19 +234,6 @@ class LocalLauncher(Launcher):
         }
         write_json(folder.root / "process.json", started)
         return LocalJob(document.job_name, folder.root, self._clock, child)
-
-    def attach(self, job_name: str) -> LocalJob | None:
-        """The job of that name, running or ended."""
-        root = self._home / "jobs" / job_name
-        return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
-
-    def location_tags(self) -> Mapping[str, str]:
-        """Which machine this is."""
-        return {"machine": machine_name()}
-
-    def price(self, spec: JobSpec) -> Price:
-        """The notional price of a local instance."""
-        return local_price(spec.local_price_usd_per_hour)
 
     def _start(self, folder: JobFolder, document: JobDocument, locks: list[int]) -> "subprocess.Popen[bytes]":
         share, asked = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
@@ -272,6 +281,18 @@ class LocalLauncher(Launcher):
                 return
             _link(folder.checkpoints, shared)
             yield [lock.fileno()]
+
+
+@contextmanager
+def _alone_in(folder: JobFolder) -> Iterator[None]:
+    """Make the folder of a job; no other process is in this block for the same folder."""
+    folder.make()
+    descriptor = os.open(folder.root, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Tracking:
             self._experiment = self._experiment_id()
 
     def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
-        """The run that `mlflow run` has opened for this command, or a new one called `name`; with `tags` at once."""
+        """The run that `mlflow run` has opened for this command, or a new one called `name`, with these tags."""
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name, tags)

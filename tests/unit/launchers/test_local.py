@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -413,3 +415,38 @@ def test_a_job_ends_when_its_launcher_is_killed(tmp_path: Path, processes: int) 
     seen = LocalLauncher(home, SystemClock(), {}).attach("paretune-test-1")
     assert seen is not None
     assert seen.state() is JobState.FAILED
+
+
+def test_two_launchers_that_submit_one_job_at_the_same_time_start_it_once(
+    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document, inputs = order("quick")
+    starts: list[str] = []
+    other = threading.Thread(target=lambda: workshop.launcher().submit(document, inputs))
+    start = LocalLauncher._start
+
+    def start_while_the_other_begins(self: LocalLauncher, *arguments: Any) -> "subprocess.Popen[bytes]":
+        starts.append(document.job_name)
+        if len(starts) == 1:
+            other.start()
+            other.join(0.5)  # it waits for this one
+        return start(self, *arguments)
+
+    monkeypatch.setattr(LocalLauncher, "_start", start_while_the_other_begins)
+    workshop.launcher().submit(document, inputs)
+    other.join()
+
+    assert len(starts) == 1
+
+
+def test_a_job_whose_end_is_seen_an_hour_later_has_not_run_for_that_hour(workshop: Workshop, order: Order) -> None:
+    job = workshop.launcher().submit(*order("quick"))
+    process = job._child
+    assert process is not None
+    process.wait(WITHIN_S)  # nobody has looked at the job
+    workshop.clock.ahead += 3600
+    later = LocalJob(job.name, job.folder.root, workshop.clock)
+
+    wait_until(lambda: later.state().is_terminal, within_s=WITHIN_S, what="the end is recorded")
+
+    assert later.seconds() < 600
