@@ -91,12 +91,13 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
 
 def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     try:
-        driver.adopt()
-        method = split.search if driver.file.takes_split else joint.search
-        reason = method(driver)
-        if not driver.trials and driver.file.budget_usd is not None:
-            raise BudgetRefused(f"nothing was launched: {reason}")
-        repeats = repeat_front(driver, MOST_REPEATS)
+        with driver.study.reachable():
+            driver.adopt()
+            method = split.search if driver.file.takes_split else joint.search
+            reason = method(driver)
+            if not driver.trials and driver.file.budget_usd is not None:
+                raise BudgetRefused(f"nothing was launched: {reason}")
+            repeats = repeat_front(driver, MOST_REPEATS)
     except BaseException as error:
         driver.stop(error)
         record.interrupted(error)

@@ -9,19 +9,21 @@ values themselves are in the trial's user attribute `point`.
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeGuard
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.core.errors import BadInput, first_line
+from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
@@ -61,7 +63,7 @@ class OptunaStudy:
         self._file = file
         self._ranked = {name: sorted(entry.values) for name, entry in file.search.items() if _is_ordered(entry)}
         self._space = {self._key(name): _distribution(name, entry) for name, entry in file.search.items()}
-        where = file.shown_storage or "the study's file"
+        where = self._where = file.shown_storage or "the study's file"
         try:
             self._storage = _storage(storage)
             self._study = _opened(file, self._storage)
@@ -73,6 +75,19 @@ class OptunaStudy:
         self._study.sampler = _sampler(file, (file.seed + 7919 * begun) % 2**32)
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (-P name=...)"])
+
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Translate what Optuna raises when its storage goes away.
+
+        Raises:
+            LostContact: it does not answer; the same command goes on with the study.
+        """
+        try:
+            yield
+        except (StorageInternalError, SQLAlchemyError) as error:
+            text = f"it does not answer ({first_line(error)}): the same command goes on with the study"
+            raise LostContact(f"storage {self._where}: {text}") from error
 
     def ask(self) -> Suggestion:
         """The next point."""

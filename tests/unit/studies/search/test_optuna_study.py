@@ -7,7 +7,7 @@ from typing import Any
 import optuna
 import pytest
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, LostContact
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.optuna_study import OptunaStudy
@@ -139,3 +139,16 @@ def test_what_has_no_order_is_told_as_categories(storage: str, values: tuple[Any
     assert made.ask().point["model"] in values
     (scale,) = trial(made, 0).distributions.values()
     assert isinstance(scale, optuna.distributions.CategoricalDistribution)
+
+
+def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = study(storage)
+
+    def crash(*_: object) -> None:
+        raise optuna.exceptions.StorageInternalError("server closed the connection")
+
+    monkeypatch.setattr(made._study, "ask", crash)
+    with pytest.raises(LostContact, match="the same command goes on with the study"), made.reachable():
+        made.ask()
