@@ -192,7 +192,7 @@ def test_the_hugging_face_image_trains_with_its_own_libraries(
 def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
     launched: Launched, cloud: Cloud, long_job: dict[str, object]
 ) -> None:
-    with cloud.start(**long_job) as running:
+    with cloud.start(**long_job, keep_alive_minutes=5) as running:  # which are given back when it is stopped
         cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGINT)
         assert running.wait(WITHIN_S) == 130, running.text

@@ -8,6 +8,7 @@ from paretune.core.finding import Finding, fine, guarded, not_asked, wrong
 from paretune.jobs.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.launchers.sagemaker import preflight
 from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.network import NETWORK
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import usual_region
@@ -57,9 +58,10 @@ def _account_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     yield fine(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
     others = [name for name in _USUAL_TYPES if name not in spec.instance_types()]
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        preflight.TYPE: lambda: preflight.type_findings(spec, account),
         preflight.ROLE: lambda: preflight.pass_findings(account),
         preflight.BUCKET: lambda: preflight.bucket_findings(account),
-        preflight.NETWORK: lambda: preflight.network_findings(spec, account),
+        NETWORK: lambda: preflight.subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
     }
     for subject, check in checks.items():

@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from paretune.core.finding import Finding, fine, not_asked, wrong
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, message
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, message
 from paretune.spec.cluster import Cluster, listed
 
+NETWORK = "network"
 
-def network_faults(cluster: Cluster, account: Account, installed: Sequence[str]) -> Iterator[str]:
+
+def network_findings(cluster: Cluster, account: Account, installed: Sequence[str]) -> Iterator[Finding]:
     """What the subnets cannot reach: S3, and an index of packages where the image lacks some.
 
     A job has no public address there, so an internet gateway alone leads nowhere. Source: SageMaker Developer Guide,
@@ -24,18 +27,25 @@ def network_faults(cluster: Cluster, account: Account, installed: Sequence[str])
         reach_s3 = not cut_off or _has_s3_endpoint(account, cut_off)
     except AWS_ERRORS as error:
         if code(error).startswith("InvalidSubnetID"):
-            yield f"subnets must be subnets of {account.region}: {message(error)}"
-        return  # may not be asked
+            yield wrong(NETWORK, f"subnets must be subnets of {account.region}: {message(error)}")
+        else:
+            yield not_asked(NETWORK, explain(error, "look at the routes of the subnets"))
+        return
     if not reach_s3:
-        yield (
+        yield wrong(
+            NETWORK,
             f"subnets {', '.join(cut_off)} have no way to S3, from which a job reads and to which it writes: add a "
-            "gateway endpoint for S3 to their route tables, or a route to a NAT gateway"
+            "gateway endpoint for S3 to their route tables, or a route to a NAT gateway",
         )
-    if closed and installed and cluster.package_index is None:
-        yield (
+    lacks_packages = bool(closed and installed) and cluster.package_index is None
+    if reach_s3 and not lacks_packages:
+        yield fine(NETWORK, f"nothing is known against the subnets {', '.join(subnets)}")
+    if lacks_packages:
+        yield wrong(
+            NETWORK,
             f"subnets {', '.join(closed)} have no route to the internet, and the job has to install "
             f"{', '.join(installed)}: give them a route to a NAT gateway, or package_index that they reach (such as "
-            "CodeArtifact through its VPC endpoints), or image_uri of an image that holds these packages"
+            "CodeArtifact through its VPC endpoints), or image_uri of an image that holds these packages",
         )
 
 

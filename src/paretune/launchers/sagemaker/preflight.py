@@ -13,12 +13,12 @@ from paretune.core.finding import Finding, faults_of, fine, not_asked, wrong
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-from paretune.launchers.sagemaker.network import network_faults
+from paretune.launchers.sagemaker.network import network_findings
 from paretune.spec.catalog import unknown_type
-from paretune.spec.cluster import Cluster, listed
+from paretune.spec.cluster import Cluster
 from paretune.spec.job import JobSpec
 
-ROLE, BUCKET, NETWORK, QUOTAS, IMAGE = "role", "bucket", "network", "quotas", "image"
+TYPE, ROLE, BUCKET, QUOTAS, IMAGE = "type", "role", "bucket", "quotas", "image"
 _SERVICE = "sagemaker.amazonaws.com"
 _FOR_SAGEMAKER = {
     "ContextKeyName": "iam:PassedToService",
@@ -38,28 +38,26 @@ def account_faults(cluster: Cluster, account: Account, *, installed: Sequence[st
         LaunchRefused: AWS does not answer, or does not know us: nothing else can be asked then.
     """
     account.identity  # noqa: B018  # raises; the first thing to ask
-    return [
-        *_type_faults(cluster, account),
-        *faults_of([*pass_findings(account), *bucket_findings(account)]),
-        *network_faults(cluster, account, installed),
-        *faults_of(quota_findings(cluster, account)),
-    ]
+    return faults_of(
+        [
+            *type_findings(cluster, account),
+            *pass_findings(account),
+            *bucket_findings(account),
+            *network_findings(cluster, account, installed),
+            *quota_findings(cluster, account),
+        ]
+    )
 
 
-def network_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+def subnet_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Whether the job's subnets, if it is given any, reach S3 and what pip has to install."""
-    if not listed(spec.subnets):
-        return
     installed: Sequence[str] = ()
     with suppress(ValueError):  # there is no image, which is told as such
         installed = images.choose(spec, account.region, direct=False).requirements
-    faults = list(network_faults(spec, account, installed))
-    yield from (wrong(NETWORK, fault) for fault in faults)
-    if not faults:
-        yield fine(NETWORK, f"nothing is known against the subnets {spec.subnets}")
+    yield from network_findings(spec, account, installed)
 
 
-def _type_faults(cluster: Cluster, account: Account) -> Iterator[str]:
+def type_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
     """Types of `instance_facts` that CreateTrainingJob does not take, as the installed botocore knows it."""
     described = [name for name in cluster.instance_types() if name in cluster.instance_facts]
     if not described:
@@ -67,7 +65,7 @@ def _type_faults(cluster: Cluster, account: Account) -> Iterator[str]:
     possible = account.client("sagemaker").meta.service_model.shape_for("TrainingInstanceType").enum
     for name in described:
         if name not in possible:
-            yield f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones"
+            yield wrong(TYPE, f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones")
 
 
 def pass_findings(account: Account) -> Iterator[Finding]:

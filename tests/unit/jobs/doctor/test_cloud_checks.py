@@ -126,3 +126,14 @@ def test_what_the_profile_says_of_the_account_is_checked(
 
     assert subjects(found, Verdict.WRONG) == ["role", "bucket"]
     assert "aws s3 mb s3://never-made --region us-east-1" in found[-4].commands + found[-5].commands
+
+
+def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
+    inside = {"subnets": "subnet-1", "security_group_ids": "sg-1", **ACCOUNT}
+    assert subjects(findings(**inside), Verdict.WRONG) == ["network", "network"]
+
+    aws.ec2.main = [{"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}]
+    assert "network" in subjects(findings(**inside), Verdict.OK)
+
+    aws.refuse("DescribeSubnets", "UnauthorizedOperation", times=9)
+    assert "network" in subjects(findings(**inside), Verdict.NOT_ASKED)

@@ -13,6 +13,7 @@ CLUSTER = Cluster(
     subnets="subnet-0abc1234def",
     security_group_ids="sg-0abc1234def",
     kms_key="alias/acme",
+    package_index="https://packages.acme.com/simple",
     tags={"team": "rocket"},
 )
 
@@ -29,6 +30,7 @@ CLUSTER = Cluster(
         ("of 1234-5678-9012 AKIAIOSFODNN7EXAMPLE", "of <account> <key>"),
         ("subnet-0abc1234def alias/acme rocket", "<private> <private> <private>"),
         ("host ip-10-0-1-2 at 10.0.1.2, https://mlflow.acme.com/x", "host <address> at <address>, https://<server>/x"),
+        ("from https://packages.acme.com/simple", "from <private>"),
         ("ada@acme.com", "<e-mail>"),
         ("bob@acme.com", "<e-mail>"),
         (

@@ -12,8 +12,8 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.preflight import (
     account_faults,
     image_findings,
-    network_findings,
     quota_findings,
+    subnet_findings,
     trust_finding,
 )
 from paretune.spec.cluster import Cluster
@@ -314,9 +314,9 @@ def test_the_network_of_a_job_is_a_finding_of_its_own(aws: Aws) -> None:
     spec = JobSpec(**inside)  # type: ignore[arg-type]
     account = Account(CLUSTER, {})
     aws.ec2.main = [LOCAL, NAT]
-    assert [found.verdict for found in network_findings(spec, account)] == [Verdict.OK]
+    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.OK]
 
     aws.ec2.main = [LOCAL]
 
-    assert [found.verdict for found in network_findings(spec, account)] == [Verdict.WRONG] * 2
-    assert list(network_findings(JobSpec(instance_type="ml.m5.large"), account)) == []
+    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.WRONG] * 2
+    assert list(subnet_findings(JobSpec(instance_type="ml.m5.large"), account)) == []
