@@ -96,6 +96,7 @@ def _check_it_was_stopped(run: Run, reason: str, instances: int = 1) -> None:
     assert "train/loss" in run.data.metrics
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, job: dict[str, str]) -> None:
     with _run(_words(job), home) as running:
         _until_it_trains(running, home)

@@ -142,6 +142,7 @@ def test_integer_labels_three_classes_and_own_validation_and_test_files(
     assert [run.data.metrics[f"{split}_rows"] for split in ("train", "validation", "test")] == [60, 15, 15]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_causal_language_model_is_judged_by_perplexity_and_has_no_f1(
     workplace: Path, tiny_causal_model: Path, tmp_path: Path

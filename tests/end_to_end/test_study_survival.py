@@ -27,6 +27,7 @@ KILLS = int(os.environ.get("PARETUNE_KILLS", "4"))
 SEED = int(os.environ.get("PARETUNE_KILL_SEED", "0"))
 
 
+@pytest.mark.slow
 def test_drivers_killed_at_random_moments_lose_and_double_nothing(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -389,7 +389,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_job_ends_when_its_launcher_is_killed(tmp_path: Path, processes: int) -> None:
     home, script = tmp_path / "home", tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -46,7 +46,6 @@ MEASURED = (metrics.F1, metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS, metri
 ROUNDING_S = 2.0
 """Two time stamps and a number of whole seconds may differ by so much."""
 _MISSING = "missing"
-Seconds = float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +134,7 @@ def _states(seen: ObservedJob) -> Iterator[Comparison]:
     yield _row("states", "TrainingStartTime", expected, _seconds(None if began is None else -began), _is_short(began))
 
 
-def _between(before: Mapping[str, Any], begin: str, after: Mapping[str, Any], end: str) -> Seconds | None:
+def _between(before: Mapping[str, Any], begin: str, after: Mapping[str, Any], end: str) -> float | None:
     """Seconds from one time to another; None where one of them is missing."""
     times = before.get(begin), after.get(end)
     if not isinstance(times[0], datetime) or not isinstance(times[1], datetime):
@@ -143,7 +142,7 @@ def _between(before: Mapping[str, Any], begin: str, after: Mapping[str, Any], en
     return (times[1] - times[0]).total_seconds()
 
 
-def _is_short(seconds: Seconds | None) -> bool:
+def _is_short(seconds: float | None) -> bool:
     return seconds is not None and abs(seconds) <= ROUNDING_S
 
 

@@ -48,8 +48,8 @@ def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strateg
     assert "transformers==5.3.0" in chosen.requirements
 
 
-@pytest.mark.parametrize("name", sorted(catalog.instances()))
-def test_every_instance_type_of_the_catalogue_finds_an_image_for_its_processor_or_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({known.family: name for name, known in catalog.instances().items()}.values()))
+def test_every_family_of_the_catalogue_finds_an_image_for_its_processor_or_is_refused(name: str) -> None:
     known = catalog.instance(name)
     if known.accelerator.startswith("AWS"):
         return
