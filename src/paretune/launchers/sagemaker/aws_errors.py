@@ -6,10 +6,13 @@ from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
+from paretune.core.errors import first_line
 from paretune.spec.container import FailureKind
 
-AWS_ERRORS = (BotoCoreError, ClientError, UnicodeDecodeError)
-"""Everything boto raises; UnicodeDecodeError (boto 1.44) where somebody in between answers in another encoding."""
+_NOT_AWS = (ResponseParserError, UnicodeDecodeError)
+"""What boto (1.44) raises where somebody in between has answered: a page for people, or one in another encoding."""
+AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)
+"""Everything boto raises."""
 
 _NO_CREDENTIALS = (
     *(exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.CredentialRetrievalError),
@@ -34,7 +37,7 @@ def message(error: BaseException) -> str:
     """AWS's own sentence."""
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Message", "")) or code(error)
-    return str(error)
+    return first_line(error)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -42,7 +45,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return code(error) in _THROTTLED or status >= 500
-    if isinstance(error, UnicodeDecodeError):
+    if isinstance(error, _NOT_AWS):
         return True
     ours = (*_NO_CREDENTIALS, exceptions.NoRegionError, exceptions.ParamValidationError)
     return isinstance(error, BotoCoreError) and not isinstance(error, ours)
@@ -52,7 +55,7 @@ def was_heard(error: BaseException) -> bool:
     """Whether AWS may have done what it was asked, although it did not say so: no answer, or trouble of its own."""
     if isinstance(error, ClientError):
         return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
-    unclear = (exceptions.HTTPClientError, ResponseParserError, UnicodeDecodeError)
+    unclear = (exceptions.HTTPClientError, *_NOT_AWS)
     return isinstance(error, unclear) and not isinstance(error, exceptions.EndpointConnectionError)
 
 

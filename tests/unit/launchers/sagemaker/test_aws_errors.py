@@ -3,6 +3,7 @@
 import pytest
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError
+from botocore.parsers import ResponseParserError
 
 from paretune.launchers.sagemaker.aws_errors import classify, explain, is_denied, is_missing, is_transient
 from paretune.spec.container import FailureKind
@@ -18,6 +19,9 @@ CREDENTIALS: list[BotoCoreError] = [
     exceptions.TokenRetrievalError(provider="sso", error_msg="expired"),
     exceptions.NoAuthTokenError(),
 ]
+
+
+PAGE = ResponseParserError("Unable to parse response (not well-formed), invalid XML received:\nb'<!doctype html>'")
 
 
 @pytest.mark.parametrize(
@@ -40,6 +44,7 @@ CREDENTIALS: list[BotoCoreError] = [
         (error("Strange"), ["AWS would not create the job: Strange"]),
         (exceptions.NoRegionError(), ["no AWS region is set", "AWS_REGION"]),
         (exceptions.EndpointConnectionError(endpoint_url="https://x"), ["does not answer", "AWS_ENDPOINT_URL"]),
+        (PAGE, ["AWS would not create the job: Unable to parse response"]),
         *[(trouble, ["no usable AWS credentials", "aws sso login"]) for trouble in CREDENTIALS],
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
@@ -64,6 +69,7 @@ def test_each_error_becomes_one_sentence_with_a_next_step(trouble: Exception, pa
         exceptions.ConnectTimeoutError(endpoint_url="https://x"),
         exceptions.ConnectionClosedError(endpoint_url="https://x"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        PAGE,
     ],
     ids=lambda value: type(value).__name__,
 )
