@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from paretune.core.errors import TrackingUnavailable
 from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
-from paretune.jobs.recording import params_of, price_tags, run_name
+from paretune.jobs.priced import price_tags
+from paretune.jobs.recording import params_of, run_name
 from paretune.launchers.base import JobState
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price

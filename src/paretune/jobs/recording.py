@@ -2,18 +2,17 @@
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
+from paretune.jobs.priced import price_tags
 from paretune.jobs.result import JobResult
-from paretune.jobs.warm_pools import Retention, retained, tell_follower
+from paretune.jobs.warm_pools import KEPT, Retention, retained, tell_follower
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
 from paretune.pricing.budget import cost_usd
-from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -286,8 +285,12 @@ class JobRunWriter:
         return said
 
     def _look_at_pool(self) -> None:
-        with suppress(LostContact):  # as it was seen last
+        try:
             self.pool = retained(self._attempts)
+        except LostContact:  # AWS does not tell: what was asked for counts as kept, until `sync` can ask
+            most_seconds = 60 * self.spec.keep_alive_minutes
+            unseen = Retention(status=KEPT, is_kept=True, seconds=0.0, most_seconds=most_seconds, reused_by="")
+            self.pool = self.pool or (unseen if most_seconds else None)
 
     def leave(self) -> None:
         """Record that this process no longer follows the job; it goes on, and its run stays open."""
@@ -369,18 +372,6 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
 
 def _now(workplace: Workplace) -> str:
     return f"{workplace.clock.now():.0f}"
-
-
-def price_tags(price: Price | None) -> dict[str, str | None]:
-    """The row of the price list that a cost was computed with; nothing where the price is not known."""
-    if price is None:
-        return {}
-    return {
-        schema.PRICE_USD_PER_HOUR: f"{price.usd_per_hour:g}",
-        schema.PRICE_REGION: price.region or None,
-        schema.PRICE_AS_OF: price.as_of or None,
-        schema.PRICE_SOURCE: price.source,
-    }
 
 
 def run_name(spec: JobSpec) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
+from paretune.jobs.priced import recorded_price
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, job_name, run_of
 from paretune.spec import metrics
@@ -116,8 +117,8 @@ class KeptPool:
 
     def usd(self, found: Retention) -> float | None:
         """Dollars of the instances' seconds; None where the price is not known."""
-        price = self.job.price_usd_per_hour
-        return None if price is None else found.seconds * self.job.instance_count * price / 3600
+        price = recorded_price(self.job)
+        return None if price is None else price.cost_usd(found.seconds, self.job.instance_count)
 
 
 def tell_follower(tracking: Tracking, found: Retention, name: str) -> None:

@@ -595,3 +595,17 @@ def test_a_diverged_loss_is_not_tried_again_and_its_remedy_is_told(desk: Desk) -
     with pytest.raises(JobFailed, match="not a finite number: lower learning_rate"):
         desk.follow(desk.attempts(launcher))
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
+
+
+def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_sync(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: ScriptedJob) -> None:
+        raise LostContact("the AWS credentials have expired")
+
+    monkeypatch.setattr(ScriptedJob, "warm_pool", refuse)
+    job = desk.attempts(ScriptedLauncher([DONE]), keep_alive_minutes=30.0)
+    desk.follow(job)
+
+    assert job.writer.promised_usd() == pytest.approx(0.5)
+    assert desk.tags["warm_pool"] == "Available"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from paretune.core.pareto import front
+from paretune.jobs.priced import recorded_price
 from paretune.pricing.prices import Price, PriceList, price_remarks
 from paretune.tracking import RecordedJob
 
@@ -121,7 +122,7 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         return replace(cost, remark=f"{why_not}: it cannot be priced again")
     cost = replace(cost, seconds=seconds)
     if terms.region is None and terms.on is None:
-        price = _recorded_price(job)
+        price = recorded_price(job)
         if price is None:
             return replace(cost, remark="no price is recorded: set region")
     else:
@@ -147,16 +148,3 @@ def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:
             return None, "a spot run whose training seconds are not recorded"
         billed = job.training_seconds
     return billed * terms.spot_share, ""  # AWS keeps no warm pool of spot instances
-
-
-def _recorded_price(job: RecordedJob) -> Price | None:
-    if job.price_usd_per_hour is None:
-        return None
-    return Price(
-        usd_per_hour=job.price_usd_per_hour,
-        region=job.price_region,
-        as_of=job.price_as_of,
-        source=job.price_source,
-        instance_type=job.instance_type,
-        confidence="notional",  # nothing is to be said of it: the job's own launch has said it
-    )
