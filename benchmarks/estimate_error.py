@@ -203,7 +203,7 @@ def scaling(path: Path) -> None:
         steps=1000,
         flops_per_row=first[1] * 60 * 0.3e12 / 1000,
         evaluated_flops=0,
-        trained_parameters=0,
+        updated=0,
         parameters=0,
     )
     print("\nscaling: predicted from the smallest cluster alone; nothing else of the job is known")

@@ -28,6 +28,8 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _INNER = ("intermediate_size", "ffn_dim", "n_inner", "hidden_dim", "d_ff", "encoder_ffn_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_CHOSEN_EXPERTS = ("num_experts_per_tok", "experts_per_token")
 _POSITIONS = ("max_position_embeddings", "n_positions")
 # Families whose feed-forward block has a third matrix, the gate, as most have that use SiLU; and those with rotary or
 # relative positions, as all have with rope_parameters.
@@ -60,8 +62,8 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     """The architecture that a config.json describes, to a few per cent; None where it is of an unknown kind.
 
     Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
-    a decoder beside an encoder also its attention to that. Not counted: biases, norms, adapters, experts that are not
-    chosen, pictures.
+    a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
+    parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
     if isinstance(config.get("text_config"), Mapping):  # a model of texts and pictures
         config = {**config, **config["text_config"]}
@@ -76,13 +78,16 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     queries = head_size * (heads or 1)
     gated = any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}
     attention = 2 * hidden * queries + 2 * hidden * grouped * head_size
-    block = attention + (3 if gated else 2) * hidden * inner
+    unit = (3 if gated else 2) * hidden  # weights of a feed-forward block for each unit of its width
+    block = attention + unit * inner
     embedding = _first(config, ("embedding_size", "word_embed_proj_dim")) or hidden
     tables = vocabulary * embedding
     if not (any(name in kind for name in _WITHOUT_POSITION_TABLE) or config.get("rope_parameters")):
         tables += (_first(config, _POSITIONS) or 512) * embedding
     decoder = (_first(config, _DECODER_LAYERS) or layers) if config.get("is_encoder_decoder") else 0
     matrices = layers * block + decoder * (block + attention)
+    active, idle = _experts(config, layers, inner)
+    matrices += unit * active
     shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks without weights of their own
     if task == "causal-lm":
         matrices += vocabulary * embedding
@@ -90,12 +95,28 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     else:
         matrices += hidden * hidden
     return Architecture(
-        parameters=matrices + tables - shared * block,
+        parameters=matrices + unit * idle + tables - shared * block,
         matrices=matrices,
         layers=layers + decoder,
         hidden_size=hidden,
         vocabulary=vocabulary,
     )
+
+
+def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
+    """Widths of a mixture of experts, summed over layers: what a token passes beyond `inner`, and what it does not.
+
+    Where no other width is given, an expert is `inner` wide.
+    """
+    experts, chosen = _first(config, _EXPERTS) or 1, _first(config, _CHOSEN_EXPERTS) or 1
+    if experts == 1:
+        return 0, 0
+    width = _first(config, ("moe_intermediate_size",)) or inner
+    common = _first(config, ("shared_expert_intermediate_size",))
+    common = (_first(config, ("n_shared_experts",)) or 0) * width if common is None else common
+    dense = (_first(config, ("first_k_dense_replace",)) or 0) + len(config.get("mlp_only_layers") or ())
+    sparse = max(0, layers - dense)
+    return sparse * (chosen * width + common - inner), sparse * (experts - chosen) * width
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:

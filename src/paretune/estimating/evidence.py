@@ -102,6 +102,8 @@ def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     spec = job.spec_as_run()
     if spec.entry_script is not None:
         raise BadInput(["a script of the user's own may do anything"])
+    if job.used_precision and spec.has_instances and spec.instance().has_gpu:
+        spec = replace(spec, precision=job.used_precision)  # `auto` may have gone on in fp32
     plan, measured = job.used_plan(spec), job.run.metrics
     built = _built(spec, measured)
     facts = {name: measured[name] for name in _OF_THE_DATA if name in measured}

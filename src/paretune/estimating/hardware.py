@@ -53,6 +53,7 @@ _DATA_SHEETS = {
     "NVIDIA B300": (75, 2250, 8000, 900, 275040 / 1024, True, (10, 3)),
     "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True, (12, 0)),
 }
+_TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 _ACCELERATORS = {
     name: Accelerator(
         fp32_flops=fp32 * 1e12,
@@ -169,8 +170,30 @@ def multiplies_bf16(flags: set[str]) -> bool:
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
+def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | None) -> str:
+    """The number format that `auto` becomes: bf16 where the device has it, else fp16 on tensor cores, else fp32.
+
+    fp16 needs loss scaling, which bf16 does not. `compute_capability` is that of a GPU; None for a processor.
+    """
+    if has_bf16:
+        return "bf16"
+    return "fp16" if compute_capability is not None and compute_capability >= _TENSOR_CORES else "fp32"
+
+
 def resolved_precision(asked: str, accelerator: Accelerator | None) -> str:
-    """The number format that `auto` becomes: bf16 where a GPU has it, else fp32; on a processor it stays open."""
+    """The number format that a job on this accelerator uses; on a processor, None, `auto` stays open."""
     if asked != "auto" or accelerator is None:
         return asked
-    return "bf16" if accelerator.has_bf16 else "fp32"
+    return usual_precision(has_bf16=accelerator.has_bf16, compute_capability=accelerator.compute_capability)
+
+
+def precision_faults(precision: str, instance: Instance) -> list[str]:
+    """Why an instance type cannot compute in this format; bf16 on a CPU type is not checked: no list has it."""
+    faults = []
+    chip = accelerator_of(instance)
+    if precision == "bf16" and chip is not None and not chip.has_bf16:
+        given = f"{instance.instance_type} has {instance.accelerator}"
+        faults.append(f"precision bf16 needs a GPU that has it; {given}: use auto, fp16 or fp32")
+    if precision == "fp16" and not instance.has_gpu:
+        faults.append(f"precision fp16 needs a GPU, {instance.instance_type} has none: use auto or fp32")
+    return faults

@@ -25,9 +25,14 @@ class Noise:
     value: float
     weight: float
 
-    def given(self, misfits: Array) -> float:
-        """The value after `misfits`, logarithms of predicted over measured."""
-        return math.sqrt((self.weight * self.value**2 + float(misfits @ misfits)) / (self.weight + len(misfits)))
+    def given(self, misfits: Array, fitted: float = 0.0) -> float:
+        """The value after `misfits`, logarithms of predicted over measured, of which so many constants were fitted.
+
+        A constant that one measurement has fixed takes that measurement's deviation with it (MacKay, Neural Computation
+        4, 1992: the effective number of parameters).
+        """
+        free = max(0.0, len(misfits) - fitted)
+        return math.sqrt((self.weight * self.value**2 + float(misfits @ misfits)) / (self.weight + free))
 
 
 class Posterior:
@@ -64,8 +69,9 @@ class Posterior:
 
         for _ in range(3):  # the noise and the constants settle together
             self.mean = fit(all_residuals, self.mean, deviations)
-            self.noise = noise.given(misfits(self.mean))
-        self._covariance = covariance_of(gradient(all_residuals, self.mean))
+            self._covariance = covariance_of(gradient(all_residuals, self.mean))
+            fitted = len(names) - float(np.sum(np.diag(self._covariance) / deviations**2))
+            self.noise = noise.given(misfits(self.mean), fitted)
 
     def with_names(self, names: Sequence[str]) -> tuple[dict[str, int], Array, Array]:
         """Places, logarithms and covariance of the constants, those of `names` included that nothing has touched."""
@@ -111,7 +117,10 @@ def gradient(function: Callable[[Array], Array], at: Array) -> Array:
     return np.stack([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps], axis=1)
 
 
-def interval(function: Callable[[Array], Array], mean: Array, covariance: Array, noise: float) -> Array:
-    """N half widths of 80 % intervals of the logarithms that `function` gives, a new measurement's noise included."""
+def interval(function: Callable[[Array], Array], mean: Array, covariance: Array, noise: float | Array) -> Array:
+    """N half widths of 80 % intervals of the logarithms that `function` gives, a new measurement's noise included.
+
+    `noise`: of all, or of each of the N.
+    """
     slopes = gradient(function, mean)
     return np.asarray(Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2))

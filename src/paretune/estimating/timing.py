@@ -1,50 +1,65 @@
 """How long a training takes: physics with unknown constants, which are learnt from whatever jobs have run.
 
     seconds    = start-up + steps x step + evaluation + upload
-    step       = accumulation x (latency + rows x FLOP per row / (peak x utilisation)) + update + exposed communication
-    update     = 24 bytes x trained weights / memory bandwidth
-    exchange   = 2 (n - 1) / n x 4 bytes x trained weights / link, of the n instances over the network and of the n
-                 devices of an instance over their own link, one after the other           (ring all-reduce)
-    exposed    = exchange^2 / (exchange + backward pass)    what the backward pass of the last micro-batch cannot hide
-    start-up   = s (1 + H_n) / 2,  H_n = 1 + 1/2 + ... + 1/n
-
-A job starts when its slowest instance is ready; the expected largest of n exponential waits grows like the harmonic
-number H_n, and half of the start-up is taken to be such waiting.
+    step       = accumulation x (latency x layers + pass + exposed(exchange, pass)) + update
+                 + exposed(exchange, 2/3 pass)
+    pass       = rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) / (chip x model x several x cluster)
+    moved      = bytes of activations that are written and read between the matrix products
+    update     = 24 bytes x weights that one device updates / memory bandwidth
+    exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
+    exposed    = exchange^2 / (exchange + pass)      what cannot hide behind the pass, or behind its backward two thirds
+    start-up   = s x (1 + growth x log n) of n instances: a job starts when its slowest instance is ready
 
 Every constant has a prior in logarithms: a data sheet or a usual value, and how far off that may be. Constants are
-shared: utilisation is a product of one for all, one per accelerator and precision, one per model, one per cluster. So a
-measurement of one cluster moves the prediction for its neighbours, and what was never measured keeps a wide interval.
-The fit is the maximum of the posterior (least squares, priors as further residuals); intervals come from its curvature.
+shared: a pass has one factor for each accelerator and precision, model, and cluster. So a measurement of one cluster
+moves the prediction for its neighbours, and what was never measured keeps a wide interval (partial pooling: Gelman and
+Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter 12). Clusters of several devices share a
+factor, for what the physics leaves out, and each deviates from it by its own. Published runs share a factor, too:
+other software than paretune's made them. The fit is the maximum of the posterior (least squares, priors as further
+residuals); intervals come from its curvature.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from paretune.estimating.exchange import Exchange
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
 from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
-    "utilisation": (0.3, 0.5),  # share of peak arithmetic; 0.2 to 0.5 is usual in training transformers
-    "chip": (1.0, 0.35),  # one accelerator in one precision against its data sheet
+    "utilisation": (0.5, 0.25),  # share of peak arithmetic that matrix products reach
+    "moved": (1.0, 0.5),  # bytes of activations against those of `timing_features`
+    "chip": (1.0, 0.3),  # one accelerator in one precision against its data sheet
     "local": (1.0, 1.5),  # this machine, of which only the number of its processors is known
     "model": (1.0, 0.2),  # one model and sequence length against its operation count
-    "cluster": (1.0, 0.03),  # one instance type, count and strategy against the physics
-    "latency": (0.012, 0.8),  # seconds to launch the kernels of a micro-batch
+    "device": (1.0, 0.03),  # one instance type with one device that trains, against the others with such a device
+    "several": (0.95, 0.15),  # several devices against the physics: they wait for each other
+    "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
+    "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
+    "published": (1.0, 0.1),  # runs that others have published against those of paretune
+    "latency": (0.0012, 0.6),  # seconds to launch the kernels of a layer for one micro-batch
     "memory": (0.6, 0.5),  # share of memory bandwidth that the optimiser's update reaches
-    "link": (0.5, 0.4),  # share of a link's bandwidth that an all-reduce reaches
-    "attention": (3.0, 0.8),  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
+    "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
+    "pcie": (0.3, 0.5),
+    "gloo": (0.5, 0.4),
+    "tcp": (0.6, 0.4),
+    "efa": (0.5, 0.4),
+    "attention": (1.3, 0.5),  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
     "evaluation": (1.0, 0.4),  # against a third of the training's seconds per row
-    "startup": (240.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
+    "startup": (360.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
+    "growth": (0.2, 0.8),
 }
 _NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
+_NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _UPLOAD_BYTES_PER_S = 50e6  # the model is packed with gzip before it goes to S3
+_NETWORK_OF_EFA = 100e9 / 8  # bytes/s; from there on instances talk past the kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +74,17 @@ class TimingFeatures:
         devices: devices of one instance that train.
         peak_flops: FLOP/s of one device; `memory_bytes_per_s` is of one device too.
         network_bytes_per_s: between instances; of one instance.
-        link_bytes_per_s: between devices of one instance.
+        link_bytes_per_s: between devices of one instance; `link` is its kind: nvlink, pcie or gloo.
         rows: rows of one device and micro-batch.
         accumulation: micro-batches of one optimiser step.
         steps: optimiser steps.
         flops_per_row: forward and backward; `attention_share` of it goes into attention matrices.
+        moved_per_row: bytes of activations, forward and backward.
+        layers: layers whose kernels are launched one after the other.
         evaluated_flops: of all evaluations together.
-        trained_parameters: weights whose gradients travel.
+        updated: weights that one device updates in a step.
         parameters: weights that are saved at the end.
-        exchanges: all-reduces worth of communication in a step: 1 for ddp, 1.5 where weights are gathered too.
+        exchange: bytes that devices send each other.
     """
 
     chip: str
@@ -80,14 +97,17 @@ class TimingFeatures:
     memory_bytes_per_s: float
     network_bytes_per_s: float
     link_bytes_per_s: float
+    link: str = "gloo"
     rows: float
     accumulation: int
     steps: float
     flops_per_row: float
+    moved_per_row: float = 0.0
+    layers: int = 12
     evaluated_flops: float
-    trained_parameters: float
+    updated: float
     parameters: float
-    exchanges: float = 1.0
+    exchange: Exchange = field(default_factory=Exchange)
     attention_share: float = 0.0
 
 
@@ -125,9 +145,11 @@ class TimeModel:
 
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
-        names = list(dict.fromkeys(name for item in used for name in _constants(item.setting)))
+        constants = [_constants(item.setting, is_published=item.origin == "published") for item in used]
+        names = list(dict.fromkeys(name for found in constants for name in found if name))
         target = _Target(used)
-        columns = _Columns([item.setting for item in used], {name: index for index, name in enumerate(names)})
+        indices = {name: index for index, name in enumerate(names)}
+        columns = _Columns([item.setting for item in used], constants, indices)
         self.posterior = Posterior(
             _PRIORS,
             names,
@@ -140,11 +162,12 @@ class TimeModel:
         """Predictions, one per setting."""
         if not settings:
             return []
-        wanted = [name for setting in settings for name in _constants(setting)]
-        indices, mean, covariance = self.posterior.with_names(wanted)
-        columns = _Columns(settings, indices)
+        constants = [_constants(setting) for setting in settings]
+        indices, mean, covariance = self.posterior.with_names([name for found in constants for name in found if name])
+        columns = _Columns(settings, constants, indices)
         parts = columns.parts(mean)
-        deviations = interval(lambda at: np.log(columns.parts(at).total), mean, covariance, self.posterior.noise)
+        noise = self.posterior.noise * _noisier(settings)
+        deviations = interval(lambda at: np.log(columns.parts(at).total), mean, covariance, noise)
         numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step], axis=1).tolist()
         return [
             Prediction(
@@ -159,19 +182,46 @@ class TimeModel:
         ]
 
 
-def _constants(setting: TimingFeatures) -> list[str]:
+_ROLES = (
+    *(
+        "utilisation",
+        "moved",
+        "chip",
+        "model",
+        "several",
+        "cluster",
+        "published",
+        "latency",
+        "memory",
+        "link",
+        "network",
+    ),
+    *("attention", "evaluation", "startup", "growth"),
+)
+"""What constants do in the time of a job; `_constants` names the constant for each."""
+
+
+def _constants(setting: TimingFeatures, *, is_published: bool = False) -> list[str]:
+    """The constant for each role; empty where the role is not played."""
     where = "local" if setting.is_local else "network"
+    is_alone = setting.instances * setting.devices == 1
+    fast = setting.network_bytes_per_s >= _NETWORK_OF_EFA
     return [
         "utilisation",
+        f"moved:{where}",
         f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
         f"model:{setting.model}",
-        f"cluster:{setting.cluster}",
+        "" if is_alone else "processes" if setting.is_local else "several",
+        f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
+        "published" if is_published else "",
         f"latency:{where}",
         f"memory:{setting.chip}",
-        f"link:{where}",
+        setting.link,
+        "" if setting.instances == 1 else "efa" if fast else "tcp",
+        f"attention:{where}",
         f"evaluation:{where}",
         "startup local" if setting.is_local else "startup",
-        f"attention:{where}",
+        "" if setting.instances == 1 else "growth",
     ]
 
 
@@ -185,41 +235,51 @@ class _Parts:
 
 
 class _Columns:
-    """N settings as arrays, and the indices of their constants among K."""
+    """N settings as arrays, and the indices of their constants among K; a role without a constant counts as 1."""
 
-    def __init__(self, settings: Sequence[TimingFeatures], names: Mapping[str, int]) -> None:
+    def __init__(
+        self, settings: Sequence[TimingFeatures], constants: Sequence[Sequence[str]], names: Mapping[str, int]
+    ) -> None:
         def column(name: str) -> np.ndarray:
             return np.array([getattr(setting, name) for setting in settings], dtype=float)
 
-        self._indices = np.array([[names[name] for name in _constants(setting)] for setting in settings])
-        self._instances, self._devices = column("instances"), column("devices")
+        places = {**names, "": len(names)}
+        self._indices = np.array([[places[name] for name in found] for found in constants], dtype=int).T
+        self._instances, devices = column("instances"), column("devices")
         self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
+        self._layers, self._attention = column("layers"), column("attention_share")
         self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
-        n = self._instances * self._devices
-        self._attention = column("attention_share")
-        self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / n
-        self._ideal_update = _UPDATE_BYTES * column("trained_parameters") / column("memory_bytes_per_s")
-        gradients = 4.0 * column("trained_parameters") * column("exchanges")
-        between = 2 * (self._instances - 1) / self._instances * gradients / column("network_bytes_per_s")
-        within = 2 * (self._devices - 1) / self._devices * gradients / column("link_bytes_per_s")
-        self._ideal_exchange = between + within
+        self._ideal_moved = column("moved_per_row") / column("memory_bytes_per_s")
+        self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / (self._instances * devices)
+        self._ideal_update = _UPDATE_BYTES * column("updated") / column("memory_bytes_per_s")
+        link, network = column("link_bytes_per_s"), column("network_bytes_per_s")
+        volumes = [(item.exchange.micro_batch, item.exchange.step) for item in settings]
+        # 2 x N: of a micro-batch, of a step
+        self._ideal_link = np.array([[volume.link for volume in pair] for pair in volumes]).reshape(-1, 2).T / link
+        self._ideal_network = np.array([[item.network for item in pair] for pair in volumes]).reshape(-1, 2).T / network
         local = np.array([setting.is_local for setting in settings])
         self._upload = np.where(local, 0.0, 4.0 * column("parameters") / _UPLOAD_BYTES_PER_S)
-        harmonic = np.array([sum(1 / number for number in range(1, int(count) + 1)) for count in self._instances])
-        self._waiting = np.where(local, 1.0, (1 + harmonic) / 2)
 
     def parts(self, theta: np.ndarray) -> _Parts:
         """Seconds of each setting, given the logarithms of the K constants."""
-        found = np.exp(theta[self._indices]).T
-        dearer = 1 + (found[9] - 1) * self._attention
-        utilisation = found[0] * found[1] * found[2] * found[3] / dearer
-        compute = self._rows * self._ideal_row / utilisation
-        exchange = self._ideal_exchange / found[6]
-        exposed = np.where(exchange > 0, exchange**2 / (exchange + 2 / 3 * compute + 1e-12), 0.0)
-        step = self._accumulation * (found[4] + compute) + self._ideal_update / found[5] + exposed
-        evaluation = found[7] * self._ideal_evaluation / utilisation
-        around = found[8] * self._waiting + evaluation + self._upload
+        found = dict(zip(_ROLES, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
+        speed = found["chip"] * found["model"] * found["several"] * found["cluster"] * found["published"]
+        dearer = 1 + (found["attention"] - 1) * self._attention
+        row = self._ideal_row * dearer / found["utilisation"] + self._ideal_moved * found["moved"]
+        whole = self._rows * row / speed
+        exchange = np.maximum(self._ideal_link / found["link"], self._ideal_network / found["network"])
+        micro_batch = found["latency"] * self._layers + whole + _exposed(exchange[0], whole)
+        update = self._ideal_update / found["memory"]
+        step = self._accumulation * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
+        evaluation = found["evaluation"] * self._ideal_evaluation * dearer / (found["utilisation"] * speed)
+        growth = np.where(self._instances > 1, found["growth"], 0.0)
+        around = found["startup"] * (1 + growth * np.log(self._instances)) + evaluation + self._upload
         return _Parts(step=step, around=around, total=around + self._steps * step)
+
+
+def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:
+    """Seconds of an exchange that do not hide behind so many seconds of arithmetic."""
+    return np.asarray(exchange**2 / (exchange + hidden_by + 1e-12))
 
 
 class _Target:
@@ -232,6 +292,7 @@ class _Target:
         self._around = total - steps * self._step
         self._around[~(self._around > 0)] = math.nan
         self._total = np.where(np.isnan(self._step), total, math.nan)
+        self._noisier = _noisier([item.setting for item in measurements])
 
     def residuals(self, parts: _Parts, noise: float) -> np.ndarray:
         """Of steps and totals, and of what lies around the steps, in standard deviations."""
@@ -239,8 +300,15 @@ class _Target:
         return np.concatenate([self.misfits(parts) / noise, around / _OVERHEAD_NOISE])
 
     def misfits(self, parts: _Parts) -> np.ndarray:
-        """Logarithms of predicted over measured, of steps and totals."""
-        return np.concatenate([_log_ratio(parts.step, self._step), _log_ratio(parts.total, self._total)])
+        """Logarithms of predicted over measured, of steps and totals; of local ones as if their noise were AWS's."""
+        steps = _log_ratio(parts.step, self._step) / self._noisier[~np.isnan(self._step)]
+        totals = _log_ratio(parts.total, self._total) / self._noisier[~np.isnan(self._total)]
+        return np.concatenate([steps, totals])
+
+
+def _noisier(settings: Sequence[TimingFeatures]) -> np.ndarray:
+    """Of each setting, how many times as large its noise is as that of a job on SageMaker."""
+    return np.array([_NOISE_OF_LOCAL if setting.is_local else 1.0 for setting in settings])
 
 
 def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:

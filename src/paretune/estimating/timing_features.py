@@ -8,18 +8,23 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.exchange import exchange_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.timing import TimingFeatures
-from paretune.estimating.workload import Workload, workload
+from paretune.estimating.workload import Workload, recomputes, workload
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import Instance
 from paretune.spec.job import JobSpec
 
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
-# All-reduces worth of communication in a step: sharded weights are gathered for each pass as well.
-_EXCHANGES = {"ddp": 1.0, "smddp": 1.0, "deepspeed": 1.0, "fsdp": 1.5, "smp": 1.5}
+# Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
+# autocast, which casts weights and keeps norms and softmax in fp32, and in fp32.
+_MOVED_BYTES = {"half": 100.0, "autocast": 200.0, "fp32": 300.0}
+_MOVED_LOGITS = 20.0  # for each token of a causal-lm and word of the vocabulary: written, cast, and read for the loss
+_KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
+_NVLINK_BYTES_PER_S = 100e9  # what is faster is no PCIe
 _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 
 
@@ -105,25 +110,59 @@ def describe(
         peak_flops=device.half_flops if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
         # Of a local cluster, which is one machine, it is not used.
-        network_bytes_per_s=spec.instance().network_gbps * _GBPS if spec.has_instances else 1e9,
+        network_bytes_per_s=_network_gbps(spec.instance()) * _GBPS if spec.has_instances else 1e9,
         link_bytes_per_s=device.link_bytes_per_s,
+        link=_link(share),
         rows=plan.per_device_train_batch_size,
         accumulation=plan.gradient_accumulation_steps,
         steps=work.steps,
         flops_per_row=work.flops_per_row,
         attention_share=work.attention_share,
+        moved_per_row=_moved_per_row(spec, built, work, share),
+        layers=built.layers,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
-        trained_parameters=work.trained_parameters,
+        updated=work.trained_parameters / share.state_sharers,
         parameters=built.parameters,
-        exchanges=_EXCHANGES[spec.strategy],
+        exchange=exchange_of(
+            spec.strategy,
+            half=share.half,
+            trained=work.trained_parameters,
+            parameters=built.parameters,
+            instances=share.instances,
+            devices=share.devices,
+            sharers=share.weight_sharers,
+        ),
     )
     return JobFeatures(time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib)
+
+
+def _network_gbps(instance: Instance) -> float:
+    """What lasts: minutes after the start, a small instance has used up what it may send faster."""
+    return instance.network_gbps if instance.sustained_gbps is None else instance.sustained_gbps
+
+
+def _link(share: DeviceShare) -> str:
+    if share.on_processor:
+        return "gloo"
+    return "nvlink" if share.device.link_bytes_per_s > _NVLINK_BYTES_PER_S else "pcie"
+
+
+def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
+    """Bytes of activations, scaled down where only a part of the forward and backward pass is made."""
+    # Sharded weights are gathered in half precision, and all but the loss is computed in it.
+    kind = "fp32" if not share.half else "half" if spec.strategy in {"fsdp", "smp"} else "autocast"
+    units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
+    units += _MOVED_LOGITS * built.vocabulary if spec.task == "causal-lm" else 0.0
+    passes = work.flops_per_row / (3 * work.forward_flops_per_row)
+    return work.tokens * units * passes
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
     rows = plan.per_device_train_batch_size
-    layers = built.layers if spec.fine_tuning != "head" else 1  # a frozen encoder keeps no activations
+    layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
+    if recomputes(spec):
+        layers = 1 + layers * _KEPT_OF_A_LAYER
     return MemorySetting(
         model=_model(spec),
         on_processor=share.on_processor,

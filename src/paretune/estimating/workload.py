@@ -25,7 +25,8 @@ class Workload:
     Attributes:
         tokens: mean tokens of a row.
         evaluations: evaluations of a whole training, of `evaluated_rows` each.
-        flops_per_row: floating-point operations forward and backward, attention included.
+        flops_per_row: floating-point operations forward and backward, attention included, and the forward pass again
+            where the backward pass recomputes it.
         attention_share: share of these operations that goes into attention matrices.
         trained_parameters: weights that the optimiser changes.
         steps: optimiser steps; the last one of an epoch may be smaller.
@@ -67,17 +68,23 @@ def workload(
     share, trained = _trained(spec.fine_tuning, built)
     steps = spec.probe_steps or training_steps(spec, plan, found)
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
+    whole = forward if spec.fine_tuning == "head" else _flops(built, length, share)
     attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
     return Workload(
         tokens=length,
         steps=steps,
         evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
         evaluations=_evaluations(spec, steps, math.ceil(found / plan.global_batch_size)),
-        flops_per_row=forward if spec.fine_tuning == "head" else _flops(built, length, share),
+        flops_per_row=whole + (forward if recomputes(spec) else 0.0),
         forward_flops_per_row=forward,
         attention_share=attention / (attention + 2 * built.matrices),
         trained_parameters=trained,
     )
+
+
+def recomputes(spec: JobSpec) -> bool:
+    """Whether the backward pass makes activations again, layer by layer, in place of keeping them."""
+    return bool(spec.training_arguments.get("gradient_checkpointing")) and spec.fine_tuning != "head"
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:

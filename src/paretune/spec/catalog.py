@@ -20,9 +20,10 @@ class Instance:
     """One instance type of SageMaker Training.
 
     `accelerator` is the model of the GPU or chip, none for a CPU instance; `accelerator_memory_gib` the nominal memory
-    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s; `memory_gib` main memory;
-    `local_storage_gib` its own NVMe disks, 0 for none. Source of the disks: InstanceStorageInfo of EC2
-    DescribeInstanceTypes, as moto 5.2.5 holds it, read 2026-11-21.
+    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s, and `sustained_gbps` the one that lasts,
+    None where it is not known; `memory_gib` main memory; `local_storage_gib` its own NVMe disks, 0 for none. Source of
+    disks and sustained bandwidth: InstanceStorageInfo and BaselineBandwidthInGbps of EC2 DescribeInstanceTypes, as moto
+    5.2.5 holds them, read 2026-11-21; of the withdrawn ml.p3.2xlarge, that of other types with 8 processors.
     """
 
     instance_type: str
@@ -33,6 +34,7 @@ class Instance:
     vcpus: int
     memory_gib: float
     local_storage_gib: int = 0
+    sustained_gbps: float | None = None
 
     @property
     def family(self) -> str:
@@ -150,6 +152,7 @@ def instances() -> dict[str, Instance]:
             accelerator_count=int(row["accelerator_count"]),
             accelerator_memory_gib=float(row["accelerator_memory_gb"]),
             network_gbps=float(row["network_gbps"]),
+            sustained_gbps=float(row["sustained_gbps"]),
             vcpus=int(row["vcpus"]),
             memory_gib=float(row["memory_gb"]),
             local_storage_gib=int(float(row["local_storage_gb"]) * 1e9 / 2**30),

@@ -149,7 +149,7 @@ class JobSpec(Cluster):
     )
     precision: str = parameter(
         "auto",
-        "auto takes bf16 where the hardware has it, else fp32",
+        "auto takes bf16 where the hardware has it, else fp16 on GPUs with tensor cores, else fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
         affects=_TRAINING,
     )

@@ -193,6 +193,11 @@ class RecordedJob:
         spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
         return spec.on_instance_type(used) if used else spec
 
+    @property
+    def used_precision(self) -> str:
+        """The number format that it trained in; empty where it has not said so."""
+        return self._tag(schema.USED_PRECISION)
+
     def used_plan(self, spec: JobSpec) -> BatchPlan:
         """The batch sizes that its last attempt ran with; those of `spec` where none are recorded."""
         return _plan(spec, self.run.tags, schema.USED_BATCH, schema.USED_ACCUMULATION)

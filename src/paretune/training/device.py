@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from paretune.estimating import hardware
-from paretune.spec import catalog
 from paretune.spec.container import ALLOW_NO_GPU
 from paretune.spec.job import JobSpec
 
@@ -26,8 +25,16 @@ def has_bf16() -> bool:
 
 
 def choose_precision(asked: str) -> str:
-    """`asked`, or for `auto` bf16 where the device has it and else fp32."""
-    return asked if asked != "auto" else "bf16" if has_bf16() else "fp32"
+    """`asked`, or for `auto` the fastest format that the device has."""
+    if asked != "auto":
+        return asked
+    capability = torch.cuda.get_device_capability() if has_gpu() else None
+    return hardware.usual_precision(has_bf16=has_bf16(), compute_capability=capability)
+
+
+def is_fp16_by_choice(spec: JobSpec) -> bool:
+    """Whether `auto` has become fp16, whose largest number is 65,504: a training that needs larger ones diverges."""
+    return spec.precision == "auto" and choose_precision("auto") == "fp16"
 
 
 def device_name() -> str:
@@ -53,6 +60,12 @@ def peak_memory_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
+def release_memory() -> None:
+    """Give memory of the GPU back that no tensor holds any more."""
+    if has_gpu():
+        torch.cuda.empty_cache()
+
+
 def synchronize() -> None:
     """Wait until the device has finished its queued work, so that a clock read afterwards includes it."""
     if has_gpu():
@@ -70,7 +83,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def device_faults(spec: JobSpec) -> list[str]:
     """Why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
     if spec.on_sagemaker:
-        return [fault for name in spec.instance_types() for fault in _instance_faults(spec, spec.instance(name))]
+        types = [spec.instance(name) for name in spec.instance_types()]
+        return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
     faults = []
     if spec.precision == "bf16" and not has_bf16():
         faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
@@ -80,18 +94,6 @@ def device_faults(spec: JobSpec) -> list[str]:
     if spec.instance_count > most:
         rule = f"instance_count must be at most {most} here, one per process ({unit})"
         faults.append(f"{rule}, got {spec.instance_count}")
-    return faults
-
-
-def _instance_faults(spec: JobSpec, instance: catalog.Instance) -> list[str]:
-    """Faults of precision; bf16 on a CPU instance is not checked, because the catalogue does not have it."""
-    faults = []
-    chip = hardware.accelerator_of(instance)
-    if spec.precision == "bf16" and chip is not None and not chip.has_bf16:
-        given = f"{instance.instance_type} has {instance.accelerator}"
-        faults.append(f"precision bf16 needs a GPU that has it; {given}: use auto, fp16 or fp32")
-    if spec.precision == "fp16" and not instance.has_gpu:
-        faults.append(f"precision fp16 needs a GPU, {instance.instance_type} has none: use auto or fp32")
     return faults
 
 
@@ -105,10 +107,13 @@ def machine_faults(spec: JobSpec) -> list[str]:
     return [f"processes_per_instance must be at most {most}, got {spec.processes}"]
 
 
-def machine_warnings(spec: JobSpec) -> list[str]:
-    """Sentences about differences from the instance type with which the job still runs; empty if there are none."""
+def machine_remarks(spec: JobSpec) -> list[str]:
+    """What a user should know of this machine: a GPU that is missing although the job runs, fp16 that `auto` chose."""
     missing = [] if has_gpu() else _no_gpu(spec)
-    return [f"{fault}; {ALLOW_NO_GPU}=1: training on the CPU" for fault in missing]
+    remarks = [f"{fault}; {ALLOW_NO_GPU}=1: training on the CPU" for fault in missing]
+    if is_fp16_by_choice(spec):
+        remarks.append(f"precision auto: fp16 with loss scaling, because {device_name()} has no bf16")
+    return remarks
 
 
 def sentence() -> str:

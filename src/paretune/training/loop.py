@@ -1,10 +1,11 @@
 """One training, from the job document to the report."""
 
+import gc
 import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.trainer import (
     ClassificationMetrics,
+    Diverged,
     LengthGroupedTrainer,
     classification_loss,
     open_split,
     training_arguments,
 )
+
+_OVERFLOWN = "precision auto: the loss does not stay finite in fp16, so the training goes on in fp32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +48,33 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
-    report and removed its checkpoints; a stopped one has written a checkpoint of its last step.
+    report and removed its checkpoints; a stopped one has written a checkpoint of its last step. Where `precision=auto`
+    has chosen fp16 and the loss does not stay finite, it goes on in fp32, from its newest checkpoint or from the start.
+
+    Raises:
+        Diverged: the loss does not stay finite in the precision that was asked for, or in fp32.
     """
     strategy = strategy_of(document.spec)
     strategy.begin()
+    try:
+        return _train(document, folder, stop_signal, strategy)
+    except Diverged:
+        if not device.is_fp16_by_choice(document.spec):
+            raise
+    gc.collect()  # the exception has held the model
+    device.release_memory()
+    precise = replace(document, spec=replace(document.spec, precision="fp32"))
+    return _train(precise, folder, stop_signal, strategy_of(precise.spec), _OVERFLOWN)
+
+
+def _train(
+    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, strategy: Strategy, message: str = ""
+) -> bool:
     kept = checkpoints.CheckpointFolder(folder.checkpoints)
     parts = _build_parts(document, folder, stop_signal, strategy, kept.current)
     callback = parts.trainer.callback
-    for warning in device.machine_warnings(document.spec):
-        callback.events.write(0, {}, message=warning)
+    for sentence in [message] if message else device.machine_remarks(document.spec):
+        callback.events.write(0, {}, message=sentence)
     is_first_of_instance = os.environ.get("LOCAL_RANK", "0") == "0"
     if is_first_of_instance:
         kept.remove_finished()

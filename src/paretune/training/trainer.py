@@ -50,15 +50,23 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         """The loss of the base class.
 
         Raises:
-            Diverged: it has not been a finite number for DIVERGED_STEPS optimiser steps in a row, looked at as often.
+            Diverged: in one of the processes it has not been a finite number for DIVERGED_STEPS optimiser steps in a
+                row, looked at as often. All processes raise it.
         """
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         self._not_finite = torch.where(torch.isfinite(loss).all(), 0, self._not_finite + 1)
         self._seen += 1
         window = DIVERGED_STEPS * self.args.gradient_accumulation_steps
-        if self._seen % window == 0 and int(self._not_finite) >= window:
+        if self._seen % window == 0 and self._most_in_a_row() >= window:
             raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
         return loss
+
+    def _most_in_a_row(self) -> int:
+        """Batches without a finite loss, of the process that has most of them."""
+        most = torch.as_tensor(self._not_finite, device=self.args.device)
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+        return int(most)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """The metrics of the base class; the stopwatch is paused meanwhile."""

@@ -136,3 +136,36 @@ def test_every_well_known_model_makes_sense() -> None:
         assert 0 < built.matrices <= built.parameters, name
         assert built.parameters - built.matrices <= (built.vocabulary + 2048) * max(built.hidden_size, 1024), name
         assert min(built.layers, built.hidden_size, built.vocabulary) > 0, name
+
+
+MIXTURES = {
+    "Mixtral-8x7B": (
+        {"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+        | {"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000, "hidden_act": "silu"}
+        | {"num_local_experts": 8, "num_experts_per_tok": 2},
+        (46.7e9, 12.9e9),  # arXiv 2401.04088: 47 billion, 13 billion active
+    ),
+    "Qwen3-30B-A3B": (
+        {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32}
+        | {"num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768}
+        | {"vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8, "mlp_only_layers": []},
+        (30.5e9, 3.3e9),  # arXiv 2505.09388
+    ),
+    "DeepSeek-V2-Lite": (
+        {"model_type": "deepseek_v2", "hidden_size": 2048, "num_hidden_layers": 27, "num_attention_heads": 16}
+        | {"num_key_value_heads": 16, "intermediate_size": 10944, "moe_intermediate_size": 1408, "vocab_size": 102400}
+        | {"n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1}
+        | {"hidden_act": "silu"},
+        (15.7e9, 2.4e9),  # arXiv 2405.04434
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_all_experts_are_weights_and_the_chosen_ones_are_multiplied(name: str) -> None:
+    config, (parameters, active) = MIXTURES[name]
+    found = of_config(config, "causal-lm")
+
+    assert found is not None
+    assert found.parameters == pytest.approx(parameters, rel=0.01)
+    assert found.matrices == pytest.approx(active, rel=0.1)  # embeddings, which are looked up, are published with them

@@ -156,7 +156,7 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
 
 def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
     busy = {"per_device_train_batch_size": 32, "max_seq_length": 512}  # more arithmetic than communication
-    cheap, dear = estimate(**busy), estimate(**busy, instance_count=4)
+    cheap, dear = estimate(**busy), estimate(**busy, instance_type="ml.g5.12xlarge", instance_count=4)
     unpriced = estimate(price=None, instance_type="ml.p4d.24xlarge")
     full = estimate(per_device_train_batch_size=4096, max_train_samples=16)
 

@@ -148,7 +148,8 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
 
 
 def test_a_batch_that_ran_out_in_fp32_may_fit_in_bf16_on_less_memory() -> None:
-    (full,) = read([run_of(OOM, {}, instance_type="ml.p3dn.24xlarge", per_device_train_batch_size=64)]).did_not_fit
+    fp32 = {"instance_type": "ml.p3dn.24xlarge", "precision": "fp32", "per_device_train_batch_size": 64}
+    (full,) = read([run_of(OOM, {}, **fp32)]).did_not_fit
     spec, found = described(per_device_train_batch_size=64)
 
     assert not Footprint.of(spec, spec.plan(), found.memory).is_no_easier(full)

@@ -139,12 +139,13 @@ def test_flags_are_single_words() -> None:
     assert not [flag for flag in processor_flags() if " " in flag or ":" in flag]
 
 
-def test_auto_is_bf16_where_the_gpu_has_it_and_stays_open_on_a_processor() -> None:
+def test_auto_is_the_fastest_format_of_a_gpu_and_stays_open_on_a_processor() -> None:
     a10g = hardware.accelerator_of(catalog.instance("ml.g5.xlarge"))
     t4 = hardware.accelerator_of(catalog.instance("ml.g4dn.xlarge"))
     v100 = hardware.accelerator_of(catalog.instance("ml.p3.2xlarge"))
 
     assert resolved_precision("auto", a10g) == "bf16"
-    assert resolved_precision("auto", t4) == resolved_precision("auto", v100) == "fp32"
+    assert resolved_precision("auto", t4) == resolved_precision("auto", v100) == "fp16"
+    assert resolved_precision("auto", hardware.named("Tesla K80")) == "fp32"
     assert resolved_precision("auto", None) == "auto"
     assert resolved_precision("fp16", a10g) == "fp16"

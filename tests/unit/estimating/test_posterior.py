@@ -62,6 +62,14 @@ def test_a_measurement_and_the_prior_are_weighed_by_their_precisions() -> None:
     assert covariance == pytest.approx(np.array([[1 / 104]]), rel=1e-6)
 
 
+def test_noise_is_estimated_from_the_measurements_that_are_left_when_constants_are_fitted() -> None:
+    noise = Noise(value=0.1, weight=2.0)
+
+    assert noise.given(np.array([0.3, -0.3])) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 4))
+    assert noise.given(np.array([0.3, -0.3]), fitted=1.5) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 2.5))
+    assert noise.given(np.zeros(3), fitted=3.0) == pytest.approx(0.1)  # each of three has fixed a constant
+
+
 def test_a_constant_that_nothing_has_touched_keeps_its_prior_beside_measured_ones() -> None:
     places, mean, covariance = measured_once(3.0).with_names(["a", "a:kin"])
 

@@ -48,9 +48,38 @@ def test_a_gpu_cluster_in_numbers() -> None:
     assert time.evaluated_flops == pytest.approx(3 * 100 * time.flops_per_row / 3)
 
 
-def test_an_old_gpu_computes_in_fp32_unless_it_is_told_otherwise() -> None:
-    assert described(instance_type="ml.p3.2xlarge").time.peak_flops == 15.7e12
-    assert described(instance_type="ml.p3.2xlarge", precision="fp16").time.peak_flops == 125e12
+def test_an_old_gpu_computes_in_fp16_unless_it_is_told_otherwise() -> None:
+    assert described(instance_type="ml.p3.2xlarge").time.peak_flops == 125e12
+    assert described(instance_type="ml.p3.2xlarge", precision="fp32").time.peak_flops == 15.7e12
+
+
+def test_instances_exchange_at_the_rate_that_lasts_and_not_at_the_one_of_the_first_minutes() -> None:
+    assert described(instance_type="ml.g5.xlarge").time.network_bytes_per_s == pytest.approx(2.5e9 / 8)
+    assert described(instance_type="ml.g5.48xlarge").time.network_bytes_per_s == pytest.approx(100e9 / 8)
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "link"), [("ml.p4d.24xlarge", "nvlink"), ("ml.g5.12xlarge", "pcie"), ("ml.m5.4xlarge", "gloo")]
+)
+def test_links_of_one_kind_share_what_is_learnt_of_them(instance_type: str, link: str) -> None:
+    assert described(instance_type=instance_type).time.link == link
+
+
+def test_a_sharded_update_is_divided_by_the_devices() -> None:
+    whole = described(instance_type="ml.p4d.24xlarge").time
+    sharded = described(instance_type="ml.p4d.24xlarge", strategy="fsdp").time
+
+    assert whole.updated == pytest.approx(8 * sharded.updated)
+    assert sharded.moved_per_row < whole.moved_per_row  # autocast writes more
+
+
+def test_recomputed_activations_take_time_and_save_memory() -> None:
+    kept = described(instance_type="ml.g5.xlarge")
+    again = described(instance_type="ml.g5.xlarge", training_arguments={"gradient_checkpointing": True})
+
+    assert again.time.flops_per_row == pytest.approx(kept.time.flops_per_row * 4 / 3)
+    assert again.time.moved_per_row == pytest.approx(kept.time.moved_per_row * 4 / 3)
+    assert again.memory.units < kept.memory.units / 3
 
 
 def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:

@@ -17,6 +17,19 @@ def test_auto_is_a_precision_that_this_machine_does_not_refuse() -> None:
     assert device.device_faults(JobSpec(precision=chosen)) == []
 
 
+def test_auto_on_a_gpu_without_bf16_is_fp16_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "has_gpu", lambda: True)
+    monkeypatch.setattr(device, "has_bf16", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+
+    assert device.choose_precision("auto") == "fp16"
+    assert device.machine_remarks(JobSpec()) == ["precision auto: fp16 with loss scaling, because Tesla T4 has no bf16"]
+    assert device.machine_remarks(JobSpec(precision="fp16")) == []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (6, 0))
+    assert device.choose_precision("auto") == "fp32"
+
+
 def test_a_precision_that_was_asked_for_is_not_changed() -> None:
     assert [device.choose_precision(asked) for asked in ("fp32", "bf16", "fp16")] == ["fp32", "bf16", "fp16"]
 
@@ -93,12 +106,12 @@ def test_an_emulated_gpu_instance_trains_on_the_cpu_and_says_so(monkeypatch: pyt
     monkeypatch.setattr(device, "has_gpu", lambda: False)
     monkeypatch.setenv("PARETUNE_ALLOW_NO_GPU", "1")
 
-    (told,) = device.machine_warnings(JobSpec(instance_type="ml.g5.12xlarge"))
+    (told,) = device.machine_remarks(JobSpec(instance_type="ml.g5.12xlarge"))
 
     assert "training on the CPU" in told
     assert device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge")) == []
-    assert device.machine_warnings(JobSpec(instance_type="ml.m5.large")) == []
-    assert device.machine_warnings(JobSpec()) == []
+    assert device.machine_remarks(JobSpec(instance_type="ml.m5.large")) == []
+    assert device.machine_remarks(JobSpec()) == []
 
 
 @pytest.mark.parametrize(

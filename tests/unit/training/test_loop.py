@@ -10,8 +10,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Trainer
 
-from paretune.spec.container import JobDocument, JobFolder, JobReport
+from paretune.spec.container import EventReader, JobDocument, JobFolder, JobReport
 from paretune.spec.job import JobSpec
+from paretune.training import device
 from paretune.training.loop import train
 from paretune.training.rows import data
 from paretune.training.rows.data import Rows
@@ -112,6 +113,30 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
 
     assert len(steps) == 20 * accumulation  # looked at after 10, when 7 were wrong, and after 20
     assert not folder.report.exists()
+
+
+def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+    step, choose = Trainer.training_step, device.choose_precision
+
+    def overflowing(trainer: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        used.append("bf16" if trainer.args.bf16 else "fp32")
+        loss: torch.Tensor = step(trainer, *args, **kwargs)
+        return loss * (math.inf if trainer.args.bf16 and len(used) > 8 else 1.0)
+
+    # In place of fp16, which PyTorch trains in on GPUs only, bf16.
+    monkeypatch.setattr(device, "choose_precision", lambda asked: "bf16" if asked == "auto" else choose(asked))
+    monkeypatch.setattr(device, "is_fp16_by_choice", lambda spec: spec.precision == "auto")
+    monkeypatch.setattr(Trainer, "training_step", overflowing)
+    report = report_of(replace(SPEC, precision="auto", num_train_epochs=6.0), folder)
+
+    assert used.count("bf16") == 20  # two checkpoints were written before the loss was infinite for ten steps
+    assert used[20:] == ["fp32"] * 18
+    assert report.facts["precision"] == "fp32"
+    messages = [event.message for event in EventReader(folder.events).new()]
+    assert "precision auto: the loss does not stay finite in fp16, so the training goes on in fp32" in messages
 
 
 def test_a_loss_that_recovers_in_time_goes_on(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:

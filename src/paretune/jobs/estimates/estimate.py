@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, JobFailed
+from paretune.core.errors import JobFailed, refuse
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
-from paretune.estimating.hardware import machine_name, speed_remarks
+from paretune.estimating.hardware import machine_name, precision_faults, speed_remarks
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.jobs.estimates.probing import probes, require_limit, run_probes
 from paretune.jobs.estimates.request import EstimateRequest
@@ -78,7 +78,7 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     tasks = {spec.model: spec.task for spec in request.specs}
     built = {model: architecture_of(model, task, environment) for model, task in tasks.items()}
     facts = _facts(request.specs, home)
-    _refuse_unknown_data(request, facts)
+    refuse([*_precision_faults(request.specs), *_unknown_data(request, facts)])
     tracking = Tracking(environment, SystemClock())
 
     def table() -> list[Estimate]:
@@ -122,7 +122,14 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | N
     return [found[name] for name in names]
 
 
-def _refuse_unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | None]) -> None:
+def _precision_faults(specs: Sequence[JobSpec]) -> list[str]:
+    """Why the launch would refuse the number format on an instance type."""
+    asked = dict.fromkeys((spec.precision, spec.instance()) for spec in specs if spec.has_instances)
+    return [fault for precision, instance in asked for fault in precision_faults(precision, instance)]
+
+
+def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | None]) -> list[str]:
+    """Why the rows of a data set cannot be known."""
     unknown = {
         spec.dataset
         for spec, known in zip(request.specs, facts, strict=True)
@@ -130,15 +137,13 @@ def _refuse_unknown_data(request: EstimateRequest, facts: list[Mapping[str, floa
         and spec.dataset not in BUNDLED_ROWS
         and (spec.max_train_samples is None or spec.dataset.startswith(BUNDLED))
     }
-    faults = [
+    return [
         f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
         if name.startswith(BUNDLED)
         else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
         f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
         for name in sorted(unknown)
     ]
-    if faults:
-        raise BadInput(faults)
 
 
 def _run_probe(spec: JobSpec, workplaces: Workplaces, say: Callable[[str], None], *, quiet: bool) -> float | None:

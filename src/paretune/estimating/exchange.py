@@ -1,0 +1,72 @@
+"""What devices send each other in a training step: bytes over the links of an instance and over the network.
+
+An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
+all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). With P weights, T of them trained,
+and g bytes of a gathered weight or a sharded gradient, 2 in half precision and else 4:
+
+    ddp, smddp   once a step: all-reduce of 4 T
+    deepspeed    (ZeRO 2) in every micro-batch: reduce-scatter of g T; once a step: all-gather of g T
+    fsdp, smp    in every micro-batch: all-gather of g P, frozen weights too, for the forward pass and again for the
+                 backward pass, and reduce-scatter of 4 T; where copies of the shards remain, all-reduce of 4 T
+                 between the copies
+"""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """Bytes through one link between devices of an instance, and through the network connection of one instance."""
+
+    link: float = 0.0
+    network: float = 0.0
+
+    def __add__(self, other: "Volume") -> "Volume":
+        return Volume(link=self.link + other.link, network=self.network + other.network)
+
+    def __rmul__(self, factor: float) -> "Volume":
+        return Volume(link=factor * self.link, network=factor * self.network)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """Volumes of one optimiser step: of each of its micro-batches, and once at its end."""
+
+    micro_batch: Volume = Volume()
+    step: Volume = Volume()
+
+
+def exchange_of(
+    strategy: str, *, half: bool, trained: float, parameters: float, instances: int, devices: int, sharers: int
+) -> Exchange:
+    """The exchange of a cluster of `instances` with `devices` each; `sharers` of all these devices share the weights.
+
+    `half`: whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights.
+    """
+    short = 2.0 if half else 4.0
+    everywhere = _ring(instances * devices, devices)
+    if strategy == "deepspeed":
+        return Exchange(micro_batch=short * trained * everywhere, step=short * trained * everywhere)
+    if strategy not in {"fsdp", "smp"}:
+        return Exchange(step=8.0 * trained * everywhere)
+    shards = _ring(sharers, devices)
+    micro_batch = (2 * short * parameters + 4.0 * trained) * shards
+    copies = instances * devices // sharers
+    if copies > 1:
+        micro_batch += 8.0 * trained * _between_copies(copies, instances, devices, sharers)
+    return Exchange(micro_batch=micro_batch)
+
+
+def _ring(members: int, devices: int) -> Volume:
+    """Shares of a byte in an all-gather over so many devices, on as few instances as hold them."""
+    within, across = min(members, devices), math.ceil(members / devices)
+    return Volume(link=(within - 1) / within, network=(across - 1) / across)
+
+
+def _between_copies(copies: int, instances: int, devices: int, sharers: int) -> Volume:
+    """Shares of a byte of all gradients in an all-gather between copies: each device has its shard of them only."""
+    if sharers >= devices:
+        return Volume(network=(copies - 1) / copies * devices / sharers)
+    here = devices // sharers
+    return Volume(link=(here - 1) / here / sharers, network=(instances - 1) / instances)
