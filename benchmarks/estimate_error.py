@@ -1,25 +1,30 @@
-"""How far off are the estimates? Against real SageMaker jobs, and against jobs of this machine.
+"""How far off are the estimates, and do their intervals hold what they say? From none, some and most of the evidence.
 
+    python benchmarks/estimate_error.py                   # local jobs, results/local_runs.csv
     python benchmarks/estimate_error.py --published runs.csv --scaling scaling.csv
 
---published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
-instance_count, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` train, a tenth validates. Each
-cluster shape is left out once and predicted from the others (unseen), and every job is predicted from one job of each
-shape (probed; all choices of these jobs, or 500 drawn with seed 0). Beside it, from the same jobs: perfect scaling from
-the smallest cluster that is known, and Ernest (Venkataraman et al., NSDI 2016): non-negative least squares on 1,
-work / n, log n and n devices. A relative error of dollars is that of seconds: the price multiplies both sides.
+Of a table of jobs every one is predicted three times: cold, with no job known; from all jobs of other cluster shapes;
+and from these and one job of its own shape. Beside it, from the same jobs: perfect scaling from the smallest cluster
+that is known, and Ernest (Venkataraman et al., NSDI 2016): non-negative least squares on 1, work / n, log n and n
+devices. A relative error of dollars is that of seconds: the price multiplies both sides.
 
---scaling: columns instances and minutes, a job on clusters of growing size; each row is predicted from the first.
+--published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
+instance_count, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` train, a tenth validates.
+
+--local: a table of local jobs, as `search_cost.py --measure-local` writes it; instance_count is that of processes.
+
+--scaling: columns instances and minutes, the training time of a job on clusters of growing size; each row is predicted
+from the first.
 
 --small: tables by a formula, made here, in place of those that are not given.
 
-Jobs of this machine: estimate_error_local.py.
+Without any earlier job, on many kinds of clusters: estimate_error_cold.py. On this machine: estimate_error_local.py.
 """
 
 import argparse
 import csv
 import itertools
-import random
+import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +39,11 @@ from scipy.optimize import nnls
 from paretune.estimating.architecture import well_known
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
-from paretune.spec.job import JobSpec
+from paretune.spec.job import BUNDLED_MODEL, JobSpec
 
-MOST_CHOICES = 500
+LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
+LONG = 1000.0
+"""Jobs of a scaling table are taken to be so many times as long: of a training time, start-up is no part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +135,36 @@ def read_published(path: Path, max_seq_length: int) -> list[Job]:
     return jobs
 
 
+def read_local(path: Path) -> list[Job]:
+    """The jobs of a table of local ones: of the bundled model, with 1,000 rows of evaluation."""
+    built = well_known(BUNDLED_MODEL)
+    assert built is not None
+    jobs = []
+    for row in csv.DictReader(path.open(encoding="utf-8")):
+        if row["status"] != "Completed":
+            continue
+        spec = JobSpec(
+            max_train_samples=int(row["max_train_samples"]),
+            max_eval_samples=1000,
+            max_seq_length=int(row["max_seq_length"]),
+            per_device_train_batch_size=int(row["per_device_train_batch_size"]),
+            num_train_epochs=float(row["num_train_epochs"]),
+            instance_count=int(row["instance_count"]),
+        )
+        described = describe(spec, spec.plan(), built)
+        assert described is not None  # max_train_samples is given
+        jobs.append(
+            Job(
+                setting=described.time,
+                shape=f"{spec.instance_count} processes",
+                devices=spec.devices,
+                work=int(row["train_rows"]) * spec.num_train_epochs,
+                seconds=float(row["billable_seconds"]),
+            )
+        )
+    return jobs
+
+
 def error(found: Predicted, job: Job) -> float:
     """Relative, without its sign."""
     return abs(found.seconds / job.seconds - 1)
@@ -138,54 +175,44 @@ def covered(found: Predicted, job: Job) -> bool:
     return found.low is not None and found.high is not None and found.low <= job.seconds <= found.high
 
 
-def unseen(jobs: Sequence[Job]) -> None:
-    """Each shape left out once."""
+def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:
+    """Situation to pairs of jobs that are known and jobs that are asked for."""
     shapes = list(dict.fromkeys(job.shape for job in jobs))
-    print(f"\nunseen: one shape left out, {len(jobs)} jobs, mean error of predicted seconds (and dollars)")
-    print(f"  {'left out':24}" + "".join(f"{name:>18}" for name in METHODS) + "   in the 80 % interval")
-    errors: dict[str, list[float]] = {name: [] for name in METHODS}
-    inside: list[bool] = []
-    for shape in shapes:
-        known, asked = [job for job in jobs if job.shape != shape], [job for job in jobs if job.shape == shape]
-        line = f"  {shape:24}"
-        for name, method in METHODS.items():
-            found = method(known, asked)
-            off = [error(one, job) for one, job in zip(found, asked, strict=True)]
-            errors[name].append(statistics.mean(off))
-            line += f"{errors[name][-1]:>18.1%}"
-            if name == "paretune":
-                own = [covered(one, job) for one, job in zip(found, asked, strict=True)]
-                inside += own
-        print(f"{line}   {sum(own)} of {len(own)}")
-    means = {name: statistics.mean(values) for name, values in errors.items()}
-    print(
-        f"  {'mean of shapes':24}"
-        + "".join(f"{value:>18.1%}" for value in means.values())
-        + f"   {np.mean(inside):.0%}"
-    )
-    print(f"  paretune / Ernest: {means['paretune'] / means['Ernest']:.2f}")
+    others = {shape: [job for job in jobs if job.shape != shape] for shape in shapes}
+    own = {shape: [job for job in jobs if job.shape == shape] for shape in shapes}
+    return {
+        "nothing known": [([], list(jobs))],
+        "other shapes known": [(others[shape], own[shape]) for shape in shapes],
+        "and one job of the shape": [
+            ([*others[shape], known], [job for job in own[shape] if job is not known])
+            for shape in shapes
+            for known in own[shape]
+        ],
+    }
 
 
-def probed(jobs: Sequence[Job]) -> None:
-    """One job of each shape is known; all others are predicted."""
-    shapes = list(dict.fromkeys(job.shape for job in jobs))
-    choices = list(itertools.product(*([job for job in jobs if job.shape == shape] for shape in shapes)))
-    if len(choices) > MOST_CHOICES:
-        choices = random.Random(0).sample(choices, MOST_CHOICES)
-    print(f"\nprobed: one job of each shape is known, {len(choices)} choices, mean error of the others")
-    for name, method in METHODS.items():
-        off, inside = [], []
-        for known in choices:
-            asked = [job for job in jobs if all(job is not one for one in known)]
-            found = method(known, asked)
-            off += [error(one, job) for one, job in zip(found, asked, strict=True)]
-            inside += [covered(one, job) for one, job in zip(found, asked, strict=True)]
-        said = f", {np.mean(inside):.0%} in the 80 % interval" if name == "paretune" else ""
-        print(f"  {name:18} mean {np.mean(off):.1%}, largest {max(off):.1%}{said}")
+def situations(name: str, jobs: Sequence[Job]) -> None:
+    """Mean errors of all methods, and how many jobs the stated intervals hold."""
+    print(f"\n{name}: {len(jobs)} jobs, {len({job.shape for job in jobs})} cluster shapes; mean error of seconds")
+    print(f"  {'':26}" + "".join(f"{method:>17}" for method in METHODS) + "   in the 80 % interval   half-width")
+    for situation, pairs in splits(jobs).items():
+        line, said = f"  {situation:26}", ""
+        for method, predict in METHODS.items():
+            if not pairs[0][0] and method != "paretune":
+                line += f"{'-':>17}"
+                continue
+            found = [pair for known, asked in pairs for pair in zip(predict(known, asked), asked, strict=True)]
+            line += f"{statistics.mean(error(*pair) for pair in found):>17.1%}"
+            if method == "paretune":
+                inside = sum(covered(*pair) for pair in found)
+                widths = [math.log(one.high / one.seconds) for one, _ in found if one.high is not None]
+                width = math.exp(statistics.mean(widths))
+                said = f"   {inside:5} of {len(found):4} = {inside / len(found):4.0%}   x {width:.2f}"
+        print(line + said)
 
 
 def scaling(path: Path) -> None:
-    """A job of which only minutes on clusters of growing size are known."""
+    """A job of which only the training time on clusters of growing size is known."""
     rows = [(int(row["instances"]), float(row["minutes"])) for row in csv.DictReader(path.open(encoding="utf-8"))]
     first = min(rows)
     setting = TimingFeatures(
@@ -201,32 +228,30 @@ def scaling(path: Path) -> None:
         rows=1,
         accumulation=1,
         steps=1000,
-        flops_per_row=first[1] * 60 * 0.3e12 / 1000,
+        flops_per_row=first[1] * 60 * LONG * 0.5e12 / 1000,
         evaluated_flops=0,
         updated=0,
         parameters=0,
     )
-    print("\nscaling: predicted from the smallest cluster alone; nothing else of the job is known")
+    print("\nscaling: training time predicted from the smallest cluster alone; nothing else of the job is known")
     jobs = [
         Job(
             setting=replace(setting, instances=n, steps=1000 * first[0] / n, cluster=f"{n}"),
             shape=f"{n}",
             devices=n,
             work=1.0,
-            seconds=minutes * 60,
+            seconds=minutes * 60 * LONG,
         )
         for n, minutes in rows
     ]
     for job in jobs[1:]:
-        known = [jobs[0]]
         for name, method in METHODS.items():
-            (found,) = method(known, [job])
-            said = ""
-            if found.low is not None and found.high is not None:
-                said = f" ({found.low / 60:.0f} to {found.high / 60:.0f})"
-            minutes = f"{found.seconds / 60:.0f}{said} minutes"
-            off = f"measured {job.seconds / 60:.0f}: {error(found, job):.1%}"
-            print(f"  {job.devices} instances: {name:16} {minutes}, {off}")
+            (found,) = method([jobs[0]], [job])
+            unit = 60 * LONG
+            low_high = "" if found.low is None or found.high is None else (found.low / unit, found.high / unit)
+            said = " ({:.1f} to {:.1f})".format(*low_high) if low_high else ""
+            minutes = f"{found.seconds / unit:.1f}{said} minutes, measured {job.seconds / unit:.1f}"
+            print(f"  {job.devices} instances: {name:16} {minutes}: {error(found, job):.1%}")
 
 
 def write_small_tables(folder: Path) -> tuple[Path, Path]:
@@ -247,25 +272,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--published", type=Path, help="CSV of published jobs")
     parser.add_argument("--max_seq_length", type=int, default=512, help="tokens that its rows were padded to")
+    parser.add_argument("--local", type=Path, default=LOCAL, help="CSV of local jobs")
     parser.add_argument("--scaling", type=Path, help="CSV of minutes over instances")
     asked = arguments.parse(parser)
     print(", ".join(f"{name} {version(name)}" for name in ("paretune", "torch", "transformers", "scipy")))
-    if asked.small:
-        with tempfile.TemporaryDirectory() as folder:
-            published, scaled = write_small_tables(Path(folder))
-            show(asked.published or published, asked.scaling or scaled, asked.max_seq_length)
-    else:
-        show(asked.published, asked.scaling, asked.max_seq_length)
-
-
-def show(published: Path | None, scaled: Path | None, max_seq_length: int) -> None:
-    """Print the tables that there are."""
-    if published:
-        jobs = read_published(published, max_seq_length)
-        unseen(jobs)
-        probed(jobs)
-    if scaled:
-        scaling(scaled)
+    with tempfile.TemporaryDirectory() as folder:
+        published, scaled = write_small_tables(Path(folder)) if asked.small else (None, None)
+        if path := asked.published or published:
+            situations("published", read_published(path, asked.max_seq_length))
+        situations("local", read_local(asked.local))
+        if path := asked.scaling or scaled:
+            scaling(path)
 
 
 if __name__ == "__main__":

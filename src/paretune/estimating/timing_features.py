@@ -21,7 +21,7 @@ _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
 # autocast, which casts weights and keeps norms and softmax in fp32, and in fp32.
-_MOVED_BYTES = {"half": 100.0, "autocast": 200.0, "fp32": 300.0}
+_MOVED_BYTES = {"half": 100.0, "autocast": 300.0, "fp32": 300.0}
 _MOVED_LOGITS = 20.0  # for each token of a causal-lm and word of the vocabulary: written, cast, and read for the loss
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 _NVLINK_BYTES_PER_S = 100e9  # what is faster is no PCIe
