@@ -23,6 +23,7 @@ class Accelerator:
         half_flops: dense FLOP/s in bf16 or fp16 with fp32 accumulation.
         link_bytes_per_s: bandwidth to its neighbours in the same instance, one direction.
         usable_gib: memory that CUDA reports; less than the nominal figure.
+        sustained: share of `half_flops` that its power limit lets it keep up, relative to other accelerators.
         compute_capability: of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run on it; None for others.
     """
 
@@ -32,6 +33,7 @@ class Accelerator:
     link_bytes_per_s: float
     usable_gib: float
     has_bf16: bool = True
+    sustained: float = 1.0
     compute_capability: tuple[int, int] | None = None
 
 
@@ -53,6 +55,9 @@ _DATA_SHEETS = {
     "NVIDIA B300": (75, 2250, 8000, 900, 275040 / 1024, True, (10, 3)),
     "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True, (12, 0)),
 }
+# Products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, its limit of 70 W lowers the clock (NVIDIA
+# developer forum, thread 264462, read 2026-11-21); V100 and A100 reach 0.75 of theirs (mli/transformers-benchmarks).
+_SUSTAINED = {"NVIDIA T4": 0.5}
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 _ACCELERATORS = {
     name: Accelerator(
@@ -62,6 +67,7 @@ _ACCELERATORS = {
         link_bytes_per_s=link * 1e9,
         usable_gib=gib,
         has_bf16=bf16,
+        sustained=_SUSTAINED.get(name, 1.0),
         compute_capability=capability,
     )
     for name, (fp32, half, memory, link, gib, bf16, capability) in _DATA_SHEETS.items()

@@ -107,7 +107,7 @@ def describe(
         is_local=not spec.has_instances,
         instances=share.instances,
         devices=share.devices,
-        peak_flops=device.half_flops if share.half else device.fp32_flops,
+        peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
         # Of a local cluster, which is one machine, it is not used.
         network_bytes_per_s=_network_gbps(spec.instance()) * _GBPS if spec.has_instances else 1e9,

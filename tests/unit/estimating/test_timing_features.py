@@ -53,6 +53,11 @@ def test_an_old_gpu_computes_in_fp16_unless_it_is_told_otherwise() -> None:
     assert described(instance_type="ml.p3.2xlarge", precision="fp32").time.peak_flops == 15.7e12
 
 
+def test_a_power_limit_counts_in_half_precision_only() -> None:
+    assert described(instance_type="ml.g4dn.xlarge").time.peak_flops == 65e12 / 2
+    assert described(instance_type="ml.g4dn.xlarge", precision="fp32").time.peak_flops == 8.1e12
+
+
 def test_instances_exchange_at_the_rate_that_lasts_and_not_at_the_one_of_the_first_minutes() -> None:
     assert described(instance_type="ml.g5.xlarge").time.network_bytes_per_s == pytest.approx(2.5e9 / 8)
     assert described(instance_type="ml.g5.48xlarge").time.network_bytes_per_s == pytest.approx(100e9 / 8)
