@@ -35,7 +35,7 @@ class Created:
         points: curve and step of each metric that it has written.
         tolerance_s: by how much `seconds` may be wrong.
         begun: processes that have run its command, as they have noted themselves.
-        may_fail: whether a run may be FAILED although the job has Completed, for what it left cannot be read.
+        may_fail: whether a run may be FAILED although the job is not.
     """
 
     name: str
