@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,16 @@ def in_worlds(*names: str, short: Sequence[str] = ()) -> pytest.MarkDecorator:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COUNTS] = Counts()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist hands its counts to the one that prints
+        session.config.workeroutput["faults"] = session.config.stash[COUNTS].to_dict()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[COUNTS].merge(getattr(node, "workeroutput", {}).get("faults", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

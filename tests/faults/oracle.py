@@ -35,7 +35,7 @@ class Created:
         points: curve and step of each metric that it has written.
         tolerance_s: by how much `seconds` may be wrong.
         begun: processes that have run its command, as they have noted themselves.
-        may_fail: whether a run may be FAILED although the job has Completed, for what it left cannot be read.
+        may_fail: whether a run may be FAILED although the job is not.
     """
 
     name: str
@@ -67,7 +67,8 @@ def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, 
 
 
 def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:
-    if run.info.status == "RUNNING":
+    is_untouched = not any(name.startswith("paretune.") for name in run.data.tags)  # its launcher never came so far
+    if run.info.status == "RUNNING" and (jobs or not is_untouched):
         yield f"is left RUNNING, with the state {run.data.tags.get('paretune.state')}"
     yield from (f"{job.name} was begun {job.begun} times" for job in jobs if job.begun > 1)
     if len(jobs) > attempts:

@@ -89,6 +89,16 @@ class Counts:
         assert fault in FAULTS, fault
         self.cases.setdefault(fault, Counter())[world] += cases
 
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """Fault to world to cases."""
+        return {fault: dict(counter) for fault, counter in self.cases.items()}
+
+    def merge(self, counted: dict[str, dict[str, int]]) -> None:
+        """Add the counts of another process."""
+        for fault, counter in counted.items():
+            for world, cases in counter.items():
+                self.add(fault, world, cases)
+
     def table(self) -> str:
         """The table, as Markdown; a fault that was not caused has no count."""
         lines = ["| fault | cases | outcome |", "| --- | --- | --- |"]

@@ -39,7 +39,7 @@ def test_a_report_that_is_not_one_fails_the_job_and_is_booked(name: str, worlds:
     trial.draw.shuffle(lies)
     lies = lies[: trial.count(short=1, long=len(lies))]
     with worlds.world(name) as world:
-        world.lies = True
+        world.may_fail = True
         for _, text in lies:
             ending = f"(data / 'report.json').write_bytes(b'{text}')\nos._exit(0)"
             world.write_script(steps=3, ending=ending)

@@ -121,6 +121,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
 def test_a_full_disk_of_the_launching_machine_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
     cases = trial.count(short=1, long=5)
     with worlds.world(name, disk_mib=48) as world:
+        world.may_fail = True
         for _ in range(cases):
             command = world.begin()
             command.has_ended_within(trial.draw.uniform(0.0, 1.0 if name == "simulated" else 8.0))

@@ -67,7 +67,7 @@ class World:
         job: parameters of the job.
         emulator: the AWS account, where there is one.
         attempts: jobs that one run may have.
-        lies: its jobs leave reports that cannot be read.
+        may_fail: a run may be FAILED although its job is not: its report cannot be read, or its launcher has failed.
     """
 
     name: str
@@ -77,7 +77,7 @@ class World:
     job: dict[str, object] = field(default_factory=dict)
     emulator: Emulator | None = None
     attempts: int = 1
-    lies: bool = False
+    may_fail: bool = False
     begun: list[Forked] = field(default_factory=list)
 
     @property
@@ -109,7 +109,7 @@ class World:
         done = self._begin(["paretune", "sync"], **options)
         code = done.wait(within_s)
         assert code == 0, f"sync ended with {code}:\n{done.text}"
-        assert "Traceback" not in done.text, done.text
+        assert not _TRACEBACK.search(done.text), done.text
         return done.text
 
     def recover(self) -> None:
@@ -129,7 +129,7 @@ class World:
             return simulated_jobs(self.home) if self.name == "simulated" else local_jobs(self.home)
         emulator = self.emulator
         found = [sagemaker_job(emulator.described(name), emulator.job_folder(name)) for name in emulator.jobs()]
-        return [replace(job, may_fail=self.lies) for job in found]
+        return [replace(job, may_fail=self.may_fail) for job in found]
 
     def created_names(self) -> list[str]:
         """Names of the jobs of the emulator."""
@@ -138,7 +138,8 @@ class World:
     def runs(self) -> list[Run]:
         """Runs of jobs."""
         found = self.client.search_runs(["0"], max_results=10_000)
-        return [run for run in found if not {"paretune.kind", "paretune.copied_from"} & run.data.tags.keys()]
+        of_others = ("paretune.kind", "paretune.copied_from")
+        return [run for run in found if not any(run.data.tags.get(name) for name in of_others)]
 
     def faults(self) -> list[str]:
         """What the books have wrong, and what commands have printed that they must not."""

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import errno
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
     With `--json`, standard output gets one document, be it the answer or the error.
     """
+    logging.raiseExceptions = False  # a log line that does not fit on a full disk is no news
     as_json, words, faults = _take_json(arguments)
     output = sys.stdout
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():

@@ -1,5 +1,7 @@
 """The same command typed again: the job that an earlier one has started, and that runs though nobody watches it."""
 
+from collections.abc import Mapping
+
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import is_watched
 from paretune.spec.container import JobInputs
@@ -45,6 +47,11 @@ def close_watcher(workplace: Workplace, watched: RecordedRun) -> None:
         no_job = {schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
         run.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: watched.run_id, **no_job})
         run.end(RunStatus.FINISHED)
+
+
+def own_job_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """What a run with these tags says before it gets a job of its own: that it watches no other one any more."""
+    return {schema.KIND: "", schema.WATCHED_RUN: ""} if tags.get(schema.KIND) == "watcher" else {}
 
 
 def _unwatched(tracking: Tracking, condition: str) -> list[RecordedRun]:

@@ -13,7 +13,7 @@ from typing import Literal, overload
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.hardware import speed_remarks
-from paretune.jobs.adoption import close_watcher, unwatched_job
+from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter, opening_tags
@@ -163,7 +163,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
             if launcher.attach(job_name(run_id, 1)) is not None:
                 return None
             is_new = True
-            tracking.run(run_id).set_tags(opening_tags(spec, workplace))
+            opened = tracking.run(run_id)
+            opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
         admit_everywhere(spec, launcher)
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)

@@ -47,6 +47,8 @@ class Tracking:
         give_up_early()
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
+        # It logs a traceback of every error that it raises; `Run` says the error itself.
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         self.uri = mlflow.get_tracking_uri()
         if without_password(self.uri) != self.uri:
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it

@@ -88,6 +88,20 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
     assert not run.data.tags["paretune.state"]  # it is the run of no job
 
 
+def test_a_run_that_has_watched_another_job_and_starts_its_own_is_the_run_of_a_job(user: User) -> None:
+    user.is_killed()
+    opened = user.client.create_run("0").info.run_id
+    user.type(opened)  # watches that job to its end
+
+    assert user.type(opened).run_id == opened
+
+    run = user.client.get_run(opened)
+    assert not run.data.tags["paretune.kind"]
+    assert not run.data.tags["paretune.watched_run"]
+    assert run.data.tags["paretune.state"] == "Completed"
+    assert run.data.metrics["cost_usd"] > 0
+
+
 def test_again_starts_another(user: User) -> None:
     run_id = user.is_killed()
 

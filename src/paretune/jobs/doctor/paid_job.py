@@ -86,7 +86,7 @@ def _look(seen: ObservedJob, launcher: SageMakerLauncher, tracking: Tracking) ->
 
     It may be that of an earlier run, which was killed: then this process has sent no request.
     """
-    seen.run_id = tracking.run(seen.run_id).tags().get(schema.WATCHED_RUN, seen.run_id)
+    seen.run_id = tracking.run(seen.run_id).tags().get(schema.WATCHED_RUN) or seen.run_id
     run = tracking.run(seen.run_id)
     seen.tags, seen.metrics = run.tags(), run.metrics()
     seen.name = seen.tags.get(schema.JOB_NAME, "")
