@@ -218,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Read the arguments, search, print."""
     parser = _parser()
-    few = {"tables": "local,three", "methods": "naive,random,botorch-qlognehvi,ax,split", "objectives": "cost/F1"}
+    few = {"tables": "local", "methods": "naive,random,botorch-qlognehvi,ax,split", "objectives": "cost/F1"}
     short = {"parallel": "2", "seeds": 1, "budgets": "4", "slow_jobs": 9, "processes": 1}
     asked = arguments.parse(parser, **few, **short, results=None)
     if asked.measure_local:
