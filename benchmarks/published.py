@@ -32,7 +32,7 @@ def blocks(text: str) -> dict[str, str]:
     return {found["name"]: found["body"] for found in _BLOCK.finditer(text)}
 
 
-def copied(text: str, results: Path = RESULTS) -> str:
+def copied(text: str, results: Path) -> str:
     """A page with the block of every stored result in the place of the one that it has."""
     stored = {name: body for path in sorted(results.glob("*.txt")) for name, body in blocks(path.read_text()).items()}
 
@@ -80,7 +80,7 @@ def _version(name: str) -> str:
 
 def main() -> None:
     """Copy the blocks of all stored results into the README."""
-    README.write_text(copied(README.read_text()))
+    README.write_text(copied(README.read_text(), RESULTS))
 
 
 if __name__ == "__main__":
