@@ -1,13 +1,42 @@
-"""The switch `--small` of every benchmark."""
+"""The switches `--small` and `--write` of every benchmark."""
 
 import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import published
 
 
 def parse(parser: argparse.ArgumentParser, **small: object) -> argparse.Namespace:
-    """Arguments of the command line; with `--small` the values of `small` for all that is not given there."""
+    """Arguments of the command line; with `--small` the values of `small` for all that is not given there.
+
+    With `--write` the benchmark runs in a process of its own, and this one ends with it: what it has printed is in
+    `results/NAME.txt` then, and its block in the README.
+    """
     parser.add_argument("--small", action="store_true", help="the same within a minute; its figures mean nothing")
+    parser.add_argument("--write", action="store_true", help="store what is printed, and copy its block to the README")
     asked = parser.parse_args()
+    if asked.write:
+        if asked.small:
+            parser.error("--write must not be given with --small, whose figures mean nothing: leave out one of them")
+        sys.exit(_run_and_store([word for word in sys.argv if word != "--write"]))
     if asked.small:
         parser.set_defaults(**small)
         asked = parser.parse_args()
     return asked
+
+
+def _run_and_store(words: list[str]) -> int:
+    """Run a benchmark, show what it prints, and store that if it ends well; its exit status."""
+    name = Path(words[0]).stem
+    with subprocess.Popen([sys.executable, "-u", *words], stdout=subprocess.PIPE, text=True) as running:
+        printed = []
+        for line in running.stdout or ():
+            print(line, end="", flush=True)
+            printed.append(line.rstrip() + "\n")
+    if not running.returncode:
+        command = f"$ python benchmarks/{name}.py {' '.join(words[1:])}".rstrip()
+        (published.RESULTS / f"{name}.txt").write_text("".join([command + "\n", *printed]))
+        published.main()
+    return running.returncode

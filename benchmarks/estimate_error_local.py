@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from importlib.metadata import version
 
 import arguments
+import published
 
 from paretune.core.clock import SystemClock
 from paretune.estimating.architecture import well_known
@@ -57,7 +57,8 @@ def main() -> None:
     parser.add_argument("--predicted", type=int, default=len(NEVER_RUN), help="jobs that are predicted")
     parser.add_argument("--max-rows", type=int, default=max(each["max_train_samples"] for each in NEVER_RUN))
     asked = arguments.parse(parser, learnt=1, predicted=1, max_rows=50)
-    print(", ".join(f"{name} {version(name)}" for name in ("paretune", "torch", "transformers", "scipy")))
+    made = published.conditions("paretune", "torch", "transformers", "scipy")
+    print(made)
     print(f"{asked.predicted} specifications that were never run, from {asked.learnt} ordinary jobs")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -87,9 +88,13 @@ def main() -> None:
                 f"step {found.time.step_seconds:.3f}, {step:.3f} s; {said}",
                 flush=True,
             )
-        print(
-            f"  mean error {statistics.mean(off):.1%}, largest {max(off):.1%}; {inside} of {len(off)} in the interval"
-        )
+    said = [
+        f"Measured {made}:",
+        f"{asked.predicted} specifications that had never run, predicted from {asked.learnt} ordinary jobs and then",
+        f"measured, were off by {statistics.mean(off):.1%} (mean; {max(off):.1%} the worst), {inside} of {len(off)} in",
+        "their interval.",
+    ]
+    print(published.block("estimate_error_local", said))
 
 
 def with_at_most(changes: Mapping[str, object], rows: int) -> dict[str, object]:

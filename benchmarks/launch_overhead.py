@@ -17,9 +17,7 @@ any figure. Printed, side by side from one run:
 import argparse
 import collections
 import contextlib
-import datetime
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -29,11 +27,11 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import arguments
+import published
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY))
@@ -78,15 +76,13 @@ def main() -> None:
     missing = namespaces_are_missing()
     if missing:
         sys.exit(missing)
-    print(
-        f"{datetime.date.today()}, {os.cpu_count()} hyper-threads of {_processor()}, "
-        f"Python {platform.python_version()}, mlflow {version('mlflow')}, sagemaker {version('sagemaker')}; "
-        "emulated account on the same machine\n"
-    )
+    made = published.conditions("paretune", "mlflow", "sagemaker", "boto3")
+    print(f"{made}; emulated account on the same machine\n")
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
-        _launches(Path(folder), options.repeats, options.rows)
+        lines = _launches(Path(folder), options.repeats, options.rows)
         for jobs in map(int, options.jobs.split(",")):
-            _polling(Path(folder), jobs, options.seconds, options.settle)
+            lines.append(_polling(Path(folder), jobs, options.seconds, options.settle))
+    print(published.block("launch_overhead", [f"Measured {made}:", "", *lines]))
 
 
 def _options() -> argparse.Namespace:
@@ -100,7 +96,8 @@ def _options() -> argparse.Namespace:
     return arguments.parse(parser, repeats=1, jobs="1", seconds=5.0, settle=8.0, rows=16)
 
 
-def _launches(folder: Path, repeats: int, rows: int) -> None:
+def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
+    """Print seconds and calls of launches; the same for the README."""
     with _account(folder / "launches") as emulator:
         project = folder / "project"
         shutil.copytree(
@@ -123,29 +120,39 @@ def _launches(folder: Path, repeats: int, rows: int) -> None:
         sdk = [_until_created(emulator, _sdk(folder, project, emulator), project, environment) for _ in range(repeats)]
 
     print("seconds from the command to CreateTrainingJob (median, range)")
-    base = statistics.median(sdk)
+    base, shown = statistics.median(sdk), []
     for name, values in (
-        ("mlflow run, first time", [first]),
-        ("mlflow run, again", again),
-        ("paretune, again", direct),
-        ("SDK script, again", sdk),
+        ("a plain script with the SDK's `ModelTrainer`, same data and model, uploaded each time", sdk),
+        ("`paretune main`, data prepared and uploaded before", direct),
+        ("`mlflow run`, the same", again),
+        ("`mlflow run`, the first time: rows tokenised, model and data uploaded", [first]),
     ):
         middle = statistics.median(values)
-        print(f"  {name:<24} {middle:6.1f}  ({min(values):.1f} to {max(values):.1f})  {middle / base:5.2f} x SDK")
+        seconds = f"{middle:.1f} ({min(values):.1f} to {max(values):.1f})"
+        print(f"  {name:<90} {seconds}  {middle / base:5.2f} x SDK")
+        shown.append((name, seconds, f"{middle / base:.2f}"))
     print("\ncalls to AWS of one job (first launch | a later one with the same data)")
     for name in sorted(calls | second):
         print(f"  {name:<40} {calls[name]:4d} | {second[name]:4d}")
     print(f"  {'all':<40} {calls.total():4d} | {second.total():4d}\n")
+    head = ("", "seconds to CreateTrainingJob, median (range)", "x SDK")
+    whole = f"A job makes {second.total()} calls to AWS from its first to its last, {calls.total()} when everything is"
+    return [
+        *published.table(head, shown),
+        "",
+        whole,
+        "uploaded for the first time. While jobs run, with paretune's poller:",
+    ]
 
 
-def _polling(folder: Path, jobs: int, seconds: float, settle: float) -> None:
+def _polling(folder: Path, jobs: int, seconds: float, settle: float) -> str:
+    """Print the calls a minute while so many jobs run; the same for the README."""
     with _account(folder / f"polling-{jobs}", default_quota=jobs + 1) as emulator, _as_user(emulator, folder):
         names = _start_idle_jobs(emulator, jobs)
         rates = {who: _calls_a_minute(emulator, who, names, seconds, settle) for who in WATCHERS}
-    paretune, sdk = rates["paretune"], rates["SDK"]
-    print(
-        f"{jobs:4d} running: {paretune:7.1f} calls a minute with paretune, {sdk:7.1f} with the SDK's wait", flush=True
-    )
+    line = f"{jobs} running: {rates['paretune']:.0f} calls a minute, {rates['SDK']:.0f} with the SDK's own `wait`."
+    print(line, flush=True)
+    return line
 
 
 def _calls_a_minute(emulator: Emulator, who: str, names: list[str], seconds: float, settle: float) -> float:
@@ -291,11 +298,6 @@ def _environment(emulator: Emulator, folder: Path) -> dict[str, str]:
         }
         | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SAGEMAKER_VALIDATE_ROLE": "false"}
     )
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":

@@ -1,286 +1,300 @@
-"""How many dollars and jobs does a search need until its front is good?
+"""How many dollars does a search need until its front is good, and what does it have at any budget?
 
-    python benchmarks/search_cost.py                            # everything; under 20 minutes on two threads
-    python benchmarks/search_cost.py --seeds 3 --methods random,tpe,joint --tables modelled
+    python benchmarks/search_cost.py                            # tables and held-out worlds; hours, see README below
+    python benchmarks/search_cost.py --tables saturating,noisy --seeds 3 --methods random,tpe,split
+    python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
     python benchmarks/search_cost.py --table runs.csv --tables ""           # a table of your own
     python benchmarks/search_cost.py --measure-local benchmarks/results/local_runs.csv    # jobs of this machine, CPU
 
-Searches are run on tables of recorded jobs: `modelled` (945 jobs by a formula, benchmarks/search/modelled.py), `local`
-(benchmarks/results/local_runs.csv, measured here), and those named with --table; `contrary`, by name only, is the
-modelled one with an F1 that depends on the instance type too. Every method searches the same points,
-for two pairs of objectives, with one and with four jobs at a time, and is told the same answers. Nothing is billed and
-nothing is trained, but for --measure-local.
+Searches are run on tables of recorded jobs, see benchmarks/search/README.md: `modelled` and `contrary`, by a formula;
+`local`, measured here, what its jobs show drawn anew for each seed; worlds of other structure (benchmarks/search/
+worlds.py), a world a seed; and those named with --table. Every method searches the same points and is told the same
+answers. Nothing is billed and nothing is trained, but for --measure-local.
 
 A job's dollars count when it ends in virtual time, whatever its end. After each end, the front of what was measured is
 scored at the true values of its points, the means over all seeds of the table: its hypervolume as a share of that of
 the true front, with a reference point a tenth of the true front's range beyond its worst values. A method that
 recommends points it has not run (split) is scored twice: what it has run, and what it recommends, at true values too.
 
-Peers are those of benchmarks/search/peers.py. Syne Tune is left out where it is not installed (`pip install
+This product is given the budget as `budget_usd` of its study, and searches once for each; it refuses what may not fit.
+Other libraries know no budget: they search once, may overspend with the last jobs, and are read off at each budget.
+
+Peers are those of benchmarks/search/peers.py and bayesian.py; those that are not installed are left out (`pip install
 ".[benchmarks]"`).
 """
 
 import argparse
 import csv
-import datetime
 import multiprocessing
 import os
-import platform
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import arguments
-from search import local, modelled, peers, product
-from search.scoring import PAIRS, SHARES, Course, Score, middle, short
+import published
+from search import bayesian, local, modelled, peers, product, report, worlds
+from search.report import Searches
+from search.scoring import OBJECTIVES, Course, Score
 from search.tables import Table
 
 from paretune.core.errors import BadInput
 
 RESULTS = Path(__file__).parent / "results"
-LOCAL = RESULTS / "local_runs.csv"
+LOCAL, REPEATS = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
 OPTUNA = {"random": "random", "grid": "grid", "tpe": "tpe", "tpe-failure": "tpe", "gp": "gp", "nsga2": "nsga2"}
 SYNE = ("random", "morea", "morea-20", "moasha", "moasha-linear")
-METHODS = ("naive", *OPTUNA, *(f"syne-{name}" for name in SYNE), "joint", "split")
-MORE_METHODS = ("joint-gp", "syne-ehvi")  # by name only: slow
-FIXED = (2, 5, 10, 20, 40)
-"""Dollars at which hypervolume is shown, in median jobs."""
-Task = tuple[str, str, str, str, int, int, int, int]
-"""Path and name of the table, method, pair, jobs at a time, seed, dollars in median jobs, most jobs of slow ones."""
+PRODUCT = ("joint", "split")
+SLOW = ("gp", "botorch-qlognehvi", "ax")
+METHODS = ("naive", *OPTUNA, *(f"syne-{name}" for name in SYNE), *SLOW[1:], *PRODUCT)
+MORE_METHODS = ("joint-gp", "syne-ehvi", "botorch-qhvkg")  # by name only: slow
+RANGES = ("learning_rate", "per_device_train_batch_size")
+"""Axes that are ranges in the continuous worlds."""
+PACKAGES = ("paretune", "optuna", "syne-tune", "botorch", "ax-platform", "mlflow", "torch", "scipy", "numpy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One search. `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods."""
+
+    path: str
+    name: str
+    method: str
+    objectives: str
+    parallel: int
+    seed: int
+    budget: float
+    slow: int
+
+    @property
+    def most(self) -> int:
+        """How many jobs the search may take at most."""
+        is_slow = self.method in SLOW or self.method in MORE_METHODS
+        return self.slow if is_slow else 60 + int(6 * self.budget)
 
 
 def search(task: Task) -> Course:
-    """One search, in a process of its own pool."""
-    path, name, method, pair, parallel, seed, worth, slow = task
-    table, score = _table(path, name, pair)
-    most_usd = worth * table.median_usd
-    most = slow if method in {"gp", "joint-gp", "syne-ehvi"} else 6 * worth
-    begun, remark = time.process_time(), ""
-    if method == "naive":
-        booked = list(peers.naive(table, pair, seed))
-    elif method in {"joint", "split", "joint-gp"}:
-        way, _, sampler = method.partition("-")
+    """One search, in a process of its own pool; dollars in median jobs."""
+    table, score = _table(task.path, task.name, task.seed, task.objectives)
+    begun, remark, most_usd = time.process_time(), "", task.budget * table.median_usd
+    if task.method == "naive":
+        booked = list(peers.naive(table, task.objectives, task.seed))
+    elif task.method.partition("-")[0] in PRODUCT:
+        way, _, sampler = task.method.partition("-")
+        limits = {"parallel": task.parallel, "budget_usd": most_usd, "most": task.most}
         try:
             booked, remark = product.search(
-                table, way, pair, seed=seed, parallel=parallel, most_usd=most_usd, most=most, sampler=sampler or "tpe"
+                table, way, task.objectives, seed=task.seed, sampler=sampler or "tpe", **limits
             )
         except BadInput as error:  # a table of jobs that the product would not make
             booked, remark = [], f"refused: {error.faults[0]}"
     else:
-        asking: peers.Asking = (
-            peers.SyneTune(table, method.removeprefix("syne-"), seed)
-            if method.startswith("syne-")
-            else peers.OptunaAlone(table, OPTUNA[method], seed, constraint=method != "tpe-failure")
-        )
-        booked = peers.drive(asking, table, pair, draw=seed, parallel=parallel, most_usd=most_usd, most=most)
-    return score.course(booked, time.process_time() - begun, remark)
+        asking = _asking(table, task)
+        limits = {"parallel": task.parallel, "most_usd": most_usd, "most": task.most}
+        booked = peers.drive(asking, table, task.objectives, draw=task.seed, **limits)
+    found = score.course(booked, time.process_time() - begun, remark)
+    return replace(found, usd=tuple(usd / table.median_usd for usd in found.usd))
+
+
+def _asking(table: Table, task: Task) -> peers.Asking:
+    """The library behind a method."""
+    library, _, name = task.method.partition("-")
+    count = len(OBJECTIVES[task.objectives])
+    if library == "syne":
+        return peers.SyneTune(table, name, task.seed, count)
+    if library == "botorch":
+        return bayesian.BoTorch(table, name, task.seed, count)
+    if library == "ax":
+        return bayesian.Ax(table, task.seed, count)
+    return peers.OptunaAlone(table, OPTUNA[task.method], task.seed, constraint=name != "failure", objectives=count)
 
 
 @cache
-def _table(path: str, name: str, pair: str) -> tuple[Table, Score]:
-    table = _read(path, name)
-    return table, Score(table, pair)
-
-
-@cache
-def _read(path: str, name: str) -> Table:
-    return Table(Path(path), name)
+def _table(path: str, name: str, seed: int, objectives: str) -> tuple[Table, Score]:
+    """The table of a seed; what the jobs of the local one show is drawn anew for each."""
+    table = Table(Path(path), name, RANGES if name == "continuous" else ())
+    if name == "local":
+        table.resample(local.scatter(LOCAL, REPEATS), seed)
+    return table, Score(table, objectives)
 
 
 def is_there(method: str) -> str:
     """Why a method cannot be had; empty where it can."""
-    if method in {"split", "joint", "joint-gp"} and not product.is_there(method.partition("-")[0]):
-        return "not there yet"
-    if method.startswith("syne-") and find_spec("syne_tune") is None:
-        return 'Syne Tune is not installed (pip install ".[benchmarks]")'
-    if method == "syne-ehvi" and find_spec("botorch") is None:
-        return "needs BoTorch (pip install botorch)"
+    library = method.partition("-")[0]
+    module = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax"}.get(library)
+    if method == "syne-ehvi":
+        module = "botorch"
+    if module and find_spec(module) is None:
+        return f'{module} is not installed (pip install ".[benchmarks]")'
     return ""
 
 
-def lines_of(method: str, courses: Sequence[Course], fixed: Sequence[float]) -> Iterable[tuple[str, ...]]:
-    """One line for the front that has run, and one for the recommended front where that is another one."""
-    for kind in ("run", "recommended"):
-        if kind == "recommended" and all(course.run == course.recommended for course in courses):
-            return
-        spent = [course.usd[-1] if course.usd else 0.0 for course in courses]
-        reached = {share: [course.reached(kind, share) for course in courses] for share in SHARES}
-        usd = [
-            middle([None if at is None else c.usd[at] for at, c in zip(reached[share], courses, strict=True)], spent)
-            for share in SHARES
-        ]
-        jobs = [len(course.usd) for course in courses]
-        middle_jobs = middle([None if at is None else at + 1 for at in reached[0.9]], jobs)
-        kept = [course.kept(kind, 0.9) for course in courses]
-        middle_kept = middle([None if at is None else c.usd[at] for at, c in zip(kept, courses, strict=True)], spent)
-        shares = [f"{statistics.median(c.share_at(kind, limit) for c in courses):.2f}" for limit in fixed]
-        full = statistics.median(c.statuses.count("OutOfMemory") for c in courses)
-        again = statistics.median(c.again for c in courses)
-        label = method if kind == "run" else f"{method}, recommended"
-        cpu = statistics.median(c.cpu_seconds for c in courses)
-        yield label, *usd, middle_kept, middle_jobs, *shares, f"{full:g}/{again:g}/{len(courses[0].usd)}", f"{cpu:.1f}"
+def compare(name: str, paths: Sequence[tuple[int, Path]], asked: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
+    """All searches of one table, or of the worlds of one kind, printed; a line of the README for each setting."""
+    _describe(name, paths[0])
+    seeds = [seed for seed, _ in paths]
+    for parallel in asked.parallel:
+        for objectives in _objectives(name, asked):
+            found = []
+            for method in (method for method in asked.methods if not is_there(method)):
+                found.append(_all_seeds(name, paths, method, objectives, parallel, asked, pool))
+                for refusal in {course.remark for course in found[-1].longest if not course.usd}:
+                    print(f"  {method} {refusal}")
+                where = (name, asked.kept, parallel, objectives, method)
+                asked.writer.writerows(report.rows_of(where, seeds, found[-1]))
+                print(f"  {name} {parallel} {objectives} {method}", file=sys.stderr, flush=True)
+            setting = f"{name}, {objectives}, {parallel} job{'s' if parallel > 1 else ''} at a time"
+            print(f"\n{setting}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
+            report.show([report.head(asked.budgets), *(line for one in found for line in report.lines_of(one))])
+            asked.summaries.append(report.summary(f"{name}, {objectives}, {parallel}", found, PRODUCT))
+            sys.stdout.flush()
 
 
-def rows_of(where: Sequence[object], seed: int, course: Course, fixed: Sequence[float]) -> Iterable[list[object]]:
-    """The lines of one search in the CSV file, one a front."""
-    for kind in ("run", "recommended"):
-        reached = [course.reached(kind, share) for share in SHARES]
-        kept = [course.kept(kind, share) for share in SHARES]
-        dollars = ["" if at is None else round(course.usd[at], 6) for at in (*reached, *kept)]
-        jobs = ["" if at is None else at + 1 for at in reached]
-        yield [
-            *(*where, seed, kind, len(course.usd), round(course.usd[-1], 6) if course.usd else 0.0, *dollars, *jobs),
-            *(round(course.share_at(kind, limit), 4) for limit in fixed),
-            *(course.statuses.count("OutOfMemory"), course.statuses.count("Stopped"), course.again),
-            *(round(course.cpu_seconds, 2), course.remark),
-        ]
+def _all_seeds(
+    name: str,
+    paths: Sequence[tuple[int, Path]],
+    method: str,
+    objectives: str,
+    parallel: int,
+    asked: argparse.Namespace,
+    pool: ProcessPoolExecutor,
+) -> Searches:
+    """The searches of one method; the product's once a budget."""
+    budgets = asked.budgets if method.partition("-")[0] in PRODUCT else asked.budgets[-1:]
+    shared = {"name": name, "method": method, "objectives": objectives, "parallel": parallel, "slow": asked.slow_jobs}
+    tasks = [Task(path=str(path), seed=seed, budget=usd, **shared) for usd in budgets for seed, path in paths]
+    courses = list(pool.map(search, tasks))
+    count = len(paths)
+    by_budget = {usd: courses[place * count : (place + 1) * count] for place, usd in enumerate(budgets)}
+    return Searches(method=method, budgets=asked.budgets, courses=by_budget)
 
 
-HEADER = [
-    *("table", "jobs_at_a_time", "pair", "method", "seed", "front", "jobs", "usd"),
-    *(f"usd_to_{share:.0%}" for share in SHARES),
-    *(f"usd_to_keep_{share:.0%}" for share in SHARES),
-    *(f"jobs_to_{share:.0%}" for share in SHARES),
-    *(f"share_at_{worth}_jobs_usd" for worth in FIXED),
-    *("out_of_memory", "stopped", "paid_again", "cpu_seconds", "ended_because"),
-]
+def _objectives(name: str, asked: argparse.Namespace) -> list[str]:
+    """What is searched for on a table: three objectives on those worlds alone."""
+    return ["cost/time/F1"] if name == "three" else asked.objectives
 
 
-def show(lines: Sequence[Sequence[str]]) -> None:
-    """Print a table, the first column to the left."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [
-            line[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
-        ]
-        print("  " + "  ".join(cells))
-
-
-def compare(table: Table, asked: argparse.Namespace, pool: ProcessPoolExecutor, writer: "csv.Writer") -> None:
-    """All searches of one table, printed pair by pair."""
-    fixed = [worth * table.median_usd for worth in FIXED]
+def _describe(name: str, first: tuple[int, Path]) -> None:
+    """Print what a table holds; of worlds, the first one."""
+    seed, path = first
+    table, _ = _table(str(path), name, seed, "cost/F1")
     dollars = sorted(truth.cost_usd for truth in table.truths)
     print(
-        f"\n{table.name}: {len(table.points)} points, {table.out_of_memory_share:.0%} do not end well (out of memory); "
-        f"a job costs {dollars[0]:.3g} to {dollars[-1]:.3g} USD, median {table.median_usd:.3g}; searched: "
-        + ", ".join(f"{name} ({len(values)})" for name, values in table.axes.items())
+        f"\n{name}{f', world {seed}' if name in worlds.KINDS else ''}: {len(table.points)} points, "
+        f"{table.lost_share:.0%} do not end well; a job costs {dollars[0]:.3g} to {dollars[-1]:.3g} USD, "
+        f"median {table.median_usd:.3g}; searched: "
+        + ", ".join(f"{axis} ({len(values)})" for axis, values in table.axes.items())
     )
-    for name, values in table.left_out.items():
-        print(f"  left out, for no study may search {name}: rows with {', '.join(values)}")
-    for pair in asked.pairs:
-        print(f"  {pair}: {Score(table, pair).on_front} points on the true front")
-    methods = [method for method in asked.methods if not is_there(method)]
-    for parallel in asked.parallel:
-        for pair in asked.pairs:
-            shown: list[tuple[str, ...]] = []
-            for method in methods:
-                tasks = [
-                    (str(table.path), table.name, method, pair, parallel, seed, asked.worth, asked.slow_jobs)
-                    for seed in range(asked.seeds)
-                ]
-                courses = list(pool.map(search, tasks))
-                for refusal in {course.remark for course in courses if not course.usd}:
-                    print(f"  {method} {refusal}")
-                shown += lines_of(method, courses, fixed)
-                for seed, course in enumerate(courses):
-                    where = (table.name, parallel, pair, method)
-                    writer.writerows(rows_of(where, seed, course, fixed))
-                print(
-                    f"  {time.process_time():.0f} {table.name} {parallel} {pair} {method}", file=sys.stderr, flush=True
-                )
-            print(f"\n{table.name}, {pair}, {parallel} job{'s' if parallel > 1 else ''} at a time; {asked.seeds} seeds")
-            head = ("", *(f"USD to {share:.0%}" for share in SHARES), "USD to keep 90%", "jobs to 90%")
-            show([(*head, *(f"at {short(usd)}" for usd in fixed), "full/again/all", "CPU s"), *shown])
-            sys.stdout.flush()
+    if name == "local":
+        print(f"  what jobs show is drawn anew for each seed: {local.scatter(LOCAL, REPEATS).basis}")
+    for axis, values in table.left_out.items():
+        print(f"  left out, for no study may search {axis}: rows with {', '.join(values)}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    every = ",".join(("modelled", "local", *worlds.KINDS))
+    parser.add_argument("--tables", default=every, help=f"of {every},contrary; empty for none")
+    parser.add_argument("--table", type=Path, action="append", default=[], help="a further CSV of recorded runs")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"also {', '.join(MORE_METHODS)}")
+    parser.add_argument("--objectives", default="cost/F1,time/F1", help="on all tables but `three`")
+    parser.add_argument("--parallel", default="1", help="jobs at a time; 1,4: both")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--development", action="store_true", help="worlds that are not kept aside")
+    parser.add_argument("--budgets", default="1,2,5,20,80", help="dollars of a search, in median jobs of the table")
+    parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.csv", help="where the CSV goes")
+    parser.add_argument("--measure-local", type=Path, help="measure local jobs into this CSV, and do nothing else")
+    return parser
 
 
 def main() -> None:
     """Read the arguments, search, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", default="modelled,local", help="of modelled, local, contrary; empty for none")
-    parser.add_argument("--table", type=Path, action="append", default=[], help="a further CSV of recorded runs")
-    parser.add_argument("--methods", default=",".join(METHODS), help=f"also {', '.join(MORE_METHODS)}")
-    parser.add_argument("--pairs", default=",".join(PAIRS))
-    parser.add_argument("--parallel", default="1,4", help="jobs at a time")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--worth", type=int, default=80, help="dollars a search may spend, in median jobs of the table")
-    parser.add_argument("--slow-jobs", type=int, default=40, help="jobs at most of the GP samplers, which are slow")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.csv", help="where the CSV goes")
-    parser.add_argument("--measure-local", type=Path, help="measure local jobs into this CSV, and do nothing else")
-    few = {"tables": "local", "methods": "naive,random,joint,split", "pairs": next(iter(PAIRS)), "parallel": "2"}
-    asked = arguments.parse(parser, **few, seeds=1, worth=8, results=None)
+    parser = _parser()
+    few = {"tables": "local", "methods": "naive,random,botorch-qlognehvi,ax,split", "objectives": "cost/F1"}
+    short = {"parallel": "2", "seeds": 1, "budgets": "4", "slow_jobs": 9, "processes": 1}
+    asked = arguments.parse(parser, **few, **short, results=None)
     if asked.measure_local:
         local.measure(asked.measure_local)
         return
-    asked.methods, asked.pairs = asked.methods.split(","), asked.pairs.split(",")
+    asked.methods, asked.objectives = asked.methods.split(","), asked.objectives.split(",")
     asked.parallel = [int(text) for text in asked.parallel.split(",")]
+    asked.budgets = sorted(float(text) for text in asked.budgets.split(","))
+    asked.kept = "development" if asked.development else "held out"
     unknown = [name for name in asked.methods if name not in (*METHODS, *MORE_METHODS)]
     if unknown:
         parser.error(f"unknown methods {', '.join(unknown)}: there are {', '.join((*METHODS, *MORE_METHODS))}")
-    names = ("paretune", "optuna", "syne-tune", "mlflow", "torch", "scipy", "numpy")
-    print(f"{datetime.date.today()}, Python {platform.python_version()}, {os.cpu_count()} logical cores; ", end="")
-    print(", ".join(map(_version, names)))
-    for method in asked.methods:
-        if is_there(method):
-            print(f"{method}: {is_there(method)}")
-    for name, reason in peers.CANNOT.items():
-        print(f"{name}: {reason}")
-    print(
-        "USD to: medians over seeds (range); `not in X (n/N)`: half or more of the searches never did, spending X each"
-    )
-    print("full/again/all: median jobs out of memory, jobs that repeated an earlier one, jobs of the first search")
+    made = published.conditions(*PACKAGES)
+    print(made)
+    for method, reason in {**{name: is_there(name) for name in asked.methods}, **peers.CANNOT}.items():
+        if reason:
+            print(f"{method}: {reason}")
+    print("medians over seeds (range); `not in X (n/N)`: half or more of the searches never did, spending X each")
+    print("lost/again/all: median jobs that did not complete, that repeated an earlier one, and all")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
     with tempfile.TemporaryDirectory() as folder:
         if asked.small:
             local.measure(Path(folder) / "local.csv", most=1, rows=40)
-        results = asked.results or Path(folder) / "search_cost.csv"
-        results.parent.mkdir(parents=True, exist_ok=True)
-        search_all(asked, Path(folder), results)
+        search_all(asked, Path(folder), asked.results or Path(folder) / "search_cost.csv")
+    print()
+    print(published.block("search_cost", _readme(asked, made)))
+
+
+def _readme(asked: argparse.Namespace, made: str) -> list[str]:
+    """The block of the README."""
+    budgets = " and ".join(f"{budget:g}" for budget in report.shown(asked.budgets))
+    head = ("table, objectives, jobs at a time", "random", "best peer (which)", *PRODUCT)
+    return [
+        f"{made}; {asked.seeds} seeds, worlds {asked.kept}. In each cell, medians: dollars until the jobs that were",
+        "run hold 90 % of the true front's hypervolume, in median jobs of the table (`not`: half of the searches never",
+        f"did); the shares held for {budgets} median jobs.",
+        "",
+        *published.table(head, asked.summaries),
+    ]
 
 
 def search_all(asked: argparse.Namespace, folder: Path, results: Path) -> None:
     """Search all tables that were asked for, side by side."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    asked.summaries = []
     with (
         ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool,
         results.open("w", newline="", encoding="utf-8") as file,
     ):
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEADER)
-        for path, name in _chosen(asked, folder):
-            compare(_read(str(path), name), asked, pool, writer)
+        asked.writer = csv.writer(file, lineterminator="\n")
+        asked.writer.writerow(report.csv_head(asked.budgets))
+        for name, paths in _chosen(asked, folder):
+            compare(name, paths, asked, pool)
 
 
-def _chosen(asked: argparse.Namespace, folder: Path) -> Iterable[tuple[Path, str]]:
+def _chosen(asked: argparse.Namespace, folder: Path) -> Iterable[tuple[str, list[tuple[int, Path]]]]:
+    """Names of tables, and for each seed the file; worlds are drawn here."""
+    seeds = range(asked.seeds)
     for name in filter(None, asked.tables.split(",")):
-        if name == "modelled":
-            modelled.write(folder / "modelled.csv")
-            yield folder / "modelled.csv", name
-        elif name == "contrary":
-            modelled.write(folder / "contrary.csv", modelled.CONTRARY)
-            yield folder / "contrary.csv", name
-        elif LOCAL.exists():
-            yield LOCAL, name
+        path = folder / f"{name}.csv"
+        if name in worlds.KINDS:
+            kept = (worlds.DEVELOPMENT if asked.development else worlds.HELD_OUT)[: asked.seeds]
+            paths = [(seed, folder / f"{name}-{seed}.csv") for seed in kept]
+            for seed, file in paths:
+                worlds.World.draw(name, seed).write(file)
+            yield name, paths
+        elif name == "local":
+            yield name, [(seed, LOCAL) for seed in seeds]
+        elif name in {"modelled", "contrary"}:
+            modelled.write(path, modelled.CONTRARY if name == "contrary" else None)
+            yield name, [(seed, path) for seed in seeds]
         else:
-            print(f"\n{name}: {LOCAL.name} is not there yet (--measure-local)")
+            raise SystemExit(f"--tables must be of modelled, contrary, local, {', '.join(worlds.KINDS)}; got {name}")
     for path in asked.table:
-        yield path, path.stem
-
-
-def _version(name: str) -> str:
-    try:
-        return f"{name} {version(name)}"
-    except PackageNotFoundError:
-        return f"{name} not installed"
+        yield path.stem, [(seed, path) for seed in seeds]
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ trial (median, 90th percentile, worst), after ten trials that are not counted, a
 """
 
 import argparse
-import datetime
 import itertools
 import logging
 import os
-import platform
 import random
 import statistics
 import tempfile
@@ -23,12 +21,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import arguments
+import published
 
 TARGET_MS = 50.0
 WARM_UP = 10
@@ -218,8 +216,7 @@ def main() -> None:
     parser.add_argument("--study", action="store_true", help="the command `study`, and not single jobs")
     asked = arguments.parse(parser, trials=5)
     trials = asked.trials
-    packages = ", ".join(f"{name} {version(name)}" for name in ("mlflow", "sqlalchemy"))
-    print(f"{datetime.date.today()}, Python {platform.python_version()}, {packages}, {os.cpu_count()} logical cores")
+    print(published.conditions("paretune", "mlflow", "sqlalchemy"))
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         if not asked.study:
             run(trials, Path(folder))

@@ -1,4 +1,4 @@
-"""The three ways of training that `training_throughput.py` compares; each runs in a process of its own.
+"""The ways of training that `training_throughput.py` compares, and their limit; each runs in a process of its own.
 
 Every function takes the options of the command line and a prepared data set, and returns `samples_per_second` in steady
 state, `mfu` where the device's peak is known, and `f1` where it was measured.
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from sklearn.metrics import f1_score
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
     EvalPrediction,
     Trainer,
@@ -160,9 +161,7 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     """(d): forward, backward, clip, step, and nothing else."""
     set_seed(options.seed)
     place = "cuda" if device.has_gpu() else "cpu"
-    rows = TokenRows(prepared.folder / "train.arrow", pad_id=0, pad_multiple=8 if device.has_gpu() else 1)
-    plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch)
-    sampler = GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)
+    rows, sampler = _rows_of(options, prepared)
     model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)).to(place)
     matrices = Shape.of(model).matrices
     model.train()
@@ -204,3 +203,52 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
         )
         found["mfu"] = flops / seconds / peak
     return found
+
+
+def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
+    """(e): every product of two matrices in the layers, forward and backward, over the batches of (c); nothing else."""
+    place = "cuda" if device.has_gpu() else "cpu"
+    rows, sampler = _rows_of(options, prepared)
+    config = AutoConfig.from_pretrained(options.model)
+    kind = torch.bfloat16 if device.has_bf16() else torch.float32
+    make = partial(torch.randn, dtype=kind, device=place)
+    hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
+    shapes = [(hidden, hidden)] * 4 + [(hidden, inner), (inner, hidden)]
+    layers = [[make(*shape) for shape in shapes] for _ in range(config.num_hidden_layers)]
+    widest = options.batch * int(rows.lengths.max()) + options.batch * 8  # rows are padded to a multiple of 8 on a GPU
+    columns = {size: make(widest, size) for size in {hidden, inner}}
+    samples = step = 0
+    started = time.perf_counter()
+    while step < options.steps:
+        sampler.set_epoch(step // sampler.steps)
+        for places in sampler:
+            count, width = rows.__getitems__(places)["input_ids"].shape
+            parts = make(count * heads, width, hidden // heads)
+            scores = make(count * heads, width, width)
+            for weights in layers:
+                for weight in weights:
+                    _three(columns[weight.shape[0]][: count * width], weight, columns[weight.shape[1]][: count * width])
+                _three(parts, parts.mT, scores)  # queries and keys
+                _three(scores, parts, parts)  # weights and values
+            samples, step = samples + count, step + 1
+            if step == WARM_UP:
+                device.synchronize()
+                samples, started = 0, time.perf_counter()
+            if step == options.steps:
+                break
+    device.synchronize()
+    return {"samples_per_second": samples / (time.perf_counter() - started)}
+
+
+def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> None:
+    """A product (N, K) by (K, M) and, of a gradient (N, M), those that its two factors get."""
+    torch.matmul(left, right)
+    torch.matmul(gradient, right.mT)
+    torch.matmul(left.mT, gradient)
+
+
+def _rows_of(options: argparse.Namespace, prepared: PreparedDataset) -> tuple[TokenRows, GlobalBatchSampler]:
+    """The rows and the batches of a paretune job."""
+    rows = TokenRows(prepared.folder / "train.arrow", pad_id=0, pad_multiple=8 if device.has_gpu() else 1)
+    plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch)
+    return rows, GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)

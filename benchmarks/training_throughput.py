@@ -11,9 +11,10 @@ known, and F1.
     recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
     trainer     (b) Trainer defaults with dynamic padding, fp32
     paretune    (c) a paretune job, as `paretune main` runs it
-    loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser: the limit
+    loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser
     full-table  (c) without leaving out unused embedding rows
     compiled    (c) with compiler=inductor
+    products    the matrix products of (c) alone, forward and backward: what no training of these batches can exceed
 
 Source of (a): aws-samples/amazon-sagemaker-huggingface-benchmark, src/models/train_model.py, 2021, MIT-0.
 """
@@ -28,11 +29,22 @@ import tempfile
 from pathlib import Path
 
 import arguments
+import published
 
 from paretune.spec.container import PreparedDataset, write_json
 from paretune.spec.job import JobSpec
 
-VARIANTS = ("recipe", "trainer", "paretune", "loop", "full-table", "compiled")
+_NAMES = {
+    "recipe": "recipe of the published SageMaker benchmark: every row padded to 512 tokens, fp32",
+    "trainer": "Trainer defaults with dynamic padding, fp32",
+    "paretune": "**paretune**",
+    "loop": "a bare PyTorch loop over the same batches, fused AdamW",
+    "full-table": "paretune, but with the whole embedding table in the optimiser",
+    "compiled": "paretune with `compiler=inductor`",
+    "products": "the matrix products of these batches alone: the limit",
+}
+"""Variants in the words of the README."""
+VARIANTS = ("recipe", "trainer", "paretune", "loop", "full-table", "compiled", "products")
 
 
 def main() -> None:
@@ -42,8 +54,9 @@ def main() -> None:
         print(json.dumps(_run_variant(options)))
         return
     with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
+        options.model_name = options.model
         options.prepared, options.model = _inputs(options, Path(folder))
-        _print_conditions(options)
+        made = _print_conditions(options)
         names = options.variants.split(",")
         speed: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         for repeat in range(options.repeats):
@@ -53,7 +66,7 @@ def main() -> None:
         for seed in range(options.quality_seeds):
             for name, scores in quality.items():
                 scores.append(_child(options, name, seed=seed, whole=True)["f1"])
-    _print_table(speed, quality)
+    _print_table(made, speed, quality)
 
 
 def _options() -> argparse.Namespace:
@@ -68,15 +81,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--random-model", choices=("bert-base",), help="random weights: speed only")
     parser.add_argument("--tokenizer", help="folder with the tokenizer of --random-model")
     parser.add_argument("--prepared", help="a prepared data set, instead of --dataset")
-    parser.add_argument("--variants", default="recipe,trainer,paretune,loop,full-table")
+    parser.add_argument("--variants", default="recipe,trainer,paretune,loop,full-table,products")
     parser.add_argument("--max-train-samples", type=int, help="rows of --dataset that are trained on; all")
     parser.add_argument("--max-eval-samples", type=int, help="rows of --dataset that are evaluated on; all")
     parser.add_argument("--quality-seeds", type=int, default=3, help="seeds of the F1 comparison over a whole epoch")
     parser.add_argument("--variant", choices=VARIANTS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--whole", action="store_true", help=argparse.SUPPRESS)
-    few = {"steps": 8, "repeats": 1, "batch": 2, "quality_seeds": 1, "max_train_samples": 40, "max_eval_samples": 16}
-    return arguments.parse(parser, **few, variants="recipe,trainer,paretune,loop")
+    few = {"steps": 8, "repeats": 1, "batch": 2, "quality_seeds": 0, "max_train_samples": 40, "max_eval_samples": 16}
+    return arguments.parse(parser, **few, variants="recipe,trainer,paretune,loop,products")
 
 
 def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
@@ -123,50 +136,59 @@ def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = F
 
 def _run_variant(options: argparse.Namespace) -> dict[str, float]:
     # Imported here: the parent process needs no torch, and would take its memory and threads from its children.
-    from throughput_variants import bare_loop, paretune_job, trainer_defaults
+    from throughput_variants import bare_loop, matrix_products, paretune_job, trainer_defaults
 
     prepared = PreparedDataset.read(Path(options.prepared))
     if options.variant in {"recipe", "trainer"}:
         return trainer_defaults(options, prepared)
     if options.variant == "loop":
         return bare_loop(options, prepared)
+    if options.variant == "products":
+        return matrix_products(options, prepared)
     return paretune_job(options, prepared)
 
 
-def _print_conditions(options: argparse.Namespace) -> None:
-    import datetime
-    import platform
-
+def _print_conditions(options: argparse.Namespace) -> str:
+    """Print what is measured, where; in one line."""
     import torch
-    import transformers
 
     from paretune.training import device
 
-    prepared = PreparedDataset.read(Path(options.prepared))
-    print(f"date         {datetime.date.today()}")
-    rows, tokens = prepared.facts["train_rows"], prepared.facts["train_tokens"]
-    print(f"hardware     {device.device_name()}, {torch.get_num_threads()} threads, bf16: {device.has_bf16()}")
-    print(f"python       {platform.python_version()}")
-    print(f"torch        {torch.__version__}")
-    print(f"transformers {transformers.__version__}")
-    print(f"model        {options.random_model or Path(options.model).parent.name}")
-    print(f"rows         {rows:,.0f}, {tokens / rows:.1f} tokens each")
-    print(f"batch {options.batch}, {options.steps} steps, {options.repeats} repeats; measured", flush=True)
+    facts = PreparedDataset.read(Path(options.prepared)).facts
+    rows, tokens = facts["train_rows"], facts["train_tokens"]
+    made = [published.conditions("torch", "transformers")]
+    made.append(f"{device.device_name() if device.has_gpu() else f'{torch.get_num_threads()} threads of PyTorch'}")
+    made.append("bf16" if device.has_bf16() else "fp32, for it has no bf16")
+    made.append(f"{options.random_model or options.model_name} on {rows:,.0f} rows of {tokens / rows:.1f} tokens")
+    made.append(f"batch {options.batch}, {options.steps} steps, {options.repeats} repeats")
+    print(", ".join(made), flush=True)
+    return ", ".join(made)
 
 
-def _print_table(speed: dict[str, list[dict[str, float]]], quality: dict[str, list[float]]) -> None:
-    rates = {name: [run["samples_per_second"] for run in runs] for name, runs in speed.items()}
-    base = statistics.median(rates["trainer"]) if "trainer" in rates else None
-    print(f"\n{'':<12}{'samples/s':>10}{'range':>18}{'x trainer':>11}{'mfu':>7}{'F1 (seeds)':>24}")
-    for name, values in rates.items():
+def _print_table(made: str, speed: dict[str, list[dict[str, float]]], quality: dict[str, list[float]]) -> None:
+    """Print the table, and as the block of the README."""
+    head = ("", "samples/s, median (range)", "x Trainer", "share of the limit", "MFU", "F1 of the seeds")
+    lines = []
+    for name, runs in speed.items():
+        values = [run["samples_per_second"] for run in runs]
         middle = statistics.median(values)
-        spread = f"{min(values):.1f} to {max(values):.1f}"
-        shares = [run["mfu"] for run in speed[name] if "mfu" in run]
-        share = f"{statistics.median(shares):.1%}" if shares else ""
-        scores = quality.get(name, [])
-        f1 = f"{statistics.mean(scores):.4f} ({', '.join(f'{score:.3f}' for score in scores)})" if scores else ""
-        ratio = f"{middle / base:.2f}" if base else ""
-        print(f"{name:<12}{middle:>10.1f}{spread:>18}{ratio:>11}{share:>7}{f1:>24}")
+        shares = [run["mfu"] for run in runs if "mfu" in run]
+        lines.append(
+            (
+                _NAMES[name],
+                f"{middle:.1f} ({min(values):.1f} to {max(values):.1f})",
+                _over(middle, speed.get("trainer"), ".2f"),
+                _over(middle, speed.get("products"), ".0%"),
+                f"{statistics.median(shares):.1%}" if shares else "",
+                ", ".join(f"{score:.3f}" for score in quality.get(name, [])),
+            )
+        )
+    print(published.block("training_throughput", [f"Measured {made}:", "", *published.table(head, lines)]))
+
+
+def _over(value: float, runs: list[dict[str, float]] | None, form: str) -> str:
+    """A rate over the median of some runs."""
+    return format(value / statistics.median(run["samples_per_second"] for run in runs), form) if runs else ""
 
 
 if __name__ == "__main__":

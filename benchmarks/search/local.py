@@ -9,22 +9,42 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 
 from paretune.core.clock import SystemClock
+from paretune.estimating.recorded.run_table import RunTable
 from paretune.tracking import Tracking
+from search.tables import Scatter, residuals
 
 RATES = (1e-4, 2e-4, 4e-4, 8e-4)
 BATCHES = (8, 16, 32)
 COUNTS = (1, 2)
 EPOCHS = (1, 2)
-SEEDS = (1, 2)
+SEEDS = (1, 2, 3)
 FIXED = {"max_train_samples": 800, "max_eval_samples": 1000, "max_seq_length": 64}
 _COLUMNS = [
     *("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "num_train_epochs"),
     *("max_train_samples", "max_seq_length", "seed", "status", "billable_seconds", "f1"),
 ]
 _MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib")
+
+
+def scatter(*paths: Path) -> Scatter:
+    """How far single runs lie from the mean of their repeats.
+
+    F1 from all repeats in these tables, the first of which is the one that is searched; seconds from repeats within
+    that one, for they were measured while nothing else ran.
+    """
+    tables = [RunTable.read(path) for path in paths if path.exists()]
+    whole = replace(tables[0], rows=tuple(row for table in tables for row in table.rows))
+    f1, _ = residuals(whole)
+    _, log_seconds = residuals(tables[0])
+    seconds = (
+        f"seconds by {len(log_seconds)} residuals" if log_seconds else "seconds by what two SageMaker jobs differ by"
+    )
+    basis = f"F1 by {len(f1)} residuals of repeated runs, of points with a like F1; {seconds}"
+    return Scatter(f1=tuple(f1), log_seconds=tuple(log_seconds), basis=basis)
 
 
 def measure(path: Path, *, most: int | None = None, rows: int | None = None) -> None:

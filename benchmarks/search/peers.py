@@ -10,17 +10,22 @@ with a population of 20.
 
 import heapq
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
-from paretune.estimating.recorded.run_table import COMPLETED
-from search.scoring import PAIRS, Booked
+from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
+from search.scoring import OBJECTIVES, Booked
 from search.tables import Outcome, Point, Table
 
-Pair = tuple[float, float]
-"""What is minimised: dollars or seconds, and the negative of F1."""
+Costs = tuple[float, ...]
+"""What is minimised: dollars, seconds or both, and the negative of F1."""
+
+
+_REPEAT = 1000
+"""Between the draws of a job's repeats; seeds of searches are smaller."""
 
 
 class Asking(Protocol):
@@ -29,17 +34,21 @@ class Asking(Protocol):
     def ask(self) -> tuple[Any, Point] | None:
         """A handle and a point; None when it has no more."""
 
-    def goes_on(self, handle: Any, epoch: int, costs: Pair) -> bool:
+    def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
         """Whether a job goes on after an epoch that is not its last."""
 
-    def tell(self, handle: Any, outcome: Outcome, costs: Pair | None) -> None:
+    def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
         """How it ended; `costs` is None unless it completed."""
 
 
 def drive(
-    asking: Asking, table: Table, pair: str, *, draw: int, parallel: int, most_usd: float, most: int
+    asking: Asking, table: Table, objectives: str, *, draw: int, parallel: int, most_usd: float, most: int
 ) -> list[Booked]:
-    """Run a search until its dollars or jobs are spent; jobs in the order of their ends in virtual time."""
+    """Run a search until its dollars or jobs are spent; jobs in the order of their ends in virtual time.
+
+    A job that is run again is another repeat, as after a failure.
+    """
+    ran: Counter[str] = Counter()
     booked: list[Booked] = []
     running: list[tuple[float, int, Callable[[], Booked]]] = []
     now = spent = 0.0
@@ -51,13 +60,14 @@ def drive(
                 begun = most
                 break
             handle, point = asked
-            outcome = table.outcome(point, draw)
+            outcome = table.outcome(point, draw + _REPEAT * ran[str(point)])
+            ran[str(point)] += 1
             if outcome.cannot:  # nothing can be run there, and nothing is paid
                 asking.tell(handle, outcome, None)
                 refused += 1
                 continue
             begun, refused = begun + 1, 0
-            _schedule(running, asking, handle, point, outcome, pair, now, begun)
+            _schedule(running, asking, handle, point, outcome, objectives, now, begun)
         if not running:
             return booked
         now, _, end = heapq.heappop(running)
@@ -67,21 +77,27 @@ def drive(
             spent += found.usd
 
 
+def _paid(outcome: Outcome, objectives: str) -> Costs:
+    """Dollars, seconds or both."""
+    found = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds}
+    return tuple(found[name] for name in OBJECTIVES[objectives][:-1])
+
+
 def _schedule(
     running: list[tuple[float, int, Callable[[], Any]]],
     asking: Asking,
     handle: Any,
     point: Point,
     outcome: Outcome,
-    pair: str,
+    objectives: str,
     begin: float,
     number: int,
 ) -> None:
     """Put the ends of a job's epochs on the calendar, one after the other."""
     epochs = max(1, len(outcome.curve))
 
-    def costs(share: float, f1: float) -> Pair:
-        return (outcome.usd if pair == "cost/F1" else outcome.seconds) * share, -f1
+    def costs(share: float, f1: float) -> Costs:
+        return (*(share * value for value in _paid(outcome, objectives)), -f1)
 
     def at_epoch(epoch: int) -> Booked | None:
         share = epoch / epochs
@@ -89,7 +105,7 @@ def _schedule(
             f1 = outcome.f1
             done = outcome.status == COMPLETED and f1 is not None
             asking.tell(handle, outcome, costs(1.0, f1) if done and f1 is not None else None)
-            measured = (costs(1.0, 0.0)[0], f1) if done and f1 is not None else None
+            measured = (*_paid(outcome, objectives), f1) if done and f1 is not None else None
             return Booked(usd=outcome.usd, point=point, measured=measured, status=outcome.status)
         if asking.goes_on(handle, epoch, costs(share, outcome.curve[epoch - 1])):
             put(epoch + 1)
@@ -105,7 +121,7 @@ def _schedule(
 class OptunaAlone:
     """One of Optuna's samplers by ask and tell, in memory."""
 
-    def __init__(self, table: Table, sampler: str, seed: int, *, constraint: bool = True) -> None:
+    def __init__(self, table: Table, sampler: str, seed: int, *, constraint: bool = True, objectives: int = 2) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -118,16 +134,12 @@ class OptunaAlone:
             "random": lambda: optuna.samplers.RandomSampler(seed=seed),
             "grid": lambda: optuna.samplers.GridSampler(ranks, seed=seed),
         }
-        self._study = optuna.create_study(directions=["minimize", "minimize"], sampler=samplers[sampler]())
+        self._study = optuna.create_study(directions=["minimize"] * objectives, sampler=samplers[sampler]())
         self._axes = table.axes
-        self._space = {
-            name: optuna.distributions.IntDistribution(0, len(values) - 1)
-            if table.is_ordered(name)
-            else optuna.distributions.CategoricalDistribution(ranks[name])
-            for name, values in table.axes.items()
-        }
+        self._ranges = table.ranges
+        self._space = {name: _distribution(table, name, ranks[name]) for name in table.axes}
         self._constraint = constraint
-        self._worst = (0.0, 0.0)
+        self._worst = (0.0,) * objectives
         self._left = len(table.points) if sampler == "grid" else None
 
     def ask(self) -> tuple[Any, Point] | None:
@@ -137,35 +149,49 @@ class OptunaAlone:
                 return None
             self._left -= 1
         trial = self._study.ask(self._space)
-        return trial, {name: self._axes[name][rank] for name, rank in trial.params.items()}
+        chosen = trial.params.items()
+        return trial, {name: value if name in self._ranges else self._axes[name][value] for name, value in chosen}
 
-    def goes_on(self, handle: Any, epoch: int, costs: Pair) -> bool:
+    def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
         """Always: Optuna has no pruning of several objectives."""
         return True
 
-    def tell(self, handle: Any, outcome: Outcome, costs: Pair | None) -> None:
+    def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
         """Values, or the constraint that was violated."""
         import optuna
 
-        if costs is None and not self._constraint:
+        if costs is None and (not self._constraint or outcome.status != OUT_OF_MEMORY):
             self._study.tell(handle, state=optuna.trial.TrialState.FAIL)
             return
         if self._constraint:
             handle.set_constraint("memory", 1.0 if costs is None else 0.0)
         if costs is not None:
-            self._worst = (max(self._worst[0], costs[0]), max(self._worst[1], costs[1]))
+            self._worst = tuple(map(max, self._worst, costs))
         with suppress(RuntimeError):  # the grid has no more points and stops its study, which nobody runs
             self._study.tell(handle, list(costs or self._worst))
+
+
+def _distribution(table: Table, name: str, ranks: list[int]) -> Any:
+    """What Optuna is told of an axis: a range in logarithms, ranks in their order, or categories."""
+    import optuna
+
+    values = table.axes[name]
+    if name in table.ranges:
+        is_whole = isinstance(values[0], int)
+        kind = optuna.distributions.IntDistribution if is_whole else optuna.distributions.FloatDistribution
+        return kind(values[0], values[-1], log=True)
+    if table.is_ordered(name):
+        return optuna.distributions.IntDistribution(0, len(values) - 1)
+    return optuna.distributions.CategoricalDistribution(ranks)
 
 
 class SyneTune:
     """One of Syne Tune's multi-objective schedulers, by suggest and on_trial_result."""
 
-    def __init__(self, table: Table, name: str, seed: int) -> None:
+    def __init__(self, table: Table, name: str, seed: int, objectives: int = 2) -> None:
         import logging
 
         import numpy as np
-        from syne_tune.config_space import choice, randint
         from syne_tune.optimizer.baselines import EHVI
         from syne_tune.optimizer.schedulers.multiobjective import MultiObjectiveRegularizedEvolution
         from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
@@ -175,11 +201,8 @@ class SyneTune:
 
         logging.getLogger("syne_tune").setLevel(logging.ERROR)
         np.random.seed(seed)  # its samples of a space come from numpy's own generator
-        names = ["cost", "loss"]
-        space = {
-            axis: randint(0, len(values) - 1) if table.is_ordered(axis) else choice(list(range(len(values))))
-            for axis, values in table.axes.items()
-        }
+        self._names = names = [*(f"cost{place}" for place in range(objectives - 1)), "loss"]
+        space = {axis: _domain(table, axis) for axis in table.axes}
         epochs = max(len(row.curve) for row in table.runs.table.rows) or 1
         scalarised = LinearScalarizationPriority()
 
@@ -201,7 +224,7 @@ class SyneTune:
             "ehvi": lambda: EHVI(space, names, random_seed=seed),
         }
         self._scheduler = made[name]()
-        self._axes, self._epochs, self._begun = table.axes, epochs, 0
+        self._axes, self._ranges, self._epochs, self._begun = table.axes, table.ranges, epochs, 0
 
     def ask(self) -> tuple[Any, Point] | None:
         """The scheduler's next configuration."""
@@ -213,23 +236,40 @@ class SyneTune:
         trial = Trial(trial_id=self._begun, config=suggestion.config, creation_time=datetime(2026, 1, 1))
         self._begun += 1
         self._scheduler.on_trial_add(trial)
-        return trial, {name: values[int(suggestion.config[name])] for name, values in self._axes.items()}
+        found = suggestion.config
+        return trial, {
+            name: found[name] if name in self._ranges else values[int(found[name])]
+            for name, values in self._axes.items()
+        }
 
-    def goes_on(self, handle: Any, epoch: int, costs: Pair) -> bool:
+    def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
         """What the scheduler decides at a rung; dollars or seconds are those until then."""
-        decision = self._scheduler.on_trial_result(handle, {"cost": costs[0], "loss": costs[1], "epoch": epoch})
+        decision = self._scheduler.on_trial_result(handle, self._result(costs, epoch))
         if decision != "CONTINUE":
             self._scheduler.on_trial_remove(handle)
         return bool(decision == "CONTINUE")
 
-    def tell(self, handle: Any, outcome: Outcome, costs: Pair | None) -> None:
+    def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
         """The last result, or the error."""
         if costs is None:
             self._scheduler.on_trial_error(handle)
             return
-        result = {"cost": costs[0], "loss": costs[1], "epoch": self._epochs}
+        result = self._result(costs, self._epochs)
         self._scheduler.on_trial_result(handle, result)
         self._scheduler.on_trial_complete(handle, result)
+
+    def _result(self, costs: Costs, epoch: int) -> dict[str, float]:
+        return {**dict(zip(self._names, costs, strict=True)), "epoch": epoch}
+
+
+def _domain(table: Table, name: str) -> Any:
+    """What Syne Tune is told of an axis."""
+    from syne_tune.config_space import choice, lograndint, loguniform, randint
+
+    values = table.axes[name]
+    if name in table.ranges:
+        return (lograndint if isinstance(values[0], int) else loguniform)(values[0], values[-1])
+    return randint(0, len(values) - 1) if table.is_ordered(name) else choice(list(range(len(values))))
 
 
 CANNOT = {
@@ -241,13 +281,11 @@ CANNOT = {
 """Searchers that were asked about and cannot be driven, and why."""
 
 
-def naive(table: Table, pair: str, draw: int) -> Sequence[Booked]:
+def naive(table: Table, objectives: str, draw: int) -> Sequence[Booked]:
     """One job, without a search."""
     point = table.naive()
     outcome = table.outcome(point, draw)
-    name = PAIRS[pair][0]
-    cost = outcome.usd if name == "cost_usd" else outcome.seconds
-    measured = None if outcome.f1 is None else (cost, outcome.f1)
+    measured = None if outcome.f1 is None else (*_paid(outcome, objectives), outcome.f1)
     return [Booked(usd=outcome.usd, point=point, measured=measured, status=outcome.status)]
 
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from paretune.launchers.simulated.timeline_factory import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices
+from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
@@ -24,17 +23,8 @@ from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.tracking import Tracking
-from search.scoring import PAIRS, Booked
+from search.scoring import OBJECTIVES, Booked
 from search.tables import PRICES, Point, Table
-
-
-class _EnoughError(Exception):
-    """The benchmark's dollars are spent.
-
-    No budget is given to the study: its worst cases (the same longest runtime on every cluster) would refuse dear
-    clusters, and what a search learns for its dollars would be mixed with how it is admitted.
-    """
-
 
 _METHODS = {"joint": joint, "split": split}
 _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
@@ -46,9 +36,20 @@ def is_there(method: str) -> bool:
 
 
 def search(
-    table: Table, method: str, pair: str, *, seed: int, parallel: int, most_usd: float, most: int, sampler: str = "tpe"
+    table: Table,
+    method: str,
+    objectives: str,
+    *,
+    seed: int,
+    parallel: int,
+    budget_usd: float,
+    most: int,
+    sampler: str = "tpe",
 ) -> tuple[list[Booked], str]:
-    """Run one study until its dollars are spent or it ends; its jobs in the order of their ends, and why it ended."""
+    """Run one study to its end; its jobs in the order of their ends, and why it ended.
+
+    The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
+    """
     module = _METHODS[method]
     with tempfile.TemporaryDirectory(prefix="paretune-search-", dir=_fast_folder()) as folder:
         home = Path(folder)
@@ -57,18 +58,24 @@ def search(
         file = StudyFile(
             name="search",
             job={**table.job, "simulation": {"seed": seed}},
-            search={name: Choices(values=values) for name, values in table.axes.items()},
-            objectives={PAIRS[pair][0]: "minimize", "f1": "maximize"},
+            search={name: _entry(table, name) for name in table.axes},
+            objectives={name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
+            budget_usd=budget_usd,
             n_trials=most,
             n_parallel=parallel,
             method=method,
             sampler=sampler if method == "joint" else None,
             seed=seed,
         )
-        return _run(file, table, module, home, most_usd)
+        return _run(file, table, module, home)
 
 
-def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float) -> tuple[list[Booked], str]:
+def _entry(table: Table, name: str) -> Choices | Range:
+    values = table.axes[name]
+    return Range(values[0], values[-1], log=True) if name in table.ranges else Choices(values=values)
+
+
+def _run(file: StudyFile, table: Table, module: Any, home: Path) -> tuple[list[Booked], str]:
     clock = VirtualClock(clock_path(home))
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
@@ -76,26 +83,26 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
     course = TimelineFactory(predict=lambda document: None, recall_f1=lambda document: None)
     course.read_table = lambda path: table.runs  # read once for all studies
     booked: list[Booked] = []
-    recommended: Callable[[Driver], list[Trial]] | None = getattr(module, "recommended", None)
+    advisor: list[split.Split] = []
     names = list(file.objectives)
 
     def ended(trial: Trial) -> None:
         done = trial.status is TrialStatus.COMPLETED and set(names) <= set(trial.values)
         point = _point_of(trial, table)
         advice = None
-        if recommended is not None:
-            advice = tuple(at for one in recommended(driver) if (at := _point_of(one, table)) is not None)
+        if module is split:
+            if not advisor:  # made once a search: its candidates take longer than what it recommends
+                advisor.append(split.Split(driver))
+            advice = tuple(at for one in advisor[0].recommended() if (at := _point_of(one, table)) is not None)
         booked.append(
             Booked(
                 usd=trial.cost_usd or 0.0,
                 point=point,
-                measured=(trial.values[names[0]], trial.values[names[1]]) if done and point is not None else None,
+                measured=tuple(trial.values[name] for name in names) if done and point is not None else None,
                 status=trial.status.value if point is not None else f"Probe {trial.status.value}",
                 recommended=advice,
             )
         )
-        if sum(job.usd for job in booked) >= most_usd:
-            raise _EnoughError
 
     run_id = StudyRunWriter(file, ledger, tracking).run_id  # its pages are not written
     driver = Driver(
@@ -115,10 +122,7 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path, most_usd: float
         on_trial=ended,
         say=lambda text: None,
     )
-    try:
-        return booked, module.search(driver)
-    except _EnoughError:
-        return booked, "its dollars were spent"
+    return booked, module.search(driver)
 
 
 def _point_of(trial: Trial, table: Table) -> Point | None:

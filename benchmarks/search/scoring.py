@@ -8,7 +8,12 @@ from paretune.core.pareto import front
 from paretune.studies.results.front import MARGIN, hypervolume
 from search.tables import Point, Table, Truth
 
-PAIRS = {"cost/F1": ("cost_usd", "f1"), "time/F1": ("billable_seconds", "f1")}
+OBJECTIVES = {
+    "cost/F1": ("cost_usd", "f1"),
+    "time/F1": ("billable_seconds", "f1"),
+    "cost/time/F1": ("cost_usd", "billable_seconds", "f1"),
+}
+"""What is searched for; F1, the last one, is maximised and the others are minimised."""
 SHARES = (0.8, 0.9, 0.95)
 
 
@@ -19,14 +24,14 @@ class Booked:
     Attributes:
         usd: what it has cost, whatever its end.
         point: of the search space; None for a job off it, such as a probe.
-        measured: the pair of objectives; None unless it completed.
+        measured: the objectives' values, F1 last; None unless it completed.
         status: how it ended.
         recommended: points that the search would recommend now; None: the front of what has run.
     """
 
     usd: float
     point: Point | None
-    measured: tuple[float, float] | None
+    measured: tuple[float, ...] | None
     status: str
     recommended: tuple[Point, ...] | None = None
 
@@ -66,21 +71,21 @@ class Course:
 
 @dataclass
 class Score:
-    """Scores the searches of one table for one pair of objectives.
+    """Scores the searches of one table for some objectives.
 
     The reference point is the worst of each objective on the true front, moved away by a tenth of the front's range:
     with the worst of the whole table nearly every front would seem good, for a diverged run has F1 near chance.
     """
 
     table: Table
-    pair: str
-    reference: tuple[float, float] = field(init=False)
+    objectives: str
+    reference: tuple[float, ...] = field(init=False)
     whole: float = field(init=False)
     on_front: int = field(init=False)
 
     def __post_init__(self) -> None:
         costs = [self._costs(found) for found in self.table.truths]
-        best = [cost for cost, kept in zip(costs, front(costs, (False, False)), strict=True) if kept]
+        best = [cost for cost, kept in zip(costs, front(costs, [False] * len(costs[0])), strict=True) if kept]
         spans = [(max(column), max(column) - min(column)) for column in zip(*best, strict=True)]
         self.reference = tuple(worst + MARGIN * (span or abs(worst)) for worst, span in spans)
         self.whole = hypervolume(best, self.reference)
@@ -94,7 +99,7 @@ class Score:
     def course(self, booked: Sequence[Booked], cpu_seconds: float, remark: str = "") -> Course:
         """The course of a search, jobs in the order in which they ended."""
         usd, run, recommended = [], [], []
-        spent, ran, again = 0.0, list[tuple[tuple[float, float], Point]](), 0
+        spent, ran, again = 0.0, list[tuple[tuple[float, ...], Point]](), 0
         seen: set[str] = set()
         for job in booked:
             spent += job.usd
@@ -102,8 +107,8 @@ class Score:
                 again += str(job.point) in seen
                 seen.add(str(job.point))
                 if job.measured is not None:
-                    ran.append(((job.measured[0], -job.measured[1]), job.point))
-            kept = front([costs for costs, _ in ran], (False, False))
+                    ran.append(((*job.measured[:-1], -job.measured[-1]), job.point))
+            kept = front([costs for costs, _ in ran], [False] * len(self.reference))
             share = self.share(point for (_, point), best in zip(ran, kept, strict=True) if best)
             usd.append(spent)
             run.append(share)
@@ -118,9 +123,9 @@ class Score:
             remark=remark,
         )
 
-    def _costs(self, truth: Truth) -> tuple[float, float]:
-        name, _ = PAIRS[self.pair]
-        return getattr(truth, name), -truth.f1
+    def _costs(self, truth: Truth) -> tuple[float, ...]:
+        *minimised, f1 = (getattr(truth, name) for name in OBJECTIVES[self.objectives])
+        return (*minimised, -f1)
 
 
 def short(value: float) -> str:

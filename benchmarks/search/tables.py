@@ -1,14 +1,19 @@
 """A table of recorded runs as something to search: its space, its answers, and what is true of each of its points."""
 
+import itertools
+import math
 import os
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from paretune.core.errors import BadInput
+from paretune.estimating.noise import SECONDS_NOISE
 from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.launchers.simulated.launcher import usual_price
@@ -19,7 +24,14 @@ from paretune.spec.parameters import annotations, parse, spell
 from paretune.studies.definition.space import NOT_SEARCHED
 
 Point = Mapping[str, Any]
-MAX_RUNTIME_MINUTES = 7 * 24 * 60
+_LIMIT = 1.5
+"""`max_runtime_minutes` of all jobs, in runtimes of the longest one: what somebody sets who roughly knows her jobs."""
+_BETWEEN = 2
+"""Where an axis is a range, the true front is looked for at so many points a step of the recorded grid."""
+_DRAWS = 3
+"""Repeats of each job of a resampled table."""
+_ALIKE = 8
+"""Residuals of F1 that a job draws among."""
 PRICES = {name: os.environ[name] for name in (VARIABLE,) if name in os.environ}
 """A user's own prices, for instance types that have none in us-east-1."""
 
@@ -31,6 +43,31 @@ class Truth:
     cost_usd: float
     billable_seconds: float
     f1: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """How far single runs lie from the mean of their repeats.
+
+    Attributes:
+        f1: mean F1 of a point and the residual of one of its runs. Training with too high a rate scatters more, so a
+            job draws among the residuals of points with a like F1.
+        log_seconds: residuals of the logarithm of seconds; empty: normal, with SECONDS_NOISE.
+        basis: which runs they come from, in words.
+    """
+
+    f1: tuple[tuple[float, float], ...]
+    log_seconds: tuple[float, ...]
+    basis: str
+
+    def draw_f1(self, f1: float, draw: np.random.Generator) -> float:
+        """How far a run is off, of a point with that F1."""
+        nearest = sorted(self.f1, key=lambda one: abs(one[0] - f1))[:_ALIKE]
+        return nearest[int(draw.integers(len(nearest)))][1]
+
+    def draw_log_seconds(self, draw: np.random.Generator) -> float:
+        """How far the logarithm of a run's seconds is off."""
+        return float(draw.choice(self.log_seconds) if self.log_seconds else draw.normal(0.0, SECONDS_NOISE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +111,16 @@ class Table:
     Args:
         path: its CSV file.
         name: what it is called in the output.
+        ranges: axes that are searched as ranges, from their smallest to their largest value; recorded runs are
+            interpolated between.
 
     Attributes:
         job: parameters that all its jobs share.
-        axes: searched parameter to its values, in order; what a point says.
+        axes: searched parameter to its values, in order; what a point says. Of a range, those of the recorded runs.
         left_out: parameter that no study may search to the values whose rows are left out.
     """
 
-    def __init__(self, path: Path, name: str = "") -> None:
+    def __init__(self, path: Path, name: str = "", ranges: Collection[str] = ()) -> None:
         self.path = path.resolve()
         self.name = name or path.stem
         whole = RunTable.read(path)
@@ -94,28 +133,41 @@ class Table:
         if fixed.get("gradient_accumulation_steps") == 1:
             del fixed["gradient_accumulation_steps"]
         self.axes = {name: tuple(found) for name, found in values.items() if len(found) > 1}
+        self.ranges = frozenset(ranges) & self.axes.keys()
+        longest_s = max(row.billable_seconds or 0.0 for row in rows)
         self.job: dict[str, Any] = {
             **fixed,
             "launcher": "simulated",
             "recorded_runs": str(self.path),
-            "max_runtime_minutes": MAX_RUNTIME_MINUTES,
+            "max_runtime_minutes": math.ceil(_LIMIT * longest_s / 60),
         }
         self._prices = PriceList.read(PRICES)
         self._mean = RecordedRuns(_mean_of(self.runs.table))
         self._truths: dict[tuple[Any, ...], Truth | None] = {}
         self._specs: dict[tuple[Any, ...], JobSpec | None] = {}
         self.points = list({self._key(point): point for point in map(self._point_of, rows)}.values())
-        self.truths = [found for point in self.points if (found := self.truth(point)) is not None]
+        between = self._points_between() if self.ranges else []
+        self.truths = [found for point in [*self.points, *between] if (found := self.truth(point)) is not None]
 
     @property
-    def out_of_memory_share(self) -> float:
-        """Share of the points that run out of memory."""
-        return 1 - len(self.truths) / len(self.points)
+    def lost_share(self) -> float:
+        """Share of the points that run out of memory, or of which no repeat completes."""
+        return sum(self.truth(point) is None for point in self.points) / len(self.points)
 
     @property
     def median_usd(self) -> float:
         """Dollars of the middle one of the jobs that complete."""
         return statistics.median(found.cost_usd for found in self.truths)
+
+    def resample(self, scatter: Scatter, seed: int) -> None:
+        """Draw from now on what jobs show anew: what is true of them, off by residuals of runs that were repeated."""
+        draw = np.random.default_rng(seed)
+        rows = [
+            _off(row, repeat, scatter, draw) if row.status == COMPLETED else row
+            for row in _mean_of(self.runs.table).rows
+            for repeat in range(1, _DRAWS + 1)
+        ]
+        self.runs = Remembered(replace(self.runs.table, rows=tuple(rows)))
 
     def is_ordered(self, axis: str) -> bool:
         """Whether the values of an axis are numbers."""
@@ -179,6 +231,18 @@ class Table:
 
         return min(self.points, key=badness)
 
+    def _points_between(self) -> list[dict[str, Any]]:
+        """Points of a finer grid over the ranges, in equal ratios."""
+        columns = []
+        for name, values in self.axes.items():
+            found = list(values)
+            if name in self.ranges:
+                steps = [(low, (high / low) ** (1 / _BETWEEN)) for low, high in itertools.pairwise(values)]
+                finer = [low * ratio**step for low, ratio in steps for step in range(1, _BETWEEN)]
+                found += [round(value) if isinstance(values[0], int) else value for value in finer]
+            columns.append(found)
+        return [dict(zip(self.axes, combination, strict=True)) for combination in itertools.product(*columns)]
+
     def _price(self, spec: JobSpec) -> Price:
         found = usual_price(spec, self._prices, PRICES)
         if found is None:
@@ -218,11 +282,16 @@ def _comparable(table: RunTable) -> tuple[tuple[RecordedRow, ...], dict[str, lis
 
 def _mean_of(table: RunTable) -> RunTable:
     """The table with one row for the repeats of each point: means of seconds and F1."""
+    return replace(table, rows=tuple(map(_mean, _repeats(table))))
+
+
+def _repeats(table: RunTable) -> Iterable[list[RecordedRow]]:
+    """The rows of each point."""
     groups: dict[tuple[Any, ...], list[RecordedRow]] = {}
     for row in table.rows:
         key = (row.instance_type, row.instance_count, row.per_device_train_batch_size, row.learning_rate)
         groups.setdefault((*key, row.gradient_accumulation_steps, *row.others.values()), []).append(row)
-    return replace(table, rows=tuple(map(_mean, groups.values())))
+    return groups.values()
 
 
 def _mean(rows: Iterable[RecordedRow]) -> RecordedRow:
@@ -231,10 +300,41 @@ def _mean(rows: Iterable[RecordedRow]) -> RecordedRow:
     done = [row for row in found if row.status == COMPLETED]
     if full or not done:
         return (full or found)[0]
+    seconds = statistics.fmean(row.billable_seconds or 0.0 for row in done)
     return replace(
-        done[0],
+        _slower(done[0], seconds / (done[0].billable_seconds or 1.0)),
         seed=None,
-        billable_seconds=statistics.fmean(row.billable_seconds or 0.0 for row in done),
         f1=statistics.fmean(row.f1 or 0.0 for row in done),
-        curve=(),
+        curve=tuple(map(statistics.fmean, zip(*(row.curve for row in done), strict=True))),
     )
+
+
+def _slower(row: RecordedRow, factor: float) -> RecordedRow:
+    """The run as if it had taken so many times its seconds."""
+    powers = {"train_seconds": factor, "throughput_samples_per_second": 1 / factor}
+    measured = {name: value * powers.get(name, 1.0) for name, value in row.measured.items()}
+    return replace(row, billable_seconds=(row.billable_seconds or 0.0) * factor, measured=measured)
+
+
+def residuals(table: RunTable) -> tuple[list[tuple[float, float]], list[float]]:
+    """Of runs that have repeats: mean F1 and residual; residuals of log seconds; scaled to those of single runs."""
+    f1: list[tuple[float, float]] = []
+    log_seconds: list[float] = []
+    for rows in _repeats(table):
+        done = [row for row in rows if row.status == COMPLETED]
+        if len(done) < 2:
+            continue
+        scale = math.sqrt(len(done) / (len(done) - 1))
+        mean_f1 = statistics.fmean(row.f1 or 0.0 for row in done)
+        mean_log = statistics.fmean(math.log(row.billable_seconds or 1.0) for row in done)
+        f1 += [(mean_f1, scale * ((row.f1 or 0.0) - mean_f1)) for row in done]
+        log_seconds += [scale * (math.log(row.billable_seconds or 1.0) - mean_log) for row in done]
+    return f1, log_seconds
+
+
+def _off(row: RecordedRow, repeat: int, scatter: Scatter, draw: np.random.Generator) -> RecordedRow:
+    """A repeat of a run, off by one of the residuals each; its curve ends at its F1."""
+    off = scatter.draw_f1(row.f1 or 0.0, draw)
+    f1, *curve = (min(max(value + off, 0.0), 1.0) for value in (row.f1 or 0.0, *row.curve))
+    slower = _slower(row, math.exp(scatter.draw_log_seconds(draw)))
+    return replace(slower, seed=repeat, f1=f1, curve=tuple(curve))

@@ -1,10 +1,14 @@
 """Seconds of a row, as `method: split` learns them from probes and trainings: a step's latency, its rows, its exchange.
 
-    seconds of a step = latency + per-device batch x seconds of a row on one device + exchange x 2 (n - 1) / n
+    seconds of a step = latency + per-device batch x seconds of a row on one device + exchange x share
+    share             = 2 (n - 1) / n x (n / 2) ^ growth
 
-for n instances (an all-reduce over a ring moves that share of the gradients). Each kind of cluster has its own three
-numbers, fitted in their logarithms; what they leave unexplained is a small Gaussian process. Two probes, with a small
-and a large batch, thus tell all batches of a type.
+for n instances. An all-reduce over a ring moves 2 (n - 1) / n of the gradients: growth 0. Where instances share a link
+or wait for the slowest one it takes longer the more there are: with growth 1 further instances gain nothing once the
+exchange is most of a step, above it they make a job slower. Each kind of cluster has its own four numbers, the first
+three fitted in their logarithms; what they leave unexplained is a Gaussian process, as large as what they miss. Two
+probes, with a small and a large batch, thus tell all batches of a type; how long n instances take is not known from
+fewer than three numbers of instances.
 
 `estimating.timing` has another model of a step, for another question: a job before anything of its kind has run. It
 needs the model's architecture and the instance's data sheet, which a study of somebody's own model, or on a table of
@@ -22,9 +26,9 @@ from paretune.estimating.noise import SECONDS_NOISE
 from paretune.estimating.posterior import covariance_of, fit
 from paretune.studies.search.split.f1_model import GaussianProcess, Key, NormalPrediction
 
-_USUAL = np.log([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange; over all devices of an instance
-_SPREAD = np.array([1.5, 2.0, 1.5])  # of these logarithms between clusters
-_UNEXPLAINED = 0.05  # relative
+_USUAL = np.array([*np.log([0.03, 0.01, 0.02]), 0.0])  # seconds: latency, a row, an exchange; growth
+_SPREAD = np.array([1.5, 2.0, 1.5, 1.0])  # of three logarithms and growth between clusters
+_UNEXPLAINED = 0.05  # relative, at the least
 
 
 class SecondsModel:
@@ -36,13 +40,13 @@ class SecondsModel:
         self._fitted = _by_kind(keys, values)
         usual = np.mean([parts for parts, _ in self._fitted.values()], axis=0) if keys else _USUAL
         self._unseen = usual, np.diag(_SPREAD**2)
-        explained = self._explained(keys)
+        missed = values - self._explained(keys).mean
         self._rest = GaussianProcess(
             keys,
-            list(values - explained.mean),
+            list(missed),
             noise=SECONDS_NOISE,
             slopes=(0.0, 0.0),
-            scale=_UNEXPLAINED,
+            scale=max(_UNEXPLAINED, float(np.sqrt(np.mean(missed**2)))) if keys else _UNEXPLAINED,
             lengths=(2.0, 2.0),
             kinds_alike=0.2,
         )
@@ -61,7 +65,7 @@ class SecondsModel:
         return NormalPrediction(explained.mean + rest.mean, np.hypot(explained.deviation, rest.deviation))
 
     def _explained(self, keys: Sequence[Key]) -> NormalPrediction:
-        """What the three numbers of each kind say."""
+        """What the four numbers of each kind say."""
         mean, deviation = np.zeros(len(keys)), np.zeros(len(keys))
         for kinds in dict.fromkeys(kinds for kinds, _ in keys):
             at = [index for index, key in enumerate(keys) if key[0] == kinds]
@@ -72,18 +76,20 @@ class SecondsModel:
 
 
 def _by_kind(keys: Sequence[Key], values: np.ndarray) -> dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]]:
-    """The three numbers of each kind of cluster, and their covariance."""
+    """The four numbers of each kind of cluster, and their covariance."""
     numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
     indices = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
     return {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in indices.items()}
 
 
 def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of the seconds of a row on N clusters, and their derivatives by the three logarithms, N by 3."""
+    """Logarithms of the seconds of a row on N clusters, and their derivatives by the four numbers, N by 4."""
     instances, batch = 2.0 ** numbers[:, 0], 2.0 ** numbers[:, 1]
-    terms = np.exp(parts) * np.stack([np.ones(len(numbers)), batch, 2 * (instances - 1) / instances], axis=1)
+    moved = 2 * (instances - 1) / instances * (instances / 2) ** parts[3]
+    terms = np.exp(parts[:3]) * np.stack([np.ones(len(numbers)), batch, moved], axis=1)
     step = terms.sum(axis=1)
-    return np.log(step / (batch * instances)), terms / step[:, None]
+    slopes = np.column_stack([terms, terms[:, 2] * np.log(instances / 2)]) / step[:, None]
+    return np.log(step / (batch * instances)), slopes
 
 
 def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,6 +102,6 @@ def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> tuple[np
         return np.concatenate([_seconds(numbers, parts)[1] / noise, np.diag(1 / _SPREAD)])
 
     # Where to begin: as fast as the values say, split between latency and rows as is usual.
-    start = usual + np.median(values - _seconds(numbers, usual)[0])
+    start = usual + np.array([1, 1, 1, 0]) * np.median(values - _seconds(numbers, usual)[0])
     found = fit(residuals, start, _SPREAD, slopes)
     return found, covariance_of(slopes(found))

@@ -15,14 +15,14 @@ def key(batch: int, instances: int = 1, kind: str = "ml.g5.xlarge") -> Key:
     return (kind,), (math.log2(instances), math.log2(batch))
 
 
-def seconds(batch: int, instances: int = 1) -> float:
+def seconds(batch: int, instances: int = 1, growth: float = 0.0) -> float:
     """Of one row."""
-    step = LATENCY_S + ROW_S * batch + EXCHANGE_S * 2 * (instances - 1) / instances
-    return step / (batch * instances)
+    exchange = EXCHANGE_S * 2 * (instances - 1) / instances * (instances / 2) ** growth
+    return (LATENCY_S + ROW_S * batch + exchange) / (batch * instances)
 
 
-def model(*jobs: tuple[int, int]) -> SecondsModel:
-    return SecondsModel([key(*job) for job in jobs], [math.log(seconds(*job)) for job in jobs])
+def model(*jobs: tuple[int, int], growth: float = 0.0) -> SecondsModel:
+    return SecondsModel([key(*job) for job in jobs], [math.log(seconds(*job, growth)) for job in jobs])
 
 
 def test_a_small_and_a_large_batch_tell_all_those_between_and_beyond() -> None:
@@ -46,6 +46,23 @@ def test_two_instances_tell_four_and_eight() -> None:
     found = model((4, 1), (64, 1), (16, 2)).predict([key(16, 4), key(16, 8)])
 
     assert np.exp(found.mean) == pytest.approx([seconds(16, 4), seconds(16, 8)], rel=0.1)
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.7, 2.4])
+def test_four_instances_that_are_slower_than_two_are_followed_and_tell_other_batches(growth: float) -> None:
+    known = model((4, 1), (64, 1), (16, 2), (16, 4), growth=growth)
+    jobs = [(batch, count) for batch in (4, 8, 32, 64) for count in (2, 4)]
+
+    found = known.predict([key(*job) for job in jobs])
+
+    assert np.exp(found.mean) == pytest.approx([seconds(*job, growth) for job in jobs], rel=0.1)
+    assert max(found.deviation) < 0.2
+
+
+def test_two_instances_leave_open_whether_four_are_faster_and_eight_more_so() -> None:
+    found = model((4, 1), (64, 1), (16, 2)).predict([key(16, count) for count in (2, 4, 8)])
+
+    assert found.deviation[0] < 0.06 < found.deviation[1] < found.deviation[2]
 
 
 def test_more_instances_are_faster_before_any_job_and_nobody_is_sure() -> None:

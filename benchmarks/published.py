@@ -1,0 +1,87 @@
+"""Figures of the README that a benchmark has made: stored in benchmarks/results, copied from there, never typed.
+
+    python benchmarks/published.py            # copy the blocks of all stored results into the README
+
+A benchmark prints a block at its end (`block`); `--write` (arguments.py) stores all that it prints in
+`results/NAME.txt` and copies its block between the same comments of the README. A test holds that they are equal.
+"""
+
+import datetime
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parents[1] / "README.md"
+_BLOCK = re.compile(r"<!-- (?P<name>\w+): begin -->\n(?P<body>.*?)<!-- (?P=name): end -->\n", re.DOTALL)
+_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+"""Instruction sets that decide how fast a CPU multiplies matrices, the fastest first."""
+
+
+def block(name: str, lines: Iterable[str]) -> str:
+    """The block of a benchmark, lines of Markdown between its two comments."""
+    return "\n".join([f"<!-- {name}: begin -->", *lines, f"<!-- {name}: end -->"])
+
+
+def blocks(text: str) -> dict[str, str]:
+    """Name to what stands between its two comments."""
+    return {found["name"]: found["body"] for found in _BLOCK.finditer(text)}
+
+
+def copied(text: str, results: Path) -> str:
+    """A page with the block of every stored result in the place of the one that it has."""
+    stored = {name: body for path in sorted(results.glob("*.txt")) for name, body in blocks(path.read_text()).items()}
+
+    def current(found: re.Match[str]) -> str:
+        return block(found["name"], [stored.get(found["name"], found["body"]).rstrip("\n")]) + "\n"
+
+    return _BLOCK.sub(current, text)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table; all columns but the first one to the right."""
+    lines = [list(header), ["---", *["---:"] * (len(header) - 1)], *map(list, rows)]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def conditions(*packages: str) -> str:
+    """When, at which commit, on what and with which versions a benchmark runs."""
+    versions = [f"{name} {_version(name)}" for name in packages]
+    made = [f"{datetime.date.today()}", f"commit {_commit()}", cpu(), f"Python {platform.python_version()}"]
+    return ", ".join([*made, *versions])
+
+
+def cpu() -> str:
+    """The processor, its threads, and the fastest instruction set it multiplies matrices with."""
+    facts = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"^model name\s*:\s*(.+)$", facts, re.MULTILINE)
+    flags = re.search(r"^flags\s*:\s*(.+)$", facts, re.MULTILINE)
+    has = set(flags[1].split()) if flags else set()
+    fastest = next((f" with {name}" for name in _INSTRUCTIONS if name in has), "")
+    return f"{model[1] if model else platform.machine()} ({os.cpu_count()} threads{fastest})"
+
+
+def _commit() -> str:
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    found = subprocess.run(words, cwd=README.parent, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def main() -> None:
+    """Copy the blocks of all stored results into the README."""
+    README.write_text(copied(README.read_text(), RESULTS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Searches by BoTorch and Ax over a table: hypervolume improvement under noise, and the hypervolume knowledge gradient.
+
+A point is numbers from 0 to 1: the rank of a value on an axis of numbers, the logarithm of the value on a range, a 0 or
+1 for each value of any other axis. BoTorch chooses among all points of the table (on ranges, among DRAWN points of the
+space) with its defaults: a SingleTaskGP per objective, after 2 (d + 1) random points for d axes, the logarithms of
+dollars and seconds. Neither library is told of memory: a job that does not complete is told to BoTorch with the worst
+values seen, and to Ax as a failed trial. Ax is given axes of numbers as ordered choices, and chooses its own models.
+"""
+
+import math
+import random
+import warnings
+from typing import Any
+
+from search.tables import Outcome, Point, Table
+
+DRAWN = 512
+_FANTASIES, _PARETO = 8, 5  # of the knowledge gradient: its defaults take minutes a job
+
+
+class BoTorch:
+    """qLogNEHVI or qHVKG over the points of a table, in one thread."""
+
+    def __init__(self, table: Table, name: str, seed: int, objectives: int) -> None:
+        import torch
+
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        self._table, self._name, self._objectives = table, name, objectives
+        self._draw = random.Random(seed)
+        self._told: list[tuple[Point, tuple[float, ...] | None]] = []
+        self._pending: list[Point] = []
+
+    def ask(self) -> tuple[Any, Point] | None:
+        """A random point, or the one with the largest acquisition."""
+        choices = [self._any() for _ in range(DRAWN)] if self._table.ranges else self._table.points
+        begun = len(self._told) + len(self._pending)
+        known = [values for _, values in self._told if values is not None]
+        if begun < 2 * (len(self._table.axes) + 1) or len(known) < 2:
+            point = self._draw.choice(list(choices))
+        else:
+            point = choices[self._best([self._coordinates(choice) for choice in choices])]
+        self._pending.append(point)
+        return point, point
+
+    def goes_on(self, handle: Any, epoch: int, costs: tuple[float, ...]) -> bool:
+        """Always."""
+        return True
+
+    def tell(self, handle: Any, outcome: Outcome, costs: tuple[float, ...] | None) -> None:
+        """Costs, or that there are none."""
+        self._pending.remove(handle)
+        if not outcome.cannot:
+            self._told.append((handle, costs))
+
+    def _best(self, choices: list[list[float]]) -> int:
+        """The choice with the largest acquisition."""
+        import torch
+        from botorch.acquisition.multi_objective.hypervolume_knowledge_gradient import qHypervolumeKnowledgeGradient
+        from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+        from botorch.fit import fit_gpytorch_mll
+        from botorch.models import ModelListGP, SingleTaskGP
+        from botorch.optim import optimize_acqf, optimize_acqf_discrete
+        from gpytorch.mlls import SumMarginalLogLikelihood
+
+        known = [values for _, values in self._told if values is not None]
+        worst = tuple(map(max, zip(*known, strict=True)))
+        at = torch.tensor([self._coordinates(point) for point, _ in self._told], dtype=torch.double)
+        reached = -torch.tensor([values or worst for _, values in self._told], dtype=torch.double)
+        reached[:, :-1] = -torch.log(-reached[:, :-1])  # dollars and seconds range over decades
+        centre, spread = reached.mean(0), reached.std(0).clamp_min(1e-6)
+        reached = (reached - centre) / spread
+        model = ModelListGP(*(SingleTaskGP(at, reached[:, [place]]) for place in range(self._objectives)))
+        fit_gpytorch_mll(SumMarginalLogLikelihood(model.likelihood, model))
+        lows, highs = reached.min(0).values, reached.max(0).values
+        reference = lows - 0.1 * (highs - lows)
+        pending = [self._coordinates(point) for point in self._pending]
+        waiting = torch.tensor(pending, dtype=torch.double) if pending else None
+        space = torch.tensor(choices, dtype=torch.double)
+        if self._name == "qlognehvi":
+            found = qLogNoisyExpectedHypervolumeImprovement(
+                model, ref_point=reference, X_baseline=at, X_pending=waiting, prune_baseline=True
+            )
+            chosen, _ = optimize_acqf_discrete(found, q=1, choices=space)
+        else:
+            gradient = qHypervolumeKnowledgeGradient(
+                model, ref_point=reference, num_fantasies=_FANTASIES, num_pareto=_PARETO, X_pending=waiting
+            )
+            bounds = torch.stack([torch.zeros(at.shape[1]), torch.ones(at.shape[1])]).double()
+            chosen, _ = optimize_acqf(gradient, bounds, q=1, num_restarts=1, raw_samples=32, options={"maxiter": 30})
+        return int((space - chosen).pow(2).sum(dim=1).argmin())
+
+    def _any(self) -> Point:
+        """A random point of a space with ranges."""
+        return {
+            name: _between(self._draw.random(), values) if name in self._table.ranges else self._draw.choice(values)
+            for name, values in self._table.axes.items()
+        }
+
+    def _coordinates(self, point: Point) -> list[float]:
+        found: list[float] = []
+        for name, values in self._table.axes.items():
+            if name in self._table.ranges:
+                found.append(math.log(point[name] / values[0]) / math.log(values[-1] / values[0]))
+            elif self._table.is_ordered(name):
+                found.append(values.index(point[name]) / (len(values) - 1))
+            else:
+                found += [float(point[name] == value) for value in values]
+        return found
+
+
+class Ax:
+    """Ax's client with its own choice of models."""
+
+    def __init__(self, table: Table, seed: int, objectives: int) -> None:
+        import logging
+
+        from ax.api.client import Client
+        from ax.api.configs import ChoiceParameterConfig, RangeParameterConfig
+
+        warnings.simplefilter("ignore")
+        logging.disable(logging.ERROR)
+        self._table, self._names = table, [f"cost{place}" for place in range(objectives - 1)] + ["loss"]
+        self._client = Client(random_seed=seed)
+        parameters: list[Any] = []
+        for name, values in table.axes.items():
+            kind: Any = "int" if isinstance(values[0], int) else "float"
+            if name in table.ranges:
+                ends = (float(values[0]), float(values[-1]))
+                parameters.append(RangeParameterConfig(name=name, parameter_type=kind, bounds=ends, scaling="log"))
+                continue
+            ranks = list(range(len(values)))
+            ordered = table.is_ordered(name)
+            parameters.append(
+                ChoiceParameterConfig(name=name, parameter_type="int", values=ranks, is_ordered=ordered)  # type: ignore[arg-type]
+            )
+        self._client.configure_experiment(parameters=parameters)
+        self._client.configure_optimization(objective=", ".join(f"-{name}" for name in self._names))
+
+    def ask(self) -> tuple[Any, Point] | None:
+        """The next trial."""
+        ((number, found),) = self._client.get_next_trials(max_trials=1).items()
+        axes = self._table.axes.items()
+        return number, {
+            name: found[name] if name in self._table.ranges else values[int(found[name])] for name, values in axes
+        }
+
+    def goes_on(self, handle: Any, epoch: int, costs: tuple[float, ...]) -> bool:
+        """Always."""
+        return True
+
+    def tell(self, handle: Any, outcome: Outcome, costs: tuple[float, ...] | None) -> None:
+        """Costs, or a failed trial."""
+        if costs is None:
+            self._client.mark_trial_failed(trial_index=handle)
+        else:
+            self._client.complete_trial(trial_index=handle, raw_data=dict(zip(self._names, costs, strict=True)))
+
+
+def _between(share: float, values: tuple[Any, ...]) -> Any:
+    """A value of a range, equal by ratio."""
+    value = values[0] * (values[-1] / values[0]) ** share
+    return round(value) if isinstance(values[0], int) else value

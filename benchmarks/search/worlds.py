@@ -1,0 +1,203 @@
+"""Tables of jobs that nobody has run, drawn from a seed: worlds whose structure a search does not know.
+
+A world draws its instance types and their speeds, the rows and gradients of its job, where F1 is best and how it falls;
+its kind says what is unusual about it. Seconds and F1 follow formulas of the shape of `modelled.py`:
+
+    a step       latency + per-device batch / rows per second + exchange x 2 (n - 1) / n x (n / 2) ^ growth
+    best rate    r x (global batch / 64) ^ power
+    F1           best - a x |log2(batch / b)|^1.3 - depth x (1 - exp(-(d / width)^2)) - 0.4 / (1 + exp(-3 over))
+                 octaves: d of the rate over the best one, over of the rate over the cliff, which moves by
+                 `cliff_power` octaves an octave of the batch
+
+    plain        growth 0: a ring; noise 0.0015 of F1 and 1.5 % of seconds
+    noisy        both five times as large
+    cliff        the rate from which training diverges falls as the batch grows, while the best rate rises
+    saturating   growth 1 to 2.5: some clusters gain nothing from further instances, or take longer with them
+    failing      15 % of the jobs fail after a part of their time; the same job with another seed may not
+    wide         epochs (1, 2, 3) and rows of text (64, 128 tokens) are searched as well: both change F1 and seconds
+    continuous   batch and rate are ranges
+    three        dollars, seconds and F1 are searched for at once
+
+Seeds of DEVELOPMENT may be looked at while something is being built; what is reported comes from HELD_OUT alone.
+"""
+
+import csv
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+KINDS = ("plain", "noisy", "cliff", "saturating", "failing", "wide", "continuous", "three")
+DEVELOPMENT = range(10)
+HELD_OUT = range(100, 110)
+REPEATS = (1, 2, 3)
+EPOCHS = 3
+BATCHES = (4, 8, 16, 32, 64, 128)
+RATES = tuple(1e-5 * 2.0**step for step in range(7))
+COUNTS = (1, 2, 4)
+TYPES = {
+    "ml.g4dn.xlarge": (1, 45, 14.5),
+    "ml.g5.xlarge": (1, 110, 22.5),
+    "ml.g6.xlarge": (1, 100, 22.5),
+    "ml.g6e.xlarge": (1, 230, 45.0),
+    "ml.g5.12xlarge": (4, 110, 22.5),
+    "ml.g6.12xlarge": (4, 100, 22.5),
+    "ml.p4d.24xlarge": (8, 320, 38.0),
+}
+"""Accelerators, rows of 128 tokens a second of one of them (a world draws its own around it), usable gigabytes."""
+COLUMNS = (
+    *("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "seed", "status"),
+    *("model", "dataset", "max_seq_length", "max_train_samples", "num_train_epochs", "train_rows"),
+    *("billable_seconds", "f1", *(f"f1_epoch_{epoch}" for epoch in range(1, EPOCHS + 1))),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """One instance type of a world; `exchange_s` is what two instances take to exchange their gradients."""
+
+    accelerators: int
+    rows_per_second: float
+    usable_gb: float
+    latency_s: float
+    exchange_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The constants of one world; see the formulas at the head of this module."""
+
+    kind: str
+    seed: int
+    clusters: dict[str, Cluster]
+    rows: int
+    startup_s: float
+    startup_per_instance_s: float
+    growth: float
+    best_f1: float
+    best_rate: float
+    best_batch: float
+    power: float
+    batch_fall: float
+    depth: float
+    width: float
+    cliff: float
+    cliff_power: float
+    noise: float
+    failing: float
+
+    @classmethod
+    def draw(cls, kind: str, seed: int) -> "World":
+        """The world of a kind and a seed, always the same."""
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind}")
+        draw = np.random.default_rng([KINDS.index(kind), seed])
+        best_rate = 5e-5 * 2.0 ** draw.uniform(-1, 1.5)
+        saturating = kind == "saturating"
+        return cls(
+            kind=kind,
+            seed=seed,
+            clusters=_clusters(draw, slow_network=saturating),
+            rows=int(draw.choice([50_000, 100_000, 200_000, 400_000])),
+            startup_s=draw.uniform(150, 300),
+            startup_per_instance_s=draw.uniform(5, 30),
+            growth=draw.uniform(1.0, 2.5) if saturating else 0.0,
+            best_f1=draw.uniform(0.82, 0.95),
+            best_rate=best_rate,
+            best_batch=2.0 ** draw.uniform(4, 6),
+            power=draw.uniform(0.0, 1.0),
+            batch_fall=draw.uniform(0.001, 0.006),
+            depth=draw.uniform(0.02, 0.06),
+            width=draw.uniform(1.5, 3.0),
+            cliff=math.log2(best_rate) + draw.uniform(2.0, 3.5),
+            cliff_power=-draw.uniform(0.3, 0.8) if kind == "cliff" else 0.5,
+            noise=5.0 if kind == "noisy" else 1.0,
+            failing=0.15 if kind == "failing" else 0.0,
+        )
+
+    def f1(self, batch: int, rate: float, epochs: float, tokens: int) -> float:
+        """F1 without noise, of a global batch size, a learning rate, epochs and tokens of a row."""
+        size = math.log2(batch / 64)
+        off = math.log2(rate / self.best_rate) - self.power * size
+        fall = self.batch_fall * abs(math.log2(batch / self.best_batch)) ** 1.3
+        over = math.log2(rate) - self.cliff - self.cliff_power * size
+        short = 0.012 * (EPOCHS - epochs) ** 1.2 + 0.008 * math.log2(128 / tokens)
+        ridge = self.depth * (1 - math.exp(-((off / self.width) ** 2)))
+        return max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
+
+    def seconds(self, name: str, count: int, batch: int, epochs: float, tokens: int) -> float | None:
+        """Billed seconds without noise; None: out of memory."""
+        cluster = self.clusters[name]
+        if 3.0 + 0.16 * batch * tokens / 128 > cluster.usable_gb:
+            return None
+        exchange = cluster.exchange_s * 2 * (count - 1) / count * (count / 2) ** self.growth
+        step = cluster.latency_s + batch * tokens / 128 / cluster.rows_per_second + exchange
+        steps = epochs * self.rows / (batch * cluster.accelerators * count)
+        return self.startup(count) + steps * step
+
+    def startup(self, count: int) -> float:
+        """Seconds before the first step."""
+        return self.startup_s + self.startup_per_instance_s * count
+
+    def write(self, path: Path) -> None:
+        """Write all jobs of the world as recorded runs, each with all REPEATS."""
+        draw = np.random.default_rng([1, KINDS.index(self.kind), self.seed])
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(self._row(draw, *job) for job in self._jobs())
+
+    def _jobs(self) -> Iterator[tuple[str, int, int, float, int, float, int]]:
+        if self.kind == "wide":
+            types, counts, batches, rates = list(self.clusters)[:3], COUNTS[:2], BATCHES[1:5], RATES[:5]
+            return itertools.product(types, counts, batches, rates, REPEATS, (1.0, 2.0, 3.0), (64, 128))
+        return itertools.product(self.clusters, COUNTS, BATCHES, RATES, REPEATS, (float(EPOCHS),), (128,))
+
+    def _row(
+        self,
+        draw: np.random.Generator,
+        name: str,
+        count: int,
+        batch: int,
+        rate: float,
+        seed: int,
+        epochs: float,
+        tokens: int,
+    ) -> list[object]:
+        setting = ("distilbert-base-uncased", "amazon_polarity", tokens, self.rows, epochs, self.rows)
+        job = (name, count, batch, f"{rate:.4g}", seed)
+        seconds = self.seconds(name, count, batch, epochs, tokens)
+        if seconds is None:
+            return [*job, "OutOfMemory", *setting, f"{self.startup(count) + 60:.1f}", *([""] * (EPOCHS + 1))]
+        took = seconds * math.exp(draw.normal(0, 0.015 * self.noise))
+        if draw.random() < self.failing:
+            failed = self.startup(count) + draw.random() * (took - self.startup(count))
+            return [*job, "Failed", *setting, f"{max(failed, 60.0):.1f}", *([""] * (EPOCHS + 1))]
+        whole = batch * count * self.clusters[name].accelerators
+        reached = self.f1(whole, rate, epochs, tokens) + draw.normal(0, 0.0015 * self.noise)
+        gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))
+        curve = [reached - gap * ((epochs - epoch) / epochs) ** 1.5 for epoch in range(1, int(epochs) + 1)]
+        shown = [f"{min(max(value, 0.0), 1.0):.5f}" for value in curve]
+        return [*job, "Completed", *setting, f"{took:.1f}", shown[-1], *shown, *([""] * (EPOCHS - len(shown)))]
+
+
+def _clusters(draw: np.random.Generator, *, slow_network: bool) -> dict[str, Cluster]:
+    """Four instance types with speeds of their own; the first one has a single accelerator."""
+    single = [name for name, (accelerators, _, _) in TYPES.items() if accelerators == 1]
+    first = str(draw.choice(single))
+    others = draw.choice([name for name in TYPES if name != first], size=3, replace=False)
+    found = {}
+    for name in (first, *map(str, others)):
+        accelerators, rows_per_second, usable_gb = TYPES[name]
+        exchange = draw.uniform(0.05, 0.4) if slow_network else draw.uniform(0.01, 0.12)
+        found[name] = Cluster(
+            accelerators=accelerators,
+            rows_per_second=rows_per_second * math.exp(draw.normal(0, 0.25)),
+            usable_gb=usable_gb,
+            latency_s=draw.uniform(0.02, 0.08),
+            exchange_s=exchange,
+        )
+    return found

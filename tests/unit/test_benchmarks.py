@@ -1,0 +1,138 @@
+"""Benchmarks: the README's figures are those of their stored results, and what searches are run on is what it says."""
+
+import statistics
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+RESULTS = REPOSITORY / "benchmarks" / "results"
+
+
+@pytest.fixture(autouse=True)
+def _benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+
+
+@pytest.fixture
+def published() -> ModuleType:
+    import published
+
+    return published
+
+
+def test_every_block_of_the_readme_is_what_its_stored_result_holds(published: ModuleType) -> None:
+    shown = published.blocks((REPOSITORY / "README.md").read_text())
+    stored = {name: published.blocks((RESULTS / f"{name}.txt").read_text()).get(name) for name in shown}
+
+    assert shown == stored, "run `python benchmarks/published.py`, which copies stored results into the README"
+    assert {"search_cost", "training_throughput", "launch_overhead"} <= shown.keys()
+
+
+def test_every_stored_block_stands_in_the_readme(published: ModuleType) -> None:
+    stored = {name for path in RESULTS.glob("*.txt") for name in published.blocks(path.read_text())}
+
+    assert stored == set(published.blocks((REPOSITORY / "README.md").read_text()))
+
+
+def test_a_figure_that_was_changed_by_hand_is_put_back(published: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "speed.txt").write_text("# how\n" + published.block("speed", ["| 1.0 |"]) + "\n")
+    page = f"Before.\n\n{published.block('speed', ['| 9.9 |'])}\n\nAfter.\n"
+
+    assert published.copied(page, tmp_path) == page.replace("9.9", "1.0")
+
+
+def test_write_stores_what_is_printed_and_copies_the_block(
+    published: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import argparse
+
+    import arguments
+
+    script, page = tmp_path / "speed.py", tmp_path / "README.md"
+    script.write_text(
+        "import sys\nprint('took', sys.argv[1:])\nprint('<!-- speed: begin -->\\n3\\n<!-- speed: end -->')\n"
+    )
+    page.write_text("<!-- speed: begin -->\n1\n<!-- speed: end -->\n")
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    monkeypatch.setattr(published, "README", page)
+    monkeypatch.setattr(sys, "argv", [str(script), "--steps", "4", "--write"])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps")
+
+    with pytest.raises(SystemExit) as ended:
+        arguments.parse(parser)
+
+    assert ended.value.code == 0
+    assert (
+        (tmp_path / "speed.txt").read_text().startswith("$ python benchmarks/speed.py --steps 4\ntook ['--steps', '4']")
+    )
+    assert page.read_text() == "<!-- speed: begin -->\n3\n<!-- speed: end -->\n"
+    assert "took" in capfd.readouterr().out
+
+
+def test_small_figures_are_never_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import argparse
+
+    import arguments
+
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--small", "--write"])
+
+    with pytest.raises(SystemExit) as ended:
+        arguments.parse(argparse.ArgumentParser())
+
+    assert ended.value.code == 2
+    assert "--write must not be given with --small" in capsys.readouterr().err
+
+
+def test_worlds_that_are_reported_are_not_those_that_may_be_looked_at() -> None:
+    from search import worlds
+
+    assert not set(worlds.DEVELOPMENT) & set(worlds.HELD_OUT)
+
+
+def test_a_world_repeats_and_its_true_front_has_something_to_choose(tmp_path: Path) -> None:
+    from search import worlds
+    from search.scoring import Score
+    from search.tables import Table
+
+    for place in (tmp_path / "one.csv", tmp_path / "two.csv"):
+        worlds.World.draw("failing", 3).write(place)
+    table = Table(tmp_path / "one.csv")
+
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+    assert Score(table, "cost/F1").on_front >= 3
+    assert Score(table, "cost/time/F1").on_front >= Score(table, "cost/F1").on_front
+    assert {row.status for row in table.runs.table.rows} >= {"Completed", "Failed", "OutOfMemory"}
+
+
+def test_in_saturating_worlds_some_cluster_is_slower_with_four_instances_than_with_two() -> None:
+    from search import worlds
+
+    turning = 0
+    for seed in worlds.DEVELOPMENT:
+        world = worlds.World.draw("saturating", seed)
+        seconds = {n: [world.seconds(name, n, 8, 3, 128) or 0.0 for name in world.clusters] for n in (2, 4)}
+        turning += any(four > two for two, four in zip(seconds[2], seconds[4], strict=True))
+
+    assert turning > len(worlds.DEVELOPMENT) / 2
+
+
+def test_each_seed_of_the_local_table_shows_other_values_of_the_same_truth() -> None:
+    from search import local
+    from search.tables import Table
+
+    files = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
+    tables = [Table(files[0], "local") for _ in range(3)]
+    for seed, table in enumerate(tables):
+        table.resample(local.scatter(*files), seed)
+    point = tables[0].points[0]
+    shown = [table.outcome(point, 0).f1 or 0.0 for table in tables]
+
+    assert len({round(value, 6) for value in shown}) > 1
+    assert len({table.truth(point) for table in tables}) == 1
+    everywhere = [(table.outcome(at, 0).f1 or 0.0) for table in tables for at in table.points]
+    true = [found.f1 for table in tables for at in table.points if (found := table.truth(at))]
+    assert statistics.fmean(everywhere) == pytest.approx(statistics.fmean(true), abs=0.03)
