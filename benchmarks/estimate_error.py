@@ -29,11 +29,11 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
 import arguments
 import numpy as np
+import published
 from scipy.optimize import nnls
 
 from paretune.estimating.architecture import well_known
@@ -191,30 +191,29 @@ def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:
     }
 
 
-def situations(name: str, jobs: Sequence[Job]) -> None:
-    """Mean errors of all methods, and how many jobs the stated intervals hold."""
-    print(f"\n{name}: {len(jobs)} jobs, {len({job.shape for job in jobs})} cluster shapes; mean error of seconds")
-    print(f"  {'':26}" + "".join(f"{method:>17}" for method in METHODS) + "   in the 80 % interval   half-width")
+def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
+    """For each situation: mean errors of all methods, and how many jobs the stated intervals hold."""
+    rows = []
     for situation, pairs in splits(jobs).items():
-        line, said = f"  {situation:26}", ""
+        row, inside, said = [f"{name}: {situation}"], "", ""
         for method, predict in METHODS.items():
             if not pairs[0][0] and method != "paretune":
-                line += f"{'-':>17}"
+                row.append("-")
                 continue
             found = [pair for known, asked in pairs for pair in zip(predict(known, asked), asked, strict=True)]
-            line += f"{statistics.mean(error(*pair) for pair in found):>17.1%}"
+            row.append(f"{statistics.mean(error(*pair) for pair in found):.1%}")
             if method == "paretune":
-                inside = sum(covered(*pair) for pair in found)
+                inside = f"{sum(covered(*pair) for pair in found) / len(found):.0%} of {len(found)}"
                 widths = [math.log(one.high / one.seconds) for one, _ in found if one.high is not None]
-                width = math.exp(statistics.mean(widths))
-                said = f"   {inside:5} of {len(found):4} = {inside / len(found):4.0%}   x {width:.2f}"
-        print(line + said)
+                said = f"x {math.exp(statistics.mean(widths)):.2f}"
+        rows.append([*row, inside, said])
+    return rows
 
 
-def scaling(path: Path) -> None:
-    """A job of which only the training time on clusters of growing size is known."""
-    rows = [(int(row["instances"]), float(row["minutes"])) for row in csv.DictReader(path.open(encoding="utf-8"))]
-    first = min(rows)
+def scaling(path: Path) -> list[list[str]]:
+    """A job of which only the training time on clusters of growing size is known; a row for each but the smallest."""
+    measured = [(int(row["instances"]), float(row["minutes"])) for row in csv.DictReader(path.open(encoding="utf-8"))]
+    first = min(measured)
     setting = TimingFeatures(
         chip="unknown",
         model="unknown",
@@ -233,7 +232,6 @@ def scaling(path: Path) -> None:
         updated=0,
         parameters=0,
     )
-    print("\nscaling: training time predicted from the smallest cluster alone; nothing else of the job is known")
     jobs = [
         Job(
             setting=replace(setting, instances=n, steps=1000 * first[0] / n, cluster=f"{n}"),
@@ -242,16 +240,21 @@ def scaling(path: Path) -> None:
             work=1.0,
             seconds=minutes * 60 * LONG,
         )
-        for n, minutes in rows
+        for n, minutes in measured
     ]
+    rows = []
     for job in jobs[1:]:
-        for name, method in METHODS.items():
-            (found,) = method([jobs[0]], [job])
-            unit = 60 * LONG
-            low_high = "" if found.low is None or found.high is None else (found.low / unit, found.high / unit)
-            said = " ({:.1f} to {:.1f})".format(*low_high) if low_high else ""
-            minutes = f"{found.seconds / unit:.1f}{said} minutes, measured {job.seconds / unit:.1f}"
-            print(f"  {job.devices} instances: {name:16} {minutes}: {error(found, job):.1%}")
+        predicted = {name: method([jobs[0]], [job])[0] for name, method in METHODS.items()}
+        own = predicted["paretune"]
+        assert own.low is not None
+        assert own.high is not None
+        unit = 60 * LONG
+        said = f"{own.low / unit:.1f} to {own.high / unit:.1f} minutes, measured {job.seconds / unit:.1f}"
+        errors = [f"{found.seconds / unit:.1f} min, {error(found, job):.1%}" for found in predicted.values()]
+        rows.append(
+            [f"{job.devices} instances, from {jobs[0].devices}", *errors, said, f"x {own.high / own.seconds:.2f}"]
+        )
+    return rows
 
 
 def write_small_tables(folder: Path) -> tuple[Path, Path]:
@@ -275,14 +278,17 @@ def main() -> None:
     parser.add_argument("--local", type=Path, default=LOCAL, help="CSV of local jobs")
     parser.add_argument("--scaling", type=Path, help="CSV of minutes over instances")
     asked = arguments.parse(parser)
-    print(", ".join(f"{name} {version(name)}" for name in ("paretune", "torch", "transformers", "scipy")))
     with tempfile.TemporaryDirectory() as folder:
-        published, scaled = write_small_tables(Path(folder)) if asked.small else (None, None)
-        if path := asked.published or published:
-            situations("published", read_published(path, asked.max_seq_length))
-        situations("local", read_local(asked.local))
-        if path := asked.scaling or scaled:
-            scaling(path)
+        small, small_scaling = write_small_tables(Path(folder)) if asked.small else (None, None)
+        rows = []
+        if path := asked.published or small:
+            rows += situations("published", read_published(path, asked.max_seq_length))
+        rows += situations("local", read_local(asked.local))
+        if path := asked.scaling or small_scaling:
+            rows += scaling(path)
+    made = published.conditions("paretune", "torch", "scipy")
+    header = ["mean error of seconds", *METHODS, "in the 80 % interval", "its half-width"]
+    print(published.block("estimate_error", [f"{made}:", "", *published.table(header, rows)]))
 
 
 if __name__ == "__main__":

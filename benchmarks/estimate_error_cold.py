@@ -18,10 +18,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import arguments
+import published
 
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimator
@@ -114,23 +114,26 @@ def _rate(estimator: Estimator, row: Mapping[str, str]) -> Rate:
 
 
 def show(rates: list[Rate]) -> None:
-    """Print each row, then the groups."""
+    """Print each row."""
     print("published rate over the predicted one, and what the stated 80 % interval allows")
     for rate in rates:
         mark = "" if rate.is_inside else "  outside"
         print(f"  {rate.label:58} {rate.ratio:5.2f}  ({rate.low:.2f} to {rate.high:.2f}){mark}")
+
+
+def by_group(rates: list[Rate]) -> list[list[str]]:
+    """A row for each group, and for all."""
     groups = defaultdict(list)
     for rate in rates:
         groups[rate.group].append(rate)
-    print(f"\n  {'group':14} {'rows':>5} {'median':>7} {'range':>14} {'inside':>8}   half-width")
+    rows = []
     for name, members in [*groups.items(), ("all", rates)]:
-        ratios = sorted(rate.ratio for rate in members)
-        inside = sum(rate.is_inside for rate in members)
+        ratios = [rate.ratio for rate in members]
+        inside = f"{sum(rate.is_inside for rate in members)} of {len(members)}"
         width = math.exp(statistics.mean(math.log(rate.high / rate.low) / 2 for rate in members))
-        print(
-            f"  {name:14} {len(members):5} {statistics.median(ratios):7.2f} {ratios[0]:6.2f} to {ratios[-1]:4.2f}"
-            f" {inside:3} of {len(members):2}   x {width:.2f}"
-        )
+        span = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        rows.append([name, f"{statistics.median(ratios):.2f}", span, inside, f"x {width:.2f}"])
+    return rows
 
 
 def main() -> None:
@@ -138,8 +141,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, default=TABLE, help="CSV of published rates")
     asked = arguments.parse(parser)
-    print(f"paretune {version('paretune')}; {asked.table.name}, published; no run recorded")
-    show(read(asked.table))
+    rates = read(asked.table)
+    show(rates)
+    header = ["published rate / predicted rate", "median", "range", "in the 80 % interval", "its half-width"]
+    made = f"{published.conditions('paretune')}:"
+    print(published.block("estimate_error_cold", [made, "", *published.table(header, by_group(rates))]))
 
 
 if __name__ == "__main__":

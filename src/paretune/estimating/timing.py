@@ -34,7 +34,7 @@ _PRIORS = {
     "utilisation": (0.5, 0.25),  # share of peak arithmetic that matrix products reach
     "moved": (1.0, 0.5),  # bytes of activations against those of `timing_features`
     "chip": (1.0, 0.3),  # one accelerator in one precision against its data sheet
-    "local": (1.0, 1.5),  # this machine, of which only the number of its processors is known
+    "local": (1.8, 1.2),  # this machine, of which only the number of its processors is known
     "model": (1.0, 0.2),  # one model and sequence length against its operation count
     "device": (1.0, 0.03),  # one instance type with one device that trains, against the others with such a device
     "several": (0.95, 0.15),  # several devices against the physics: they wait for each other
