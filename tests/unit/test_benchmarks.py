@@ -136,3 +136,13 @@ def test_each_seed_of_the_local_table_shows_other_values_of_the_same_truth() -> 
     everywhere = [(table.outcome(at, 0).f1 or 0.0) for table in tables for at in table.points]
     true = [found.f1 for table in tables for at in table.points if (found := table.truth(at))]
     assert statistics.fmean(everywhere) == pytest.approx(statistics.fmean(true), abs=0.03)
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    import search_cost
+
+    monkeypatch.setattr(search_cost, "find_spec", lambda name: None)
+
+    assert [search_cost.is_there(name) for name in ("random", "joint", "split")] == ["", "", ""]
+    for name, module in (("ax", "ax"), ("botorch-qlognehvi", "botorch"), ("syne-morea", "syne_tune")):
+        assert search_cost.is_there(name) == f'{module} is not installed (pip install ".[benchmarks]")'
