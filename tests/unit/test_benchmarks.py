@@ -73,6 +73,25 @@ def test_write_stores_what_is_printed_and_copies_the_block(
     assert "took" in capfd.readouterr().out
 
 
+def test_a_result_without_the_block_that_the_readme_shows_is_not_stored(
+    published: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import argparse
+
+    import arguments
+
+    (tmp_path / "speed.py").write_text("print('nothing')\n")
+    (tmp_path / "README.md").write_text("<!-- speed: begin -->\n1\n<!-- speed: end -->\n")
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    monkeypatch.setattr(published, "README", tmp_path / "README.md")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "speed.py"), "--write"])
+
+    with pytest.raises(SystemExit, match="the README has a block speed, and none was printed"):
+        arguments.parse(argparse.ArgumentParser())
+
+    assert not (tmp_path / "speed.txt").exists()
+
+
 def test_small_figures_are_never_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import argparse
 
@@ -125,7 +144,7 @@ def test_each_seed_of_the_local_table_shows_other_values_of_the_same_truth() -> 
     from search.tables import Table
 
     files = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
-    tables = [Table(files[0], "local") for _ in range(3)]
+    tables = [Table(files[0], "local") for _ in range(2)]
     for seed, table in enumerate(tables):
         table.resample(local.scatter(*files), seed)
     point = tables[0].points[0]
