@@ -165,3 +165,17 @@ def test_a_peer_that_is_not_installed_is_left_out_with_a_message(monkeypatch: py
     assert [search_cost.is_there(name) for name in ("random", "joint", "split")] == ["", "", ""]
     for name, module in (("ax", "ax"), ("botorch-qlognehvi", "botorch"), ("syne-morea", "syne_tune")):
         assert search_cost.is_there(name) == f'{module} is not installed (pip install ".[benchmarks]")'
+
+
+def test_ranges_of_continuous_worlds_are_ranges_of_the_study_and_their_points_have_a_truth(tmp_path: Path) -> None:
+    from search import product, worlds
+    from search.tables import Table
+
+    from paretune.studies.definition.space import Choices, Range
+
+    worlds.World.draw("continuous", 0).write(tmp_path / "runs.csv")
+    table = Table(tmp_path / "runs.csv", "continuous", ["learning_rate"])
+
+    assert product.entry(table, "learning_rate") == Range(low=1e-5, high=6.4e-4, log=True)
+    assert product.entry(table, "instance_count") == Choices(values=(1, 2, 4))
+    assert table.truth({**table.points[0], "learning_rate": 1.3e-5})
