@@ -35,8 +35,12 @@ def _run_and_store(words: list[str]) -> int:
         for line in running.stdout or ():
             print(line, end="", flush=True)
             printed.append(line.rstrip() + "\n")
-    if not running.returncode:
-        command = f"$ python benchmarks/{name}.py {' '.join(words[1:])}".rstrip()
-        (published.RESULTS / f"{name}.txt").write_text("".join([command + "\n", *printed]))
-        published.main()
-    return running.returncode
+    if running.returncode:
+        return running.returncode
+    command = f"$ python benchmarks/{name}.py {' '.join(words[1:])}".rstrip()
+    text = "".join([command + "\n", *printed])
+    if name in published.blocks(published.README.read_text()) and name not in published.blocks(text):
+        sys.exit(f"nothing was stored: the README has a block {name}, and none was printed (published.block makes one)")
+    (published.RESULTS / f"{name}.txt").write_text(text)
+    published.main()
+    return 0

@@ -1,6 +1,6 @@
 """How many dollars does a search need until its front is good, and what does it have at any budget?
 
-    python benchmarks/search_cost.py                            # tables and held-out worlds; hours, see README below
+    python benchmarks/search_cost.py                            # tables and held-out worlds; hours on two quiet threads
     python benchmarks/search_cost.py --tables saturating,noisy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
     python benchmarks/search_cost.py --table runs.csv --tables ""           # a table of your own

@@ -58,7 +58,7 @@ def search(
         file = StudyFile(
             name="search",
             job={**table.job, "simulation": {"seed": seed}},
-            search={name: _entry(table, name) for name in table.axes},
+            search={name: entry(table, name) for name in table.axes},
             objectives={name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
             budget_usd=budget_usd,
             n_trials=most,
@@ -70,9 +70,10 @@ def search(
         return _run(file, table, module, home)
 
 
-def _entry(table: Table, name: str) -> Choices | Range:
+def entry(table: Table, name: str) -> Choices | Range:
+    """What a study searches on an axis."""
     values = table.axes[name]
-    return Range(values[0], values[-1], log=True) if name in table.ranges else Choices(values=values)
+    return Range(low=values[0], high=values[-1], log=True) if name in table.ranges else Choices(values=values)
 
 
 def _run(file: StudyFile, table: Table, module: Any, home: Path) -> tuple[list[Booked], str]:

@@ -73,6 +73,25 @@ def test_write_stores_what_is_printed_and_copies_the_block(
     assert "took" in capfd.readouterr().out
 
 
+def test_a_result_without_the_block_that_the_readme_shows_is_not_stored(
+    published: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import argparse
+
+    import arguments
+
+    (tmp_path / "speed.py").write_text("print('nothing')\n")
+    (tmp_path / "README.md").write_text("<!-- speed: begin -->\n1\n<!-- speed: end -->\n")
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    monkeypatch.setattr(published, "README", tmp_path / "README.md")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "speed.py"), "--write"])
+
+    with pytest.raises(SystemExit, match="the README has a block speed, and none was printed"):
+        arguments.parse(argparse.ArgumentParser())
+
+    assert not (tmp_path / "speed.txt").exists()
+
+
 def test_small_figures_are_never_written(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import argparse
 
@@ -125,7 +144,7 @@ def test_each_seed_of_the_local_table_shows_other_values_of_the_same_truth() -> 
     from search.tables import Table
 
     files = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
-    tables = [Table(files[0], "local") for _ in range(3)]
+    tables = [Table(files[0], "local") for _ in range(2)]
     for seed, table in enumerate(tables):
         table.resample(local.scatter(*files), seed)
     point = tables[0].points[0]
@@ -136,3 +155,27 @@ def test_each_seed_of_the_local_table_shows_other_values_of_the_same_truth() -> 
     everywhere = [(table.outcome(at, 0).f1 or 0.0) for table in tables for at in table.points]
     true = [found.f1 for table in tables for at in table.points if (found := table.truth(at))]
     assert statistics.fmean(everywhere) == pytest.approx(statistics.fmean(true), abs=0.03)
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    import search_cost
+
+    monkeypatch.setattr(search_cost, "find_spec", lambda name: None)
+
+    assert [search_cost.is_there(name) for name in ("random", "joint", "split")] == ["", "", ""]
+    for name, module in (("ax", "ax"), ("botorch-qlognehvi", "botorch"), ("syne-morea", "syne_tune")):
+        assert search_cost.is_there(name) == f'{module} is not installed (pip install ".[benchmarks]")'
+
+
+def test_ranges_of_continuous_worlds_are_ranges_of_the_study_and_their_points_have_a_truth(tmp_path: Path) -> None:
+    from search import product, worlds
+    from search.tables import Table
+
+    from paretune.studies.definition.space import Choices, Range
+
+    worlds.World.draw("continuous", 0).write(tmp_path / "runs.csv")
+    table = Table(tmp_path / "runs.csv", "continuous", ["learning_rate"])
+
+    assert product.entry(table, "learning_rate") == Range(low=1e-5, high=6.4e-4, log=True)
+    assert product.entry(table, "instance_count") == Choices(values=(1, 2, 4))
+    assert table.truth({**table.points[0], "learning_rate": 1.3e-5})
