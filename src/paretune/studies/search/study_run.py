@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from paretune.core.errors import ParetuneError
@@ -40,6 +40,9 @@ class StudyRunWriter:
         self._driver: Driver  # `watch` comes before everything else
         self._ranks: dict[str, int | None] = {}  # as they were written
         self._next_page = 0.0
+        self._unverified: Mapping[int, str] = {}
+        self.forecast: Callable[[], Sequence[Trial]] = tuple
+        """Points that the search predicts and has not run."""
 
     def watch(self, driver: Driver) -> None:
         """Whose trials these are."""
@@ -48,8 +51,8 @@ class StudyRunWriter:
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
-        point = ", ".join(f"{name}={value}" for name, value in trial.point.items())
-        self.say(f"trial {trial.number} {trial.status.value}: {said or trial.reason[:120]} ({point}); {self._so_far()}")
+        said = f"{trial.status.value}: {said or trial.reason[:120]} ({trial.setting()})"
+        self.say(f"trial {trial.number} {said}; {self._so_far()}")
         if time.monotonic() >= self._next_page:
             began = time.monotonic()
             self._write(self.answer())
@@ -66,15 +69,22 @@ class StudyRunWriter:
             committed_usd=self._ledger.balance().committed_usd,
             later_runs=self._file.later_runs or None,
             default=default_trial(self._driver),
+            unverified=self._unverified,
+            forecast=self.forecast(),
         )
 
-    def finish(self, reason: str, repeats: int) -> StudyResult:
-        """Write the final page, table, ranks and bill; the answer with them."""
+    def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
+        """Write the final page, table, ranks and bill; the answer with them.
+
+        `unverified` has the number of a recommended point to why it has fewer runs than it should have.
+        """
+        self._unverified = unverified
         found = self.answer()
         self._write(found, is_last=True)
         others = len(self._driver.others())
         self._close(None if others else RunStatus.FINISHED)
-        again = f"; {repeats} of the front were trained again with another seed" if repeats else ""
+        times = f"{repeats} more job{'s' if repeats > 1 else ''}"
+        again = f"; what is recommended was trained again with other seeds, {times}" if repeats else ""
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return StudyResult(
             answer=found,

@@ -20,7 +20,7 @@ import numpy as np
 
 from paretune.estimating.noise import SECONDS_NOISE
 from paretune.estimating.posterior import covariance_of, fit
-from paretune.studies.search.split.f1_model import GaussianProcess, Key, NormalPrediction
+from paretune.studies.results.f1_model import GaussianProcess, Key, NormalPrediction
 
 _USUAL = np.log([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange; over all devices of an instance
 _SPREAD = np.array([1.5, 2.0, 1.5])  # of these logarithms between clusters
