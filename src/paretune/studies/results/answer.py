@@ -237,6 +237,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
         "trial": point.number,
         "titles": list(pick.titles),
         "why": pick.why,
+        "runs": pick.runs,
         "parameters": as_json(point.trial.point),
         "means": as_json(point.means),
         "standard_errors": as_json(point.errors),

@@ -217,13 +217,14 @@ class F1Model:
         self._noises = {factor: 0.5 * math.log(factor) ** 2 for factor in _NOISES}
         if errors is not None:
             self._noise = np.array(errors) * np.exp(np.array(warped) / _DEPTH)  # the slope of the warp
-            self._noises = _surprises(degrees)
+            self._noises = {1.0: 0.0}
         self._top = keys[f1.index(self._best)][1] if f1 else _USUAL_PLACE
         fitted = {power: self._fitted(keys, warped, power) for power in (_POWERS if len(f1) >= _FEWEST else (_ROOT,))}
         surprise = {power: 0.5 * ((power - _ROOT) / _ROOT) ** 2 for power in fitted}
         self._power = max(fitted, key=lambda power: fitted[power].evidence - surprise[power])
         self._process = fitted[self._power]
         if errors is not None and len(f1) >= _FEWEST:
+            self._noises = _surprises(degrees)
             apart = {scale: self._fitted(keys, warped, self._power, scale) for scale in _APART}
             self._process = apart[max(_APART, key=lambda scale: apart[scale].evidence - _APART[scale])]
         self._fallen = self._fall(keys, self._power)

@@ -51,7 +51,7 @@ def test_what_is_stated_of_recommended_points_is_not_their_luck() -> None:
     errors, luck = [], []
     for seed in range(SEARCHES):
         draw = random.Random(seed)
-        jobs = draw.sample(JOBS, 20)
+        jobs = draw.sample(JOBS, 40)
         trials = [run_of(number, job, draw) for number, job in enumerate(jobs)]
         best = max(trials, key=lambda trial: trial.values["f1"])
         luck.append(best.values["f1"] - f1_of(jobs[best.number]))
