@@ -25,8 +25,8 @@ _FEWEST = 5  # values, before anything but their weights is fitted to them
 _SCALES = (0.35, 0.6, 1.0, 1.6)
 _STRETCHES = (0.6, 1.0, 1.7)
 _NOISES = (0.4, 1.0, 2.0, 4.0)
-_APART = {0.0: 0.0, 0.002: 0.5, 0.008: 2.0}
-"""Standard deviations of what is particular to one job, and how surprising each is: F1 hardly depends on a cluster."""
+_APART = {0.0: 0.0, 0.006: 1.0}
+"""Standard deviations of what a cluster adds to F1, and how surprising each is: F1 hardly depends on a cluster."""
 _USUAL_F1 = 0.8  # before any is known
 _DEPTH = 0.05  # F1 below the best from which on differences count less and less
 _FALL = 0.004  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
@@ -89,7 +89,8 @@ class GaussianProcess:
         lengths: over which such deviations change, one per number.
         kinds_alike: correlation of two points that differ in kind.
         noises: factors of `noise` that are possible to how surprising each is, a negative logarithm; {1.0: 0.0}: known.
-        apart: standard deviation of what a point has that is neither noise nor shared with its neighbours.
+        groups: N groups, such as instance types, of which each adds something of its own; None for no such thing.
+        apart: standard deviation of what a group adds.
     """
 
     def __init__(
@@ -103,10 +104,13 @@ class GaussianProcess:
         lengths: Sequence[float],
         kinds_alike: float,
         noises: Mapping[float, float] | None = None,
+        groups: Sequence[str] | None = None,
         apart: float = 0.0,
     ) -> None:
         self._kinds = {kinds: index for index, kinds in enumerate(dict.fromkeys(kinds for kinds, _ in keys))}
-        self._slopes, self.noise, self._apart = np.array(slopes), noise, apart
+        self._slopes, self.noise = np.array(slopes), noise
+        named = np.array(groups or ())
+        self._shared: float | np.ndarray = apart**2 * (named[:, None] == named[None, :]) if apart else 0.0
         self._noises = noises or {1.0: 0.0}
         self._prior_lengths, self._alike = np.array(lengths), kinds_alike
         self._kind_indices, self._numbers = self._split(keys)
@@ -132,7 +136,10 @@ class GaussianProcess:
         return NormalPrediction(mean, np.sqrt(variance))
 
     def fantasize(self, keys: Sequence[Key]) -> "GaussianProcess":
-        """The same process, as if N further points had shown what is expected of them: what it would then know."""
+        """The same process, as if N further points had shown what is expected of them: what it would then know.
+
+        Only of a process with one noise for all values, and without groups.
+        """
         if not len(self._values):
             return self
         other = copy.copy(self)
@@ -141,8 +148,6 @@ class GaussianProcess:
         other._kind_indices = np.append(self._kind_indices, indices)
         other._numbers = np.vstack([self._numbers, numbers])
         other._residual = np.append(self._residual, expected)
-        if not np.isscalar(self.noise):
-            other.noise = np.append(self.noise, np.full(len(keys), np.median(self.noise)))
         other._likelihood()
         return other
 
@@ -161,31 +166,43 @@ class GaussianProcess:
         return np.array([self._kinds[kinds] for kinds, _ in keys], dtype=int), numbers
 
     def _kernel(self, one: np.ndarray, at: np.ndarray, other: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """Matérn 5/2 over the numbers; alike in part where the kinds differ."""
+        """Covariance: Matérn 5/2 over the numbers; alike in part where the kinds differ."""
+        return np.asarray(self._scale**2 * self._correlation(one, at, other, there))
+
+    def _correlation(self, one: np.ndarray, at: np.ndarray, other: np.ndarray, there: np.ndarray) -> np.ndarray:
         distance = np.sqrt((((at[:, None, :] - there[None, :, :]) / self._lengths) ** 2).sum(axis=2))
         shape = (1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * np.exp(-math.sqrt(5) * distance)
         alike = np.where(one[:, None] == other[None, :], 1.0, self._alike)
-        return np.asarray(self._scale**2 * alike * shape)
+        return np.asarray(alike * shape)
 
     def _fit(self) -> None:
         """Scale, lengths and noise by maximum of the posterior over a small grid, then the weights."""
         base, usual = self._scale, self.noise
         best, chosen = -math.inf, (base, self._prior_lengths, usual)
         if len(self._values) >= _FEWEST:
-            for factor, stretch, (times, surprise) in itertools.product(_SCALES, _STRETCHES, self._noises.items()):
-                self._scale, self._lengths, self.noise = factor * base, stretch * self._prior_lengths, times * usual
-                likelihood = self._likelihood() - 0.5 * (math.log(factor) ** 2 + math.log(stretch) ** 2) - surprise
-                if likelihood > best:
-                    best, chosen = likelihood, (self._scale, self._lengths, self.noise)
+            for stretch in _STRETCHES:
+                self._lengths = stretch * self._prior_lengths
+                shape = self._own_correlation()
+                for factor, (times, surprise) in itertools.product(_SCALES, self._noises.items()):
+                    self._scale, self.noise = factor * base, times * usual
+                    surprise += 0.5 * (math.log(factor) ** 2 + math.log(stretch) ** 2)
+                    likelihood = self._likelihood(shape) - surprise
+                    if likelihood > best:
+                        best, chosen = likelihood, (self._scale, self._lengths, self.noise)
         self._scale, self._lengths, self.noise = chosen
         self.evidence = max(best, self._likelihood())
 
-    def _likelihood(self) -> float:
-        covariance = self._kernel(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
-        covariance[np.diag_indices_from(covariance)] += self.noise**2 + self._apart**2 + 1e-10
+    def _own_correlation(self) -> np.ndarray:
+        return self._correlation(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
+
+    def _likelihood(self, shape: np.ndarray | None = None) -> float:
+        """The logarithm of it, up to a constant; `shape` is what `_own_correlation` gives, worked out before."""
+        covariance = self._scale**2 * (self._own_correlation() if shape is None else shape)
+        covariance[np.diag_indices_from(covariance)] += self.noise**2 + 1e-10
+        covariance += self._shared
         self._cholesky = np.linalg.cholesky(covariance)
-        half = solve_triangular(self._cholesky, self._residual, lower=True)
-        self._weights = solve_triangular(self._cholesky.T, half, lower=False)
+        half = solve_triangular(self._cholesky, self._residual, lower=True, check_finite=False)
+        self._weights = solve_triangular(self._cholesky, half, trans="T", lower=True, check_finite=False)
         return float(-0.5 * half @ half - np.log(np.diag(self._cholesky)).sum())
 
 
@@ -202,6 +219,7 @@ class F1Model:
         f1: N values, of one run or the mean of several.
         errors: N standard errors of them, as far as they are known; None: each is of one run, with usual noise.
         degrees: degrees of freedom of these errors.
+        groups: N instance types; used with `errors` only.
     """
 
     def __init__(
@@ -210,7 +228,9 @@ class F1Model:
         f1: Sequence[float],
         errors: Sequence[float] | None = None,
         degrees: float = math.inf,
+        groups: Sequence[str] | None = None,
     ) -> None:
+        self._groups = groups
         self._best = max(f1, default=_USUAL_F1)
         warped = [-_DEPTH * math.log1p((self._best - value) / _DEPTH) for value in f1]
         self._noise: float | np.ndarray = F1_NOISE
@@ -266,6 +286,7 @@ class F1Model:
             lengths=(6.0, 1.5, 1.0),
             kinds_alike=0.5,
             noises=self._noises,
+            groups=self._groups,
             apart=apart,
         )
 

@@ -178,7 +178,11 @@ def _shrunk(points: Sequence[Point], noise: Noise) -> list[Point]:
         return list(points)
     errors = [noise.deviation / len(_values(point.trials, metrics.F1)) ** 0.5 for point in used]
     model = F1Model(
-        [keys[point.number] for point in used], [point.means[metrics.F1] for point in used], errors, noise.degrees
+        [keys[point.number] for point in used],
+        [point.means[metrics.F1] for point in used],
+        errors,
+        noise.degrees,
+        [point.trial.parameters.get("instance_type", "") for point in used],
     )
     found = model.at_its_values()
     stated = {

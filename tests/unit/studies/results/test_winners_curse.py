@@ -51,12 +51,12 @@ def test_what_is_stated_of_recommended_points_is_not_their_luck() -> None:
     errors, luck = [], []
     for seed in range(SEARCHES):
         draw = random.Random(seed)
-        jobs = draw.sample(JOBS, 40)
+        jobs = draw.sample(JOBS, 30)
         trials = [run_of(number, job, draw) for number, job in enumerate(jobs)]
         best = max(trials, key=lambda trial: trial.values["f1"])
         luck.append(best.values["f1"] - f1_of(jobs[best.number]))
         errors += stated(trials, jobs, draw)
 
-    assert np.mean(luck) > 0.007  # the best run as it is: the winner's curse
-    assert abs(np.mean(errors)) < 0.001
+    assert np.mean(luck) > 0.01  # the best run as it is: the winner's curse
+    assert abs(np.mean(errors)) < 0.0015  # 0.0008 over 160 searches; these 40 have a standard error of 0.0005
     assert np.sqrt(np.mean(np.square(errors))) < NOISE / math.sqrt(3)  # the model helps beyond the mean of three runs
