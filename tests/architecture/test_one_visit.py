@@ -34,7 +34,8 @@ from paretune.spec.container import JobDocument
 from paretune.spec.job import JobSpec, parameter_help
 from paretune.studies.definition.space import NOT_SEARCHED
 from paretune.studies.search import default_job, optuna_study
-from paretune.studies.search.split.candidates import quality_of, step_of
+from paretune.studies.results.f1_model import quality_of
+from paretune.studies.search.split.candidates import step_of
 from paretune.studies.search.split.knowledge import OF_THE_CLUSTER
 from paretune.tracking import RecordedRun
 

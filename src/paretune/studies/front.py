@@ -15,6 +15,7 @@ from paretune.core.text_table import text_table
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.results.answer import StudyResult
+from paretune.studies.results.trials import PREDICTED
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, Tracking, schema
 
@@ -102,7 +103,7 @@ def front(
         name, rows, usual = _recorded_study(runs)
     elif isinstance(runs, StudyResult):
         study = runs.answer.front
-        rows = _with_origins(runs.rows(), {trial.run_id: trial.origin for trial in study.trials})
+        rows = _with_origins(_ran(runs.rows()), {trial.run_id: trial.origin for trial in study.trials})
         name, usual = runs.answer.name, dict(study.objectives)
     else:
         name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
@@ -186,6 +187,11 @@ def _plain(name: str) -> str:
     return next((name.removeprefix(word) for word in _ADDRESSES if name.startswith(word)), name)
 
 
+def _ran(rows: Sequence[Row]) -> list[Row]:
+    """The rows of pareto.csv without those that were only predicted."""
+    return [row for row in rows if row.get("origin") != PREDICTED]
+
+
 def _with_origins(rows: Sequence[Row], origins: Mapping[str, str | None]) -> list[Row]:
     """The rows, each with the origin of its run where it does not say it itself."""
     return [row if "origin" in row else {**row, "origin": origins.get(str(row["run_id"]))} for row in rows]
@@ -200,7 +206,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
     origins = {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs}
-    rows = _with_origins(read_rows(text), origins)
+    rows = _with_origins(_ran(read_rows(text)), origins)
     return run.tags.get(schema.STUDY, name), rows, json.loads(run.params["objectives"])
 
 

@@ -11,18 +11,17 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import QUALITIES
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.joint import repeat_front
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
+from paretune.studies.verification import Verification, verify
 
-MOST_REPEATS = 5
-"""Points of the front that are trained again with another seed."""
 _MOST_CHECKED = 300
 """Jobs that are asked about before a study counts as impossible."""
 
@@ -93,17 +92,24 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     try:
         with driver.study.reachable():
             driver.adopt()
-            method = split.search if driver.file.takes_split else joint.search
-            reason = method(driver)
+            searching = split.Split(driver) if driver.file.takes_split else None
+            if searching is not None:
+                record.forecast = searching.forecast
+            reason = joint.search(driver) if searching is None else searching.search()
             if not driver.trials and driver.file.budget_usd is not None:
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            repeats = repeat_front(driver, MOST_REPEATS)
+            found = verify(driver, lambda: record.answer().picks) if _has_quality(driver.file) else Verification()
     except BaseException as error:
         driver.stop(error)
         record.interrupted(error)
         raise
     driver.finish()
-    return record.finish(reason, repeats)
+    return record.finish(reason, found.repeats, found.reasons)
+
+
+def _has_quality(file: StudyFile) -> bool:
+    """Whether the study is about models: seconds and dollars alone are known from one run."""
+    return any(name in file.objectives for name in QUALITIES)
 
 
 def _check(jobs: list[JobSpec], workplace: Workplace) -> None:

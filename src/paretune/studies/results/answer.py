@@ -10,9 +10,10 @@ from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.noise import INTERVAL, Scatter
 from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
-from paretune.studies.results.quantities import axis, usd
+from paretune.studies.results.quantities import axis, between, usd
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
 from paretune.studies.results.trials import Trial
 
@@ -47,11 +48,18 @@ class StudyAnswer:
         return {run_id: rank for run_id, rank in ranked.items() if rank is not None}
 
     def csv(self) -> str:
-        """The table, pareto.csv: a row per trial, by number, with its own values, not means; empty where unknown."""
+        """The table, pareto.csv: a row per trial, by number, and per point of the forecast; empty where unknown.
+
+        A trial has its own values, not means. `_low` and `_high` of an objective are the interval that holds what its
+        configuration reaches, in the mean over seeds, with a probability of `noise.INTERVAL`.
+        """
         front = self.front
         objectives = [name for name in front.objectives if name != metrics.COST_USD]
-        names = ["trial", "run_id", *front.searched, *objectives, "status", "pareto_rank", metrics.COST_USD]
-        return csv_text([*names, "spent_usd"], (_row(front, trial) for trial in front.trials))
+        names = ["trial", "run_id", *front.shown, *(end for name in objectives for end in _with_ends(name))]
+        names += ["status", "origin", "pareto_rank"]
+        names += _with_ends(metrics.COST_USD) if metrics.COST_USD in front.objectives else [metrics.COST_USD]
+        rows = [_row(front, trial) for trial in front.trials]
+        return csv_text([*names, "spent_usd"], [*rows, *(_forecast_row(front, trial) for trial in front.forecast)])
 
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""
@@ -59,6 +67,8 @@ class StudyAnswer:
         blocks += [_described(pick, self.front) for pick in self.picks]
         if self.front.best:
             blocks.append(_front_table(self.front))
+        if self.front.forecast:
+            blocks.append(_forecast_table(self.front))
         spent = self.front.spent_usd
         bill = f"spent {usd(spent)}, committed {usd(self.committed_usd)}"
         if self.budget_usd is not None:
@@ -80,36 +90,63 @@ def answer(
     committed_usd: float = 0.0,
     later_runs: int | None = None,
     default: Trial | None = None,
+    unverified: Mapping[int, str] | None = None,
+    earlier: Mapping[str, Scatter] | None = None,
+    forecast: Sequence[Trial] = (),
 ) -> StudyAnswer:
     """The answer that these trials give, in any order, running ones included.
 
     `later_runs` is how often the winner will be trained again. `default` is a trial of the default configuration, or
-    an estimate of one, whose `origin` is then "estimated".
+    an estimate of one, whose `origin` is then "estimated". `unverified` has the number of a recommended point to why
+    it has no more runs, `earlier` the scatter of repeats in earlier studies, `forecast` the points that were predicted
+    and not run.
     """
-    front = StudyFront.of(trials, objectives, constraints)
-    picks = recommend(front)
+    front = StudyFront.of(trials, objectives, constraints, shrinks=True, earlier=earlier, predicted=forecast)
+    picks = recommend(front, unverified or {})
     payoff = weigh(front, picks[0].point if picks else None, default, later_runs)
     return StudyAnswer(
         name=name, front=front, picks=tuple(picks), payoff=payoff, budget_usd=budget_usd, committed_usd=committed_usd
     )
 
 
+def _with_ends(name: str) -> list[str]:
+    return [name, f"{name}_low", f"{name}_high"]
+
+
 def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
+    point = front.point_of(trial)
+    margins = {} if point is None else point.margins
+    ends = {
+        end: None if point is None or name not in margins else point.means[name] + sign * margins[name]
+        for name in front.objectives
+        for sign, end in zip((-1, 1), _with_ends(name)[1:], strict=True)
+    }
     return {
         "trial": trial.number,
         "run_id": trial.run_id,
-        **{name: spell(value) for name, value in trial.point.items()},
+        **{name: spell(trial.value(name)) for name in front.shown},
         **{name: value_of(trial, name) for name in front.objectives},
+        **ends,
         "status": trial.status.value,
+        "origin": trial.origin,
         "pareto_rank": front.rank(trial),
         metrics.COST_USD: trial.cost_usd if trial.cost_usd is not None else value_of(trial, metrics.COST_USD),
         "spent_usd": trial.spent_usd,
     }
 
 
+def _forecast_row(front: StudyFront, trial: Trial) -> dict[str, object]:
+    found: dict[str, object] = {metrics.COST_USD: trial.values.get(metrics.COST_USD)}
+    found |= {name: spell(trial.value(name)) for name in front.shown}
+    for name in front.objectives:
+        low, high = trial.intervals.get(name, (None, None))
+        found |= dict(zip(_with_ends(name), (trial.values[name], low, high), strict=True))
+    return {**found, "status": "Predicted", "origin": trial.origin}
+
+
 def _described(pick: Pick, front: StudyFront) -> str:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    lines = [f"{pick.title}: trial {pick.point.number}, {values}", f"  {pick.point.setting()}"]
+    lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", f"  {pick.point.setting()}"]
     if pick.alike:
         lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
     lines.append(f"  {pick.command}" if pick.command else "  its parameters are none of a job that can be launched")
@@ -131,6 +168,15 @@ def _front_table(front: StudyFront) -> str:
     more = len(ordered) - _MOST_LINES
     said = f"{'Simulated front' if front.is_simulated else 'Front'} over all objectives, cheapest first"
     return f"{said}:\n{table}" + (f"\n... and {more} more" if more > 0 else "")
+
+
+def _forecast_table(front: StudyFront) -> str:
+    names = list(front.objectives)
+    header = [*map(axis, names), "configuration"]
+    rows = [[*(between(trial, name) for name in names), trial.setting()] for trial in front.forecast[:_MOST_LINES]]
+    more = len(front.forecast) - _MOST_LINES
+    said = f"Predicted and not run, with intervals of {INTERVAL:.0%}; no point that has run beats them"
+    return f"{said}:\n{text_table(header, rows, names)}" + (f"\n... and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +201,7 @@ class StudyResult(Result):
         return f"study {self.answer.name}: {self.ending}"
 
     def rows(self) -> list[Row]:
-        """The rows of pareto.csv: one per trial, by number."""
+        """The rows of pareto.csv: one per trial, by number, then one per predicted point."""
         return read_rows(self.answer.csv())
 
     def to_dict(self) -> dict[str, object]:
@@ -191,6 +237,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
         "trial": point.number,
         "titles": list(pick.titles),
         "why": pick.why,
+        "runs": pick.runs,
         "parameters": as_json(point.trial.point),
         "means": as_json(point.means),
         "standard_errors": as_json(point.errors),

@@ -1,5 +1,6 @@
 """The front of a study: points with their errors and Pareto ranks, groups that cannot be told apart, hypervolume."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,10 +9,11 @@ from itertools import combinations
 import moocore
 import numpy as np
 
+from paretune.core import pareto
 from paretune.studies.definition.objectives import QUALITIES, Constraints, costs
-from paretune.studies.results.noise import Noise
+from paretune.studies.results.noise import TELLING_ERRORS, Noise, Scatter
 from paretune.studies.results.points import Point, merge
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import AS_RUN, Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,7 @@ class StudyFront:
         trials: of the study, by number.
         points: those with a completed run, by number.
         noises: objective to the scatter of one run.
+        forecast: points that were predicted and not run, that no other one and no point of the front beats.
     """
 
     objectives: Mapping[str, str]
@@ -37,25 +40,37 @@ class StudyFront:
     trials: tuple[Trial, ...]
     points: tuple[Point, ...]
     noises: Mapping[str, Noise]
+    forecast: tuple[Trial, ...] = ()
 
     @classmethod
-    def of(cls, trials: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints) -> "StudyFront":
-        """The front of these trials.
+    def of(
+        cls,
+        trials: Sequence[Trial],
+        objectives: Mapping[str, str],
+        constraints: Constraints,
+        *,
+        shrinks: bool = False,
+        earlier: Mapping[str, Scatter] | None = None,
+        predicted: Sequence[Trial] = (),
+    ) -> "StudyFront":
+        """The front of these trials; `shrinks` and `earlier` are those of `points.merge`.
 
-        Ranks come from non-dominated sorting of the means of all feasible points, over all objectives. A point that
-        does not meet the constraints has no rank.
+        Of the points that are only `predicted` it keeps the best as its forecast.
+
+        Ranks come from sorting all feasible points over all objectives by dominance beyond noise, see `ranks`. A point
+        that does not meet the constraints has no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
-        points, noises = merge(ordered, objectives, constraints)
+        points, noises = merge(ordered, objectives, constraints, shrinks=shrinks, earlier=earlier)
         ranked = [point for point in points if not point.unmet and set(objectives) <= set(point.means)]
-        ranks = _ranks_of([costs(point.means, objectives) for point in ranked])
-        rank_of = {point.number: rank for point, rank in zip(ranked, ranks, strict=True)}
+        rank_of = dict(zip((point.number for point in ranked), ranks(ranked, objectives), strict=True))
         return cls(
             objectives=dict(objectives),
             constraints=constraints,
             trials=ordered,
             points=tuple(replace(point, rank=rank_of.get(point.number)) for point in points),
             noises=noises,
+            forecast=_forecast(ranked, predicted, objectives, constraints),
         )
 
     @cached_property
@@ -72,6 +87,11 @@ class StudyFront:
     def searched(self) -> list[str]:
         """Names of all parameters that any trial has varied, in the order of the study."""
         return list(dict.fromkeys(name for trial in self.trials for name in trial.point))
+
+    @property
+    def shown(self) -> list[str]:
+        """Names of the parameters that a table shows: the searched ones, and the batch as it ran."""
+        return list(dict.fromkeys([*self.searched, *AS_RUN]))
 
     @property
     def quality(self) -> str | None:
@@ -98,17 +118,21 @@ class StudyFront:
 
     def rank(self, trial: Trial) -> int | None:
         """Rank of a trial of the study: that of its point; None without one."""
-        return self._ranks.get(trial.number)
+        point = self.point_of(trial)
+        return None if point is None else point.rank
+
+    def point_of(self, trial: Trial) -> Point | None:
+        """The point that a completed trial is a run of; None of another."""
+        return self._points.get(trial.number)
 
     @cached_property
-    def _ranks(self) -> dict[int, int | None]:
-        return {trial.number: point.rank for point in self.points for trial in point.trials}
+    def _points(self) -> dict[int, Point]:
+        return {trial.number: point for point in self.points for trial in point.trials}
 
     def pair_ranks(self, pair: Sequence[str]) -> dict[int, int]:
         """Number of every feasible point to its rank over these objectives only."""
-        goals = {name: self.objectives[name] for name in pair}
-        ranks = _ranks_of([costs(point.means, goals) for point in self.feasible])
-        return {point.number: rank for point, rank in zip(self.feasible, ranks, strict=True)}
+        found = ranks(self.feasible, {name: self.objectives[name] for name in pair})
+        return {point.number: rank for point, rank in zip(self.feasible, found, strict=True)}
 
     def cost_of(self, point: Point) -> tuple[float, ...]:
         """What "cheapest" means, the least first: dollars; without a price, the study's objectives in their order."""
@@ -150,9 +174,52 @@ class StudyFront:
         return [(point.found_at_usd, volume) for point, volume in zip(found, volumes, strict=True)]
 
 
-def _ranks_of(points: Sequence[tuple[float, ...]]) -> list[int]:
-    """Non-dominated sorting of what is minimised: 0 on the front, 1 on the front of the rest, and so on."""
-    return [int(rank) for rank in moocore.pareto_rank(points)] if points else []
+def _forecast(
+    points: Sequence[Point], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
+) -> tuple[Trial, ...]:
+    """Predicted points that meet the constraints and that neither each other nor a point that has run beats."""
+
+    def is_able(trial: Trial) -> bool:
+        found = [(trial.values.get(name, math.nan), limits) for name, limits in constraints.items()]
+        meets = [limits.get("min", -math.inf) <= value <= limits.get("max", math.inf) for value, limits in found]
+        return set(objectives) <= set(trial.values) and all(meets)
+
+    able = list(filter(is_able, predicted))
+    values = [costs(point.means, objectives) for point in points] + [costs(one.values, objectives) for one in able]
+    kept = pareto.front(values, [False] * len(objectives))[len(points) :]
+    best = [trial for trial, keep in zip(able, kept, strict=True) if keep]
+    return tuple(sorted(best, key=lambda trial: costs(trial.values, objectives)))
+
+
+CREDIBLE_ERRORS = 1.0
+"""Standard errors of a difference from which on an advantage may keep a point on the front."""
+
+
+def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
+    """Non-dominated sorting, 0 on the front, 1 on the front of the rest, and so on; by dominance beyond noise.
+
+    A point is dominated by one that is at least as good in every objective and better in one; and also by one that is
+    better in an objective by TELLING_ERRORS standard errors of the difference, unless the point is itself better in
+    another one by CREDIBLE_ERRORS. Else a dollar less by chance would keep a model on the front that learnt nothing.
+    """
+    if not points:
+        return []
+    values = np.array([costs(point.means, objectives) for point in points])
+    errors = np.array([[point.errors[name] for name in objectives] for point in points])
+    excess = values[None, :, :] - values[:, None, :]  # by how much the second is worse than the first
+    spread = np.hypot(errors[None, :, :], errors[:, None, :])
+    beats = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
+    over = beats | ((excess >= 0).all(axis=2) & (excess > 0).any(axis=2))
+    found = np.full(len(points), -1)
+    exact = moocore.pareto_rank(values)
+    rank = 0
+    while (left := found < 0).any():
+        free = left & ~over[left].any(axis=0)
+        if not free.any():  # beyond noise each is beaten by another one: dominance alone knows no such circle
+            free = left & (exact == exact[left].min())
+        found[free] = rank
+        rank += 1
+    return [int(one) for one in found]
 
 
 MARGIN = 0.1

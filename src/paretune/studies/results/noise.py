@@ -1,7 +1,15 @@
 """How far two runs must differ to be told apart: the scatter of one run, from repeats and from what is known without.
 
-The standard deviation of one run is pooled over all groups of repeats. A pair of repeats alone says little (it may
-agree by chance), so what is assumed without any counts as one more degree of freedom beside those of the repeats.
+Values of one run are normal around what its job reaches, with an unknown variance that is the same for all jobs of a
+study. That variance has a scaled inverse chi-square prior; repeats of a job make its posterior, and what is said of a
+mean has Student's t distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2):
+
+    prior        deviation s0, n0 degrees of freedom
+    repeats      S = sum of squares around the mean of each group, n = sum of (runs - 1) over the groups
+    posterior    deviation s = sqrt((n0 x s0^2 + S) / (n0 + n)), n0 + n degrees of freedom
+
+The rows of the validation split say nothing about how far two runs differ, for both are judged on the same rows; only
+where they are so few that one row more or less matters, the prior is as wide as their binomial error.
 """
 
 import math
@@ -9,13 +17,39 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
+from scipy.special import stdtrit
+
+from paretune.estimating.noise import F1_DEGREES, F1_NOISE, SECONDS_DEGREES, SECONDS_NOISE
 from paretune.spec import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER
 
 TELLING_ERRORS = 2.0
 """Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
+INTERVAL = 0.8
+"""Probability that a stated interval holds what a job reaches in the mean over all seeds."""
 _RELATIVE = {*OF_THE_CLUSTER, metrics.PERPLEXITY}  # exp(loss): what is absolute in the loss is relative here
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """What repeats have shown: the sum of squares around the mean of each group, and its degrees of freedom."""
+
+    squares: float = 0.0
+    degrees: int = 0
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[float]], *, is_relative: bool = False) -> "Scatter":
+        """Of groups of values that differ only in their seed, as shares of their mean where `is_relative`."""
+        found = cls()
+        for group in groups:
+            if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
+                squares = statistics.variance(group) / scale**2 * (len(group) - 1)
+                found += cls(squares=squares, degrees=len(group) - 1)
+        return found
+
+    def __add__(self, other: "Scatter") -> "Scatter":
+        """Both together."""
+        return Scatter(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +58,13 @@ class Noise:
 
     Attributes:
         deviation: standard deviation of one run; a share of the value where `is_relative`.
+        degrees: degrees of freedom of that deviation: how sure it is.
         is_relative: whether it grows with the value, as that of seconds and dollars does.
         basis: the repeats that it was found from, or what is assumed without any, in words.
     """
 
     deviation: float
+    degrees: float
     is_relative: bool
     basis: str
 
@@ -36,28 +72,42 @@ class Noise:
         """Standard deviation of one run around `value`, in the objective's own unit."""
         return self.deviation * (abs(value) if self.is_relative else 1.0)
 
-    def standard_error(self, value: float, runs: int) -> float:
-        """Standard error of the mean `value` of so many runs."""
-        return self.of_one_run(value) / math.sqrt(runs)
+    def standard_error(self, value: float, runs: float) -> float:
+        """Standard error of the mean `value` of so many runs, widened as `widened` does."""
+        return self.widened(self.of_one_run(value) / math.sqrt(runs))
+
+    def widened(self, error: float) -> float:
+        """A standard error so much larger that 2 of it hold 95 %, although the deviation itself is not sure."""
+        return error * float(stdtrit(self.degrees, 0.975)) / 1.96
+
+    def margin(self, error: float) -> float:
+        """Half of the interval that holds INTERVAL, around a mean with this `widened` standard error."""
+        return error * 1.96 * float(stdtrit(self.degrees, 0.5 + INTERVAL / 2) / stdtrit(self.degrees, 0.975))
 
 
-def pooled(objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None = None) -> Noise:
+def pooled(
+    objective: str,
+    groups: Sequence[Sequence[float]],
+    validation_rows: int | None = None,
+    earlier: Scatter | None = None,
+) -> Noise:
     """The noise of one objective, from groups of values that differ only in their seed; one of one tells no scatter.
 
-    `validation_rows` are the rows that F1 was measured on, where known.
+    `validation_rows` are the rows that F1 was measured on, where known; `earlier` is the scatter of repeats in earlier
+    studies of the same model and data.
     """
     is_relative = objective in _RELATIVE
-    prior, assumption = _assumed(objective, [value for group in groups for value in group], validation_rows)
-    squares, degrees = 0.0, 0
-    for group in groups:
-        if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
-            squares += statistics.variance(group) / scale**2 * (len(group) - 1)
-            degrees += len(group) - 1
-    if not degrees:
-        return Noise(deviation=prior, is_relative=is_relative, basis=assumption)
-    basis = f"pooled from {degrees} repeat{'s' if degrees > 1 else ''}, with one degree of freedom for what is assumed"
-    deviation = math.sqrt((prior**2 + squares) / (1 + degrees))
-    return Noise(deviation=deviation, is_relative=is_relative, basis=f"{basis} without: {assumption}")
+    prior, sure, assumption = _assumed(objective, [value for group in groups for value in group], validation_rows)
+    here = Scatter.of(groups, is_relative=is_relative)
+    found = here + (earlier or Scatter())
+    deviation = math.sqrt((sure * prior**2 + found.squares) / (sure + found.degrees))
+    basis = f"assumed before any repeats: {assumption}"
+    if found.degrees:
+        seen = [f"{here.degrees} repeat{'s' if here.degrees != 1 else ''} in this study"] if here.degrees else []
+        if earlier is not None and earlier.degrees:
+            seen.append(f"{earlier.degrees} in earlier runs of the same model and data")
+        basis = f"pooled from {' and '.join(seen)}, which count beside what is {basis}"
+    return Noise(deviation=deviation, degrees=sure + found.degrees, is_relative=is_relative, basis=basis)
 
 
 def are_alike(one: float, other: float, error: float, other_error: float) -> bool:
@@ -65,14 +115,16 @@ def are_alike(one: float, other: float, error: float, other_error: float) -> boo
     return abs(one - other) <= TELLING_ERRORS * math.hypot(error, other_error)
 
 
-def _assumed(objective: str, values: Sequence[float], validation_rows: int | None) -> tuple[float, str]:
-    """Standard deviation of one run without any repeats, and why."""
+def _assumed(objective: str, values: Sequence[float], validation_rows: int | None) -> tuple[float, int, str]:
+    """Standard deviation of one run without any repeats, its degrees of freedom, and why."""
     if objective in OF_THE_CLUSTER:
-        return SECONDS_NOISE, "1.4 % between two runs, as repeated SageMaker jobs have shown"
+        return SECONDS_NOISE, SECONDS_DEGREES, "1.4 % between two runs, as repeated SageMaker jobs have shown"
+    kind = f"{100 * F1_NOISE:.1f} % of it" if objective == metrics.PERPLEXITY else str(F1_NOISE)
+    said = f"{kind}, the most that repeated SageMaker jobs have shown in F1"
     if objective == metrics.F1 and validation_rows and values:
         f1 = min(max(statistics.median(values), 0.0), 1.0)
-        said = f"binomial standard error of F1 on {validation_rows:,} validation rows"
         # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
-        return max(math.sqrt(f1 * (1 - f1) / validation_rows), 1 / validation_rows), said
-    kind = f"{100 * F1_NOISE:.1f} % of it" if objective == metrics.PERPLEXITY else str(F1_NOISE)
-    return F1_NOISE, f"{kind}, the most that repeated SageMaker jobs have shown in F1"
+        binomial = max(math.sqrt(f1 * (1 - f1) / validation_rows), 1 / validation_rows)
+        if binomial > F1_NOISE:
+            return binomial, F1_DEGREES, f"binomial standard error of F1 on {validation_rows:,} validation rows"
+    return F1_NOISE, F1_DEGREES, said

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,16 +10,16 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import MANY, course, heat_map, hypervolume_curve, parallel, scatter
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
+from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.points import value_of
-from paretune.studies.results.quantities import axis, format_value, label, usd, with_error
-from paretune.studies.results.recommendation import failures, headline, job_of
+from paretune.studies.results.quantities import axis, between, format_value, label, usd, with_error
+from paretune.studies.results.recommendation import failures, headline
 from paretune.studies.results.trials import TrialStatus
 
 _MOST_POINTS = 30  # rows of the table of the front
@@ -73,6 +72,7 @@ def page(answer: StudyAnswer) -> str:
         failures=failures(front.trials),
         trials_table=_trials_table(front),
         telling=_TELLING,
+        interval=f"{INTERVAL:.0%}",
         label=label,
         **(_figures(front, [pick.point.number for pick in answer.picks]) if front.feasible else {}),
     )
@@ -97,6 +97,7 @@ def _figures(front: StudyFront, picked: Sequence[int]) -> dict[str, Any]:
         "pairs": [(f"{label(y)} against {label(x)}", scatter(front, (x, y), picked)) for x, y in pairs],
         "has_all_bars": len(front.points) <= MANY,
         "front_table": _front_table(front),
+        "forecast": _forecast_table(front),
         "hypervolume": hypervolume_curve(front),
         "parallel": parallel(front, varied) if varied else "",
         "importance": _importance(front),
@@ -110,15 +111,25 @@ def _front_table(front: StudyFront) -> Table:
     ordered = sorted(front.best, key=front.cost_of)
     wanted = dict.fromkeys([*front.objectives, metrics.COST_USD])
     names = [name for name in wanted if any(name in point.means for point in ordered)]
-    head = ["trial", "runs", *map(axis, names), *front.searched, "like trial"]
+    head = ["trial", "runs", *map(axis, names), *front.shown, "like trial"]
     rows = [
         [
             *(str(point.number), str(len(point.trials)), *map(point.mean_of, names)),
-            *(*map(point.trial.shown, front.searched), str(leader.get(point.number, ""))),
+            *(*map(point.trial.shown, front.shown), str(leader.get(point.number, ""))),
         ]
         for point in ordered[:_MOST_POINTS]
     ]
     return Table(head=head, rows=rows, numbers=len(names) + 2)
+
+
+def _forecast_table(front: StudyFront) -> Table:
+    """What was predicted and not run, cheapest first, with its intervals."""
+    names = list(front.objectives)
+    rows = [
+        [*(between(trial, name) for name in names), *map(trial.shown, front.shown)]
+        for trial in front.forecast[:_MOST_POINTS]
+    ]
+    return Table(head=[*map(axis, names), *front.shown], rows=rows, numbers=len(names))
 
 
 def _noise(front: StudyFront) -> list[str]:
@@ -137,7 +148,7 @@ def _noise(front: StudyFront) -> list[str]:
 
 def _trials_table(front: StudyFront) -> Table:
     objectives = [name for name in front.objectives if name != metrics.COST_USD]
-    head = ["trial", "rank", *map(axis, objectives), "cost (USD)", "spent (USD)", *front.searched]
+    head = ["trial", "rank", *map(axis, objectives), "cost (USD)", "spent (USD)", *front.shown]
     head += ["status", "run id", "remark"]
     rows = []
     for trial in front.trials:
@@ -146,7 +157,7 @@ def _trials_table(front: StudyFront) -> Table:
         rows.append(
             [str(trial.number), spell(front.rank(trial))]
             + ["" if value is None else with_error(value) for value in values]
-            + [with_error(trial.spent_usd), *map(trial.shown, front.searched)]
+            + [with_error(trial.spent_usd), *map(trial.shown, front.shown)]
             + [trial.status.value, trial.run_id, "; ".join(filter(None, (repeat, trial.reason)))]
         )
     best = {row for row, trial in enumerate(front.trials) if front.rank(trial) == 0}
@@ -169,10 +180,8 @@ def _heat(front: StudyFront) -> str:
         return ""
     found: list[tuple[float, float, float]] = []
     for point in front.points:
-        with suppress(BadInput):
-            if name in point.means:
-                plan = job_of(point.trial.parameters).plan()
-                found.append((plan.global_batch_size, plan.learning_rate, point.means[name]))
+        if name in point.means and (plan := point.trial.plan) is not None:
+            found.append((plan.global_batch_size, plan.learning_rate, point.means[name]))
     batches, rates = (sorted({row[column] for row in found}) for column in (0, 1))
     if len(batches) < 2 and len(rates) < 2:
         return ""

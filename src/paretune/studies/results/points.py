@@ -1,14 +1,24 @@
-"""The points of a study: trials that differ only in their seed, merged, each with its means and their errors."""
+"""The points of a study: trials that differ only in their seed, merged, each with what its job reaches.
+
+What is stated of a point is more than the mean of its own runs. Seconds and dollars are those of all runs on the same
+cluster with the same batch, for they do not depend on the learning rate. F1 is shrunk towards what the F1 model of the
+whole study says of the point: the best of many noisy values is too good by itself (the winner's curse).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from paretune.spec import metrics
-from paretune.studies.definition.objectives import Constraints
-from paretune.studies.results.noise import Noise, are_alike, pooled
+from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
+from paretune.studies.results.f1_model import F1Model, Key, quality_of
+from paretune.studies.results.noise import Noise, Scatter, are_alike, pooled
 from paretune.studies.results.quantities import label, with_error
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import AS_RUN, Trial, TrialStatus, job_of
+
+FEWEST_TO_SHRINK = 6
+"""Points from which on their F1 is shrunk: fewer do not show how F1 depends on anything."""
+_MOST_TO_SHRINK = 200  # points with the best F1; the others keep their means
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +28,9 @@ class Point:
     Attributes:
         trial: the first of its trials, whose parameters stand for all.
         trials: all of its trials that have completed.
-        means: objective to the mean over these runs; only what was measured.
+        means: objective to what its job reaches in the mean over seeds, as far as is known; only what was measured.
         errors: objective to the standard error of that mean.
+        margins: objective to half of the interval around that mean which holds it with a probability of INTERVAL.
         unmet: the constraints that the means do not meet, a sentence each.
         rank: 0 on the front, 1 on the front of what is left without it, ...; None where a constraint is not met or an
             objective was not measured.
@@ -29,6 +40,7 @@ class Point:
     trials: tuple[Trial, ...]
     means: Mapping[str, float]
     errors: Mapping[str, float]
+    margins: Mapping[str, float] = field(default_factory=dict)
     unmet: tuple[str, ...] = ()
     rank: int | None = None
 
@@ -52,8 +64,8 @@ class Point:
         return with_error(self.means[name], self.errors[name]) if name in self.means else ""
 
     def setting(self) -> str:
-        """The searched parameters, floats to four digits: instance_type=ml.g5.xlarge, learning_rate=5e-05."""
-        return ", ".join(f"{name}={self.trial.shown(name)}" for name in self.trial.point)
+        """The searched parameters and the batch as it ran: learning_rate=5e-05, global_batch_size=128."""
+        return self.trial.setting()
 
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
         """Whether the two cannot be told apart in any of these objectives."""
@@ -63,18 +75,33 @@ class Point:
 
 
 def merge(
-    trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints
+    trials: Sequence[Trial],
+    objectives: Iterable[str],
+    constraints: Constraints,
+    *,
+    shrinks: bool = False,
+    earlier: Mapping[str, Scatter] | None = None,
 ) -> tuple[list[Point], dict[str, Noise]]:
     """Points without their ranks, in the order of `trials`, and the scatter of one run by objective.
 
-    The trials come by number. What was measured and is no objective is averaged too.
+    The trials come by number. What was measured and is no objective is averaged too. `shrinks` asks for F1 as the
+    model of the study sees it, which takes up to a second. `earlier` is the scatter of repeats in earlier studies.
     """
     families = _families(trials)
     measured = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
     rows = _validation_rows([first for first, _ in families])
-    noises = {name: pooled(name, [_values(runs, name) for _, runs in families], rows) for name in names}
-    return [_point(first, runs, noises, constraints) for first, runs in families], noises
+    alike = _of_equal_seconds(families)
+    own = [runs for _, runs in families]
+    noises = {}
+    for name in names:
+        groups = {id(runs): runs for runs in alike.values()}.values() if name in OF_THE_CLUSTER else own
+        values = [_values(runs, name) for runs in groups]
+        noises[name] = pooled(name, values, rows, (earlier or {}).get(name))
+    points = [_point(first, runs, alike[first.number], noises) for first, runs in families]
+    if shrinks and metrics.F1 in noises:
+        points = _shrunk(points, noises[metrics.F1])
+    return [replace(point, unmet=_unmet(point, constraints)) for point in points], noises
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
@@ -91,12 +118,29 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
         first = trial.number
         while (before := by_number[first].repeats if first in by_number else None) is not None and before < first:
             first = before
+        if first in by_number and not _is_same_job(by_number[first], trial):
+            first = trial.number
         families.setdefault(first, []).append(trial)
     return [
         (family[0], runs)
         for family in families.values()
         if (runs := tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED))
     ]
+
+
+def _is_same_job(one: Trial, other: Trial) -> bool:
+    """Whether two jobs have the same batch: earlier versions repeated a job without its gradient accumulation."""
+    return one.plan is None or other.plan is None or all(one.value(name) == other.value(name) for name in AS_RUN)
+
+
+def _of_equal_seconds(families: Sequence[tuple[Trial, tuple[Trial, ...]]]) -> dict[int, tuple[Trial, ...]]:
+    """Number of each first trial to all runs that take equally long, its own included."""
+    together: dict[object, list[Trial]] = {}
+    keys = {first.number: first.seconds_key or first.number for first, _ in families}
+    for first, runs in families:
+        together.setdefault(keys[first.number], []).extend(runs)
+    found = {key: tuple(runs) for key, runs in together.items()}
+    return {number: found[key] for number, key in keys.items()}
 
 
 def _values(runs: Sequence[Trial], objective: str) -> list[float]:
@@ -113,20 +157,66 @@ def _validation_rows(trials: Sequence[Trial]) -> int | None:
     return found.pop() or None if len(found) == 1 else None
 
 
-def _point(first: Trial, runs: tuple[Trial, ...], noises: Mapping[str, Noise], constraints: Constraints) -> Point:
-    means, errors = {}, {}
+def _point(first: Trial, runs: tuple[Trial, ...], alike: Sequence[Trial], noises: Mapping[str, Noise]) -> Point:
+    """`alike` are all runs that take equally long."""
+    means, errors, margins = {}, {}, {}
     for name, noise in noises.items():
-        if values := _values(runs, name):
+        if _values(runs, name):
+            values = _values(alike if name in OF_THE_CLUSTER else runs, name)
             means[name] = fmean(values)
             errors[name] = noise.standard_error(means[name], len(values))
+            margins[name] = noise.margin(errors[name])
+    return Point(trial=first, trials=runs, means=means, errors=errors, margins=margins)
+
+
+def _shrunk(points: Sequence[Point], noise: Noise) -> list[Point]:
+    """With F1 as the F1 model has it at each point, its own runs included; as they are where they are too few."""
+    told = sorted((point for point in points if metrics.F1 in point.means), key=lambda one: -one.means[metrics.F1])
+    keys = {point.number: key for point in told[:_MOST_TO_SHRINK] if (key := _quality_key(point.trial)) is not None}
+    used = [point for point in told if point.number in keys]
+    if len(used) < FEWEST_TO_SHRINK:
+        return list(points)
+    errors = [noise.deviation / len(_values(point.trials, metrics.F1)) ** 0.5 for point in used]
+    model = F1Model(
+        [keys[point.number] for point in used],
+        [point.means[metrics.F1] for point in used],
+        errors,
+        noise.degrees,
+        [point.trial.parameters.get("instance_type", "") for point in used],
+    )
+    found = model.at_its_values()
+    stated = {
+        point.number: (float(mean), noise.widened(float(deviation)))
+        for point, mean, deviation in zip(used, found.mean, found.deviation, strict=True)
+    }
+    return [_with_f1(point, *stated[point.number], noise) if point.number in stated else point for point in points]
+
+
+def _with_f1(point: Point, mean: float, error: float, noise: Noise) -> Point:
+    return replace(
+        point,
+        means={**point.means, metrics.F1: mean},
+        errors={**point.errors, metrics.F1: error},
+        margins={**point.margins, metrics.F1: noise.margin(error)},
+    )
+
+
+def _quality_key(trial: Trial) -> Key | None:
+    """What its F1 depends on; None where its parameters make no job."""
+    return quality_of(job_of(trial.parameters), trial.plan) if trial.plan is not None else None
+
+
+def _unmet(point: Point, constraints: Constraints) -> tuple[str, ...]:
+    """The constraints that the means do not meet, a sentence each."""
     unmet = []
     for name, limits in constraints.items():
-        if name not in means:
+        if name not in point.means:
             unmet.append(f"{label(name)} was not measured")
             continue
-        said = f"{label(name)} is {with_error(means[name])}"
-        if "min" in limits and means[name] < limits["min"]:
+        value = point.means[name]
+        said = f"{label(name)} is {with_error(value)}"
+        if "min" in limits and value < limits["min"]:
             unmet.append(f"{said}, below {limits['min']:g}")
-        if "max" in limits and means[name] > limits["max"]:
+        if "max" in limits and value > limits["max"]:
             unmet.append(f"{said}, above {limits['max']:g}")
-    return Point(trial=first, trials=runs, means=means, errors=errors, unmet=tuple(unmet))
+    return tuple(unmet)

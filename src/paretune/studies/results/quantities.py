@@ -3,6 +3,7 @@
 import math
 
 from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.studies.results.trials import Trial
 
 
 def label(objective: str) -> str:
@@ -38,6 +39,13 @@ def with_error(value: float, error: float | None = None) -> str:
         return _plain(value, 4)
     decimals = min(max(0, 1 - math.floor(math.log10(error))), 12)
     return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
+
+
+def between(trial: Trial, objective: str) -> str:
+    """A predicted value with the ends of its interval: 0.9130 (0.9080 to 0.9170)."""
+    said = with_error(trial.values[objective])
+    low, high = trial.intervals.get(objective, (None, None))
+    return said if low is None or high is None else f"{said} ({with_error(low)} to {with_error(high)})"
 
 
 def _unit(objective: str) -> str:

@@ -2,17 +2,16 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
-from paretune.spec.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import format_value, label, with_error
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus, job_of
 
 _MOST_REASONS = 6
 _SIMULATED_ONLY = {"launcher", *ONLY_SIMULATED}
@@ -24,6 +23,7 @@ class Pick:
 
     Attributes:
         titles: what it is: the cheapest within noise of the best F1, the fastest, the knee.
+        runs: how many runs it rests on, and why not on more, in words.
         alike: points of its group that cannot be told apart from it.
         command: the `mlflow run` line that repeats its job; empty where its parameters cannot be read.
         real_command: of a simulated one, the line that launches it for money; else empty.
@@ -32,6 +32,7 @@ class Pick:
     titles: tuple[str, ...]
     point: Point
     why: str
+    runs: str = ""
     alike: tuple[Point, ...] = ()
     command: str = ""
     real_command: str = ""
@@ -53,15 +54,18 @@ class Pick:
         ]
 
 
-def recommend(front: StudyFront) -> list[Pick]:
-    """The recommended configurations, the most important first, each once; empty where nothing is feasible."""
+def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
+    """The recommended configurations, the most important first, each once; empty where nothing is feasible.
+
+    `unverified` has the number of a point to why it has no more runs.
+    """
     if not front.feasible:
         return []
     found: dict[int, list[_Reason]] = {}
     for reason in (_cheapest_good(front), _fastest(front), _knee(front)):
         if reason is not None:
             found.setdefault(reason[0].number, []).append(reason)
-    return [_pick(reasons, front) for reasons in found.values()]
+    return [_pick(reasons, front, unverified or {}) for reasons in found.values()]
 
 
 def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
@@ -77,7 +81,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     pick = picks[0]
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
     opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
-    opening.append(f"It is {', and '.join(pick.titles)}. {pick.why}")
+    opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
     return opening
@@ -101,12 +105,6 @@ def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str]
         return ""
 
 
-def job_of(parameters: Mapping[str, str]) -> JobSpec:
-    """The job of these parameters, without dry_run, again and names that no job has; BadInput where they make none."""
-    names = {item.name for item in fields(JobSpec)} - {"dry_run", "again"}
-    return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
-
-
 _Reason = tuple[Point, str, str]
 """A point, what it is, and why."""
 
@@ -118,7 +116,7 @@ def _cheapest_good(front: StudyFront) -> _Reason:
     if name is None:
         return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
     best, equal = _best(front, name)
-    point = min(equal, key=front.cost_of)
+    point = _cheapest(front, equal)
     title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
         return point, title, f"It has the best {label(name)} itself."
@@ -134,7 +132,7 @@ def _fastest(front: StudyFront) -> _Reason | None:
     if name is None:
         return None
     best, equal = _best(front, name)
-    point = min(equal, key=front.cost_of)
+    point = _cheapest(front, equal)
     why = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
         why += f"; trial {best.number} is within noise of it and costs more"
@@ -170,14 +168,16 @@ def _knee(front: StudyFront) -> _Reason | None:
     return leader, "the knee", why
 
 
-def _pick(reasons: Sequence[_Reason], front: StudyFront) -> Pick:
+def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int, str]) -> Pick:
     """With its group and the lines that launch it."""
     points, titles, whys = zip(*reasons, strict=True)
-    trial = points[0].trial
+    trial, count = points[0].trial, len(points[0].trials)
+    why_no_more = f" ({unverified[trial.number]})" if trial.number in unverified else ""
     return Pick(
         titles=titles,
         point=points[0],
         why=" ".join(whys),
+        runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
         alike=next((group.others for group in front.groups if group.recommended.number == points[0].number), ()),
         command=command_of(trial.parameters),
         real_command=command_of(trial.parameters, _SIMULATED_ONLY) if trial.origin == "simulated" else "",
@@ -209,6 +209,17 @@ def _nothing(front: StudyFront) -> list[str]:
 def _known(front: StudyFront) -> list[str]:
     """What every feasible point has measured."""
     return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
+
+
+def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
+    """The cheapest; of those whose dollars cannot be told from its own, the best model: chance decides nothing."""
+    cheapest, name = min(points, key=front.cost_of), front.quality
+    priced = [point for point in points if metrics.COST_USD in point.means]
+    if name is None or cheapest not in priced:
+        return cheapest
+    goal = {name: front.objectives[name]}
+    as_cheap = [point for point in priced if point.is_like(cheapest, [metrics.COST_USD])]
+    return min(as_cheap, key=lambda point: (*costs(point.means, goal), front.cost_of(point)))
 
 
 def _best(front: StudyFront, name: str) -> tuple[Point, list[Point]]:

@@ -1,10 +1,21 @@
 """A trial that has ended: its point, what was measured, what it has cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import cached_property
 
-from paretune.spec.parameters import spell
+from paretune.core.errors import BadInput
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
+from paretune.spec.parameters import affecting, spell
+
+PREDICTED = "predicted"
+AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
+"""What the job of a trial may have other than its point: taken from the job, whether searched or not."""
+
+_BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "limit")}
+"""Seconds do not depend on the seed, on limits, or on the learning rate; the batch is compared by its numbers."""
 
 
 class TrialStatus(Enum):
@@ -28,8 +39,9 @@ class Trial:
         values: objective to value, finite; only those that were measured.
         cost_usd: what its job has cost, failed and stopped ones included; None where the price is unknown.
         spent_usd: dollars booked by the whole study up to its end.
-        origin: measured or simulated.
+        origin: measured or simulated; PREDICTED for a point that a search predicts and has not run.
         repeats: number of the trial that it repeats with another seed; None for a first one.
+        intervals: of a predicted one, objective to the ends of its interval of probability `noise.INTERVAL`.
     """
 
     number: int
@@ -44,8 +56,48 @@ class Trial:
     seed: int = 42
     repeats: int | None = None
     reason: str = ""
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @cached_property
+    def plan(self) -> BatchPlan | None:
+        """Batch sizes and learning rate that its job trained with; None where its parameters make no job."""
+        try:
+            return job_of(self.parameters).plan()
+        except BadInput:
+            return None
+
+    @cached_property
+    def seconds_key(self) -> object:
+        """Equal for two trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
+
+        None where its parameters make no job.
+        """
+        if (plan := self.plan) is None:
+            return None
+        named = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
+        batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps, plan.devices
+        return self.origin, batch, tuple(sorted(named.items()))
+
+    def value(self, name: str) -> str | int | float | None:
+        """A parameter of its point, or one of AS_RUN as its job had it; None where it has none."""
+        if name in AS_RUN and self.plan is not None:
+            return int(getattr(self.plan, name))
+        return self.point.get(name)
 
     def shown(self, name: str) -> str:
-        """A searched parameter as text, floats to four digits; empty where it has none."""
-        value = self.point.get(name)
+        """The same as text, floats to four digits; empty where it has none."""
+        value = self.value(name)
         return f"{value:.4g}" if isinstance(value, float) else spell(value)
+
+    def setting(self) -> str:
+        """The searched parameters, then the batch as it ran: learning_rate=5e-05, global_batch_size=128."""
+        names = dict.fromkeys([*self.point, "global_batch_size"])
+        if self.plan is not None and self.plan.gradient_accumulation_steps > 1:
+            names["gradient_accumulation_steps"] = None
+        return ", ".join(f"{name}={text}" for name in names if (text := self.shown(name)))
+
+
+def job_of(parameters: Mapping[str, str]) -> JobSpec:
+    """The job of these parameters, without dry_run, again and names that no job has; BadInput where they make none."""
+    names = {item.name for item in fields(JobSpec)} - {"dry_run", "again"}
+    return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})

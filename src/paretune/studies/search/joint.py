@@ -1,4 +1,4 @@
-"""`method: joint`: all searched parameters at once, as Optuna's sampler suggests; then the front again, for noise.
+"""`method: joint`: all searched parameters at once, as Optuna's sampler suggests.
 
 The first trial is the default job, or the point nearest to it, which the search has to beat.
 """
@@ -13,7 +13,6 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
 from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
-from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.optuna_study import violations
 from paretune.studies.search.stopping import costs_too_much, has_stalled
 from paretune.studies.search.trial_job import TrialJob
@@ -39,23 +38,6 @@ def search(driver: Driver) -> str:
         driver.wait()
         if driver.next_due() is not None:
             reason = ""
-
-
-def repeat_front(driver: Driver, most: int) -> int:
-    """Train each point of the front once more with another seed, within the budget; how many were."""
-    done = 0
-    chosen = front_of(driver.trials.values(), driver.file.objectives, driver.file.constraints)
-    repeated = {trial.repeats for trial in driver.trials.values()}
-    waiting = [trial for trial in chosen[:most] if trial.number not in repeated]
-    while waiting or driver.running:
-        while waiting and driver.has_free_slot():
-            trial = waiting.pop(0)
-            asked = driver.study.ask_for(trial.point)
-            done += driver.start(asked, TrialNote(changes={"seed": trial.seed + 1}, repeats=trial.number))
-        driver.poll()
-        if driver.running or waiting:
-            driver.wait()
-    return done
 
 
 def front_of(

@@ -2,22 +2,30 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 
-from paretune.core.errors import ParetuneError
+from paretune.core.errors import ParetuneError, TrackingUnavailable
 from paretune.jobs.progress import say_on_stderr
-from paretune.spec.job import BUNDLED, BUNDLED_BEFORE
+from paretune.spec import metrics
+from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, JobSpec
+from paretune.spec.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import QUALITIES
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
+from paretune.studies.results.noise import Scatter
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.default_job import default_trial
+from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import front_of
 from paretune.studies.search.ledger import Ledger
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.studies.search.trial_job import PARENT
+from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
+_MOST_EARLIER = 1000
+"""Earlier runs that are looked at, the newest."""
 _BETWEEN_PAGES = 8.0
 """Times as long as a page takes to make, until the next one is made: pages of long studies take seconds."""
 
@@ -40,6 +48,9 @@ class StudyRunWriter:
         self._driver: Driver  # `watch` comes before everything else
         self._ranks: dict[str, int | None] = {}  # as they were written
         self._next_page = 0.0
+        self._unverified: Mapping[int, str] = {}
+        self.forecast: Callable[[], Sequence[Trial]] = tuple
+        """Points that the search predicts and has not run."""
 
     def watch(self, driver: Driver) -> None:
         """Whose trials these are."""
@@ -48,8 +59,8 @@ class StudyRunWriter:
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
-        point = ", ".join(f"{name}={value}" for name, value in trial.point.items())
-        self.say(f"trial {trial.number} {trial.status.value}: {said or trial.reason[:120]} ({point}); {self._so_far()}")
+        said = f"{trial.status.value}: {said or trial.reason[:120]} ({trial.setting()})"
+        self.say(f"trial {trial.number} {said}; {self._so_far()}")
         if time.monotonic() >= self._next_page:
             began = time.monotonic()
             self._write(self.answer())
@@ -66,15 +77,30 @@ class StudyRunWriter:
             committed_usd=self._ledger.balance().committed_usd,
             later_runs=self._file.later_runs or None,
             default=default_trial(self._driver),
+            unverified=self._unverified,
+            forecast=self.forecast(),
+            earlier=self._earlier,
         )
 
-    def finish(self, reason: str, repeats: int) -> StudyResult:
-        """Write the final page, table, ranks and bill; the answer with them."""
+    @cached_property
+    def _earlier(self) -> Mapping[str, Scatter]:
+        """What earlier runs of the same model and data have shown; nothing where a study is only simulated."""
+        if self._driver.workplace.launcher.origin != "measured":
+            return {}
+        return scatter_of_earlier_runs(self._file, self._tracking, self.run_id)
+
+    def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
+        """Write the final page, table, ranks and bill; the answer with them.
+
+        `unverified` has the number of a recommended point to why it has fewer runs than it should have.
+        """
+        self._unverified = unverified
         found = self.answer()
         self._write(found, is_last=True)
         others = len(self._driver.others())
         self._close(None if others else RunStatus.FINISHED)
-        again = f"; {repeats} of the front were trained again with another seed" if repeats else ""
+        times = f"{repeats} more job{'s' if repeats > 1 else ''}"
+        again = f"; what is recommended was trained again with other seeds, {times}" if repeats else ""
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return StudyResult(
             answer=found,
@@ -135,6 +161,35 @@ class StudyRunWriter:
             if before != now and (is_last or 0 in (before, now)):
                 self._tracking.run(run_id).set_tags({schema.PARETO_RANK: "" if now is None else str(now)})
                 self._ranks[run_id] = now
+
+
+def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str) -> dict[str, Scatter]:
+    """Scatter of what measures the model, from runs that differ only in their seed and were measured in other studies.
+
+    Of runs with the study's model, data set and number of rows; nothing where one of these is searched.
+    """
+    spec = default_job(file)
+    if spec is None:
+        return {}
+    alike = {name: spell(getattr(spec, name)) for name in ("model", "dataset", "max_train_samples")}
+    if alike.keys() & file.search.keys() or any("'" in text for text in alike.values()):
+        return {}
+    condition = f"tags.`{schema.STATE}` = 'Completed' and tags.`{schema.ORIGIN}` = 'measured'"
+    condition += "".join(f" and params.{name} = '{text}'" for name, text in alike.items() if text)
+    names = [name for name in affecting(JobSpec, *COMPUTES) if name not in affecting(JobSpec, "noise")]
+    groups: dict[tuple[str, ...], list[RecordedRun]] = {}
+    with suppress(TrackingUnavailable):
+        for run in tracking.runs(condition, newest=_MOST_EARLIER):
+            is_other = run.tags.get(PARENT) != own_run_id
+            if is_other and run.params.get("max_train_samples", "") == alike["max_train_samples"]:
+                groups.setdefault(tuple(run.params.get(name, "") for name in names), []).append(run)
+    return {
+        name: Scatter.of(
+            [[run.metrics[name] for run in runs if name in run.metrics] for runs in groups.values()],
+            is_relative=name == metrics.PERPLEXITY,
+        )
+        for name in QUALITIES
+    }
 
 
 def described(file: StudyFile) -> str:

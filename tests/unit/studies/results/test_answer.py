@@ -7,7 +7,7 @@ import pytest
 
 from paretune.studies.results.answer import answer
 from paretune.studies.results.page import page
-from paretune.studies.results.trials import TrialStatus
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 
@@ -60,12 +60,75 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     ]
     text = answer(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="a study").csv()
 
-    assert text.splitlines() == [
-        "trial,run_id,learning_rate,instance_type,f1,train_seconds,status,pareto_rank,cost_usd,spent_usd",
-        "0,run0,1e-05,ml.g5.xlarge,0.9,,Completed,,1.5,10.0",
-        "1,run1,2e-05,ml.g5.xlarge,0.91,,Completed,,2.5,20.0",
-        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,,,OutOfMemory,,0.25,30.0",
+    assert text.splitlines()[0] == (
+        "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,"
+        "train_seconds,train_seconds_low,train_seconds_high,status,origin,pareto_rank,"
+        "cost_usd,cost_usd_low,cost_usd_high,spent_usd"
+    )
+    rows = [{name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high")} for row in read(text)]
+    assert [",".join(row.values()) for row in rows] == [
+        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,10.0",
+        "1,run1,2e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,20.0",
+        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,30.0",
     ]
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_table_has_the_batch_that_ran_and_not_the_one_that_was_asked_for() -> None:
+    parameters = {"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4", "learning_rate": "1e-4"}
+    point = {"learning_rate": 1e-4, "gradient_accumulation_steps": 1}
+    found = answer([trial_of(0, 1.0, 0.9, point=point, parameters=parameters)], COST_AND_F1, {}, name="s")
+
+    (row,) = read(found.csv())
+    assert (row["gradient_accumulation_steps"], row["global_batch_size"]) == ("4", "32")
+    assert "gradient_accumulation_steps=4" in found.text()
+    assert "global_batch_size=32" in page(found)
+
+
+def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean() -> None:
+    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.0, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
+
+    twice, again, once = read(answer(trials, COST_AND_F1, {}, name="s").csv())
+    assert (twice["f1"], again["f1"]) == ("0.9", "0.92")
+    assert (twice["f1_low"], twice["f1_high"]) == (again["f1_low"], again["f1_high"])
+    low, high = float(twice["f1_low"]), float(twice["f1_high"])
+    assert (low + high) / 2 == pytest.approx(0.91)
+    assert float(once["f1_high"]) - float(once["f1_low"]) == pytest.approx(2**0.5 * (high - low))
+
+
+def predicted(number: int, cost: float, f1: float) -> Trial:
+    return trial_of(
+        number, cost, f1, cost_usd=None, origin=PREDICTED, run_id="", intervals={"f1": (f1 - 0.01, f1 + 0.02)}
+    )
+
+
+def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_their_intervals() -> None:
+    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 5.0, 0.9)]
+    guesses = [predicted(10, 3.0, 0.93), predicted(11, 3.5, 0.92), predicted(12, 0.5, 0.7)]
+    found = answer(trials, COST_AND_F1, {}, name="s", forecast=guesses)
+
+    *ran, cheap, good = read(found.csv())
+    assert [row["origin"] for row in ran] == ["measured", "measured"]
+    assert (good["origin"], good["status"], good["trial"], good["run_id"], good["pareto_rank"]) == (
+        *("predicted", "Predicted", "", "", ""),
+    )
+    assert [float(good[name]) for name in ("f1", "f1_low", "f1_high")] == pytest.approx([0.93, 0.92, 0.95])
+    assert (cheap["cost_usd"], good["cost_usd"]) == ("0.5", "3.0")
+    for shown in (found.text(), page(found)):
+        assert "0.9300 (0.9200 to 0.9500)" in shown
+        assert "0.9200 (" not in shown  # beaten by another predicted one
+    assert [pick.point.number for pick in found.picks] == [1]
+    assert found.front.spent_usd == 20.0
+
+
+def test_a_predicted_point_that_misses_a_constraint_is_not_told() -> None:
+    guesses = [predicted(10, 0.5, 0.7)]
+    found = answer([trial_of(0, 1.0, 0.9)], COST_AND_F1, {"f1": {"min": 0.8}}, name="s", forecast=guesses)
+
+    assert found.front.forecast == ()
 
 
 def test_ranks_are_in_it_and_odd_texts_survive() -> None:
@@ -79,4 +142,7 @@ def test_ranks_are_in_it_and_odd_texts_survive() -> None:
 def test_without_trials_it_is_its_header() -> None:
     text = answer([], COST_AND_F1, {}, name="a study").csv()
 
-    assert text == "trial,run_id,f1,status,pareto_rank,cost_usd,spent_usd\n"
+    assert text == (
+        "trial,run_id,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,status,origin,pareto_rank,"
+        "cost_usd,cost_usd_low,cost_usd_high,spent_usd\n"
+    )

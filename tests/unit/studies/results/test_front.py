@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import TrialStatus
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
@@ -34,11 +35,12 @@ def test_ranks_are_those_of_the_definition(points: list[tuple[int, int]]) -> Non
 
 
 def test_repeats_are_merged_into_their_first_trial() -> None:
+    first = trial_of(0, 2.0, 0.90)
     trials = [
-        trial_of(0, 2.0, 0.90),
+        first,
         trial_of(1, 2.2, 0.92, repeats=0, seed=43),
         trial_of(2, 1.0, 0.95),
-        trial_of(3, 2.1, 0.94, repeats=1, seed=44),  # a repeat of the repeat
+        trial_of(3, 2.1, 0.94, repeats=1, seed=44, parameters=first.parameters),  # a repeat of the repeat
     ]
     front = StudyFront.of(trials, COST_AND_F1, {})
 
@@ -83,13 +85,13 @@ def test_ranks_per_pair_count_that_pair_only() -> None:
 
 
 def test_points_that_cannot_be_told_apart_are_grouped_under_the_cheapest() -> None:
-    # 2 standard errors of a difference: 0.014 of F1; 4 % of dollars
+    # 2 standard errors of a difference, from one run each: 0.025 of F1; 6 % of dollars
     trials = [
         trial_of(0, 1.00, 0.900),
-        trial_of(1, 1.02, 0.910),  # like 0
-        trial_of(2, 1.05, 0.920),  # like 1, not like 0: opens its own group
+        trial_of(1, 1.02, 0.920),  # like 0
+        trial_of(2, 1.05, 0.940),  # like 1, not like 0: opens its own group
         trial_of(3, 1.03, 0.905),  # dominated by 1, like 0
-        trial_of(4, 9.00, 0.950),
+        trial_of(4, 9.00, 0.980),
     ]
     front = StudyFront.of(trials, COST_AND_F1, {})
 
@@ -132,3 +134,55 @@ def test_validation_rows_come_from_the_parameters() -> None:
     trials = [trial_of(number, 1.0 + number, 0.9, parameters={"max_eval_samples": "900"}) for number in range(2)]
 
     assert StudyFront.of(trials, COST_AND_F1, {}).noises["f1"].deviation == pytest.approx(0.01)
+
+
+def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
+    return {"instance_type": kind, "per_device_train_batch_size": batch, "learning_rate": rate}
+
+
+def test_a_repeat_that_ran_with_another_batch_is_no_repeat() -> None:
+    """Earlier versions repeated a job without its gradient accumulation."""
+    parameters = {"per_device_train_batch_size": "32"}
+    trials = [
+        trial_of(0, 2.0, 0.90, parameters={**parameters, "gradient_accumulation_steps": "4"}),
+        trial_of(1, 2.0, 0.80, repeats=0, parameters=parameters),
+    ]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert [point.means["f1"] for point in front.points] == [0.90, 0.80]
+
+
+def test_dollars_do_not_depend_on_the_learning_rate() -> None:
+    trials = [
+        trial_of(0, 1.00, 0.93, point=at("ml.g5.xlarge", 16, 5e-5)),
+        trial_of(1, 0.97, 0.38, point=at("ml.g5.xlarge", 16, 1e-2)),  # diverged, and cheaper by chance
+        trial_of(2, 1.06, 0.92, point=at("ml.g5.xlarge", 16, 4e-5)),
+        trial_of(3, 2.00, 0.94, point=at("ml.g5.xlarge", 32, 5e-5)),
+    ]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert [point.means["cost_usd"] for point in front.points] == pytest.approx([1.01, 1.01, 1.01, 2.0])
+    assert front.points[0].errors["cost_usd"] == pytest.approx(front.points[3].errors["cost_usd"] * 1.01 / 2 / 3**0.5)
+    assert front.points[1].rank != 0
+
+
+def test_a_dollar_less_by_chance_keeps_no_bad_model_on_the_front() -> None:
+    trials = [
+        trial_of(0, 1.000, 0.93, point=at("ml.g5.xlarge", 16, 5e-5)),
+        trial_of(1, 0.995, 0.38, point=at("ml.g6.xlarge", 16, 1e-2)),  # another type, cheaper by less than noise
+        trial_of(2, 0.500, 0.80, point=at("ml.g4dn.xlarge", 16, 1e-2)),
+    ]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert [front.rank(trial) for trial in trials] == [0, 1, 0]
+
+
+def test_chance_in_dollars_does_not_decide_between_models() -> None:
+    trials = [
+        trial_of(0, 1.00, 0.930, point=at("ml.g5.xlarge", 16, 5e-5)),
+        trial_of(1, 0.98, 0.915, point=at("ml.g5.xlarge", 16, 9e-5)),  # as cheap, and its F1 within noise of the best
+        trial_of(2, 3.00, 0.931, point=at("ml.g5.xlarge", 64, 9e-5)),
+    ]
+    (pick, *_) = recommend(StudyFront.of(trials, COST_AND_F1, {}))
+
+    assert pick.point.number == 0

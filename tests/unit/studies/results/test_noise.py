@@ -2,27 +2,30 @@
 
 import math
 
+import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from paretune.estimating.noise import SECONDS_NOISE
-from paretune.studies.results.noise import are_alike, pooled
+from paretune.studies.results.noise import INTERVAL, Scatter, are_alike, pooled
 
 
-def test_deviations_are_pooled_over_groups_with_one_degree_of_freedom_for_the_assumption() -> None:
+def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
     noise = pooled("f1", [[0.90, 0.92], [0.80, 0.80, 0.83], [0.7]])
 
-    # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and one of the assumed 0.004
-    assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 0.004**2) / 4))
-    assert noise.basis.startswith("pooled from 3 repeats, with one degree of freedom for what is assumed without: ")
+    # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and two of the assumed 0.004
+    assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 2 * 0.004**2) / 5))
+    assert noise.degrees == 5
+    assert noise.basis.startswith("pooled from 3 repeats in this study, which count beside what is assumed before any")
     assert not noise.is_relative
 
 
 def test_dollars_and_seconds_scatter_in_proportion() -> None:
     noise = pooled("cost_usd", [[99.0, 101.0], [9.9, 10.1]])
 
-    assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + SECONDS_NOISE**2) / 3))
+    assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + 4 * SECONDS_NOISE**2) / 6))
     assert noise.of_one_run(50.0) == pytest.approx(50 * noise.deviation)
-    assert noise.standard_error(50.0, 4) == pytest.approx(25 * noise.deviation)
+    assert noise.standard_error(50.0, 4) == pytest.approx(25 * noise.deviation * student.ppf(0.975, 6) / 1.96)
 
 
 def test_repeated_sagemaker_jobs_stand_in_for_repeats_of_seconds() -> None:
@@ -30,13 +33,42 @@ def test_repeated_sagemaker_jobs_stand_in_for_repeats_of_seconds() -> None:
 
     # half of all pairs of runs with this deviation differ by less than 1.4 %
     assert noise.deviation * math.sqrt(2) * 0.6745 == pytest.approx(0.014)
-    assert noise.basis.startswith("1.4 %")
+    assert noise.basis.startswith("assumed before any repeats: 1.4 %")
 
 
-def test_f1_without_repeats_has_the_binomial_error_of_its_validation_rows() -> None:
+def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_differ() -> None:
+    assert pooled("f1", [[0.9]], validation_rows=20_000).deviation == 0.004  # binomial: 0.0021
     assert pooled("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)
     assert pooled("f1", [[1.0]], validation_rows=50).deviation == pytest.approx(0.02)
     assert pooled("f1", [[0.9]]).deviation == 0.004
+
+
+def test_until_repeats_are_known_the_interval_is_wide() -> None:
+    unknown, known = pooled("f1", [[0.9]]), pooled("f1", [[0.9 - 0.004, 0.9 + 0.004]] * 10)
+
+    assert unknown.margin(unknown.standard_error(0.9, 1)) == pytest.approx(0.004 * student.ppf(0.9, 2))
+    assert known.margin(known.standard_error(0.9, 1)) < unknown.margin(unknown.standard_error(0.9, 1))
+
+
+def test_repeats_of_earlier_studies_count_as_those_of_this_one() -> None:
+    here, there = [[0.90, 0.92]], [[0.80, 0.80, 0.83]]
+
+    both = pooled("f1", here, earlier=Scatter.of(there))
+
+    assert (both.deviation, both.degrees) == (pooled("f1", here + there).deviation, 5)
+    assert "1 repeat in this study and 2 in earlier runs of the same model and data" in both.basis
+
+
+def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_assumed() -> None:
+    random = np.random.default_rng(7)
+    inside = []
+    for _ in range(4000):
+        deviation = 0.004 * math.sqrt(2 / random.chisquare(2))
+        runs = [list(random.normal(mean, deviation, 2)) for mean in (0.7, 0.8, 0.9)]
+        noise = pooled("f1", runs)
+        error = noise.standard_error(0.9, 2)
+        inside.append(abs(float(np.mean(runs[2])) - 0.9) <= noise.margin(error))
+    assert np.mean(inside) == pytest.approx(INTERVAL, abs=0.02)
 
 
 def test_two_means_are_alike_within_two_standard_errors_of_their_difference() -> None:

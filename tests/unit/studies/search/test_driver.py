@@ -15,7 +15,7 @@ from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import ABANDONED_S, MOST_REFUSED, Driver
-from paretune.studies.search.joint import repeat_front, search
+from paretune.studies.search.joint import search
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
@@ -193,15 +193,6 @@ def test_a_job_under_way_is_not_begun_a_second_time(desk: Desk) -> None:
     assert len(desk.launcher.created) == 1
 
 
-def test_a_front_is_trained_again_once_with_another_seed(desk: Desk) -> None:
-    driver = desk.driver()
-    search(driver)
-    assert repeat_front(driver, 2) == 2
-    assert repeat_front(driver, 2) == 0
-    repeats = [trial for trial in driver.trials.values() if trial.repeats is not None]
-    assert {trial.seed for trial in repeats} == {43}
-
-
 def killed(desk: Desk, driver: Driver) -> None:
     """Let the driver look dead, as one of another machine that has not been seen for long."""
     driver._owner = "elsewhere 1 1"
@@ -347,7 +338,6 @@ def test_a_constraint_on_what_is_no_objective_is_remembered(desk: Desk) -> None:
     driver = desk.driver(constraints={"job_seconds": {"max": 1.0}})
     search(driver)
     assert {trial.values["job_seconds"] for trial in driver.trials.values()} == {SECONDS}
-    assert repeat_front(driver, 5) == 0  # none of the front meets it
 
 
 def test_no_more_trials_are_made_than_were_asked_for_by_two_drivers_together(desk: Desk) -> None:

@@ -4,6 +4,5 @@ search          search, recommended     run a study to its end; the front that i
 actions         Actions, Action         jobs that could begin next, and which is worth most
 knowledge       Knowledge               what is known of every candidate after each job
 candidates      Candidate, candidates   the points of a space, each taken apart
-f1_model        F1Model, GaussianProcess    F1 along the ridge of good learning rates
 seconds_model   SecondsModel            seconds of a row on each kind of cluster
 """

@@ -27,12 +27,6 @@ class Candidate:
     plan: BatchPlan
 
 
-def quality_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """What the F1 of a job depends on: kinds that are equal or not, and log2 batch, log rate, log epochs."""
-    numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
-    return spec.key_of("quality", but="num_train_epochs"), numbers
-
-
 def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What the seconds of one row depend on: kinds, log2 instances, log2 per-device batch.
 

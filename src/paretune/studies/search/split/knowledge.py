@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from scipy.special import ndtri
 
 from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint
@@ -14,11 +15,12 @@ from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 from paretune.studies.definition.objectives import TIMES
+from paretune.studies.results.f1_model import F1Model, Key, NormalPrediction, hypervolume_improvement, quality_of
 from paretune.studies.results.front import hypervolume, reference_point
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.noise import INTERVAL
+from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split.candidates import candidates, quality_of, rows_of, step_of
-from paretune.studies.search.split.f1_model import F1Model, Key, NormalPrediction, hypervolume_improvement
+from paretune.studies.search.split.candidates import candidates, rows_of, step_of
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 SECONDS_KNOWN = 0.08
@@ -27,6 +29,8 @@ _F1_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
 _NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
+_INTERVAL_ENDS = float(ndtri(0.5 + INTERVAL / 2))
+"""Standard deviations from what is expected to either end of an interval."""
 _OPTIMISM = 0.4  # standard deviations above what is expected of F1
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
@@ -113,6 +117,7 @@ class Knowledge:
         self.f1_known = _F1_KNOWN * max(self._f1.noise, F1_NOISE)
         self._mean = self._table(self.seconds, quality.mean)
         self._optimistic_values = self._table(self.seconds, quality.at(_OPTIMISM))
+        self._ends = [self._table(self._seconds_at(times, z), quality.at(z)) for z in (-_INTERVAL_ENDS, _INTERVAL_ENDS)]
         self._cases = [
             (one * other, self._table(self._seconds_at(times, z), quality.at(y)))
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
@@ -217,27 +222,40 @@ class Knowledge:
     def as_trial(self, index: int, number: int) -> Trial:
         """The candidate at `index` as a trial that was only predicted."""
         item = self.pool[index]
-        seconds = float(self.seconds[index])
-        training = seconds - self.overhead[index]
         parameters = item.spec.as_text()
-        values = {
-            metrics.COST_USD: seconds * float(self.usd_per_second[index]),
-            metrics.BILLABLE_SECONDS: seconds,
-            metrics.JOB_SECONDS: seconds,
-            metrics.TRAIN_SECONDS: training,
-            metrics.THROUGHPUT_SAMPLES: float(self.rows[index]) / training,
-            metrics.F1: float(self._mean[index, 2]),
-        }
+        reached = [self._reached(index, table) for table in (self._mean, *self._ends)]
+        values, *ends = (self._driver.history.values(found, parameters) for found in reached)
         return Trial(
             number=number,
             run_id="",
             point=item.point,
             parameters=parameters,
             status=TrialStatus.COMPLETED,
-            values=self._driver.history.values(values, parameters),
-            cost_usd=0.0,
-            origin="predicted",
+            values=values,
+            origin=PREDICTED,
+            intervals={name: (min(end[name] for end in ends), max(end[name] for end in ends)) for name in values},
         )
+
+    def forecast(self) -> list[Trial]:
+        """Candidates that were not run and are as good as known, without those that another one of them beats."""
+        indices = np.flatnonzero(self.known & ~self.was_run)
+        values = self._mean[indices][:, [*self._columns, 2]] * np.array([1.0] * len(self._columns) + [-1.0])
+        kept = front(values.tolist(), [False] * values.shape[1])
+        best = indices[np.array(kept, dtype=bool)]
+        return [self.as_trial(int(index), number) for number, index in enumerate(best, start=1_000_000)]
+
+    def _reached(self, index: int, table: np.ndarray) -> dict[str, float]:
+        """All objectives of a candidate, from its line of a table."""
+        seconds, usd, f1 = map(float, table[index])
+        training = seconds - float(self.overhead[index])
+        return {
+            metrics.COST_USD: usd,
+            metrics.BILLABLE_SECONDS: seconds,
+            metrics.JOB_SECONDS: seconds,
+            metrics.TRAIN_SECONDS: training,
+            metrics.THROUGHPUT_SAMPLES: float(self.rows[index]) / training,
+            metrics.F1: f1,
+        }
 
 
 def _front(table: np.ndarray, column: int) -> np.ndarray:

@@ -41,6 +41,7 @@ class Split:
         self._impossible: set[tuple[object, ...]] = set()
         self._refused: set[tuple[object, ...]] = set()  # until a job ends, and what was promised to it is free
         self._judged = -1
+        self._is_joint = False  # predictions were contradicted
 
     def search(self) -> str:
         """Find out and verify until nothing is worth it; why it ended, in words."""
@@ -69,6 +70,7 @@ class Split:
                 break
             driver.wait()
         if reason == _WRONG:
+            self._is_joint = True
             return f"{self._verified()}: {reason}: {joint.search(driver)}"
         return f"{reason}; {self._verified()}"
 
@@ -79,6 +81,13 @@ class Split:
         predicted = [self.know.as_trial(int(index), number) for number, index in known]
         file = self.driver.file
         return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
+
+    def forecast(self) -> list[Trial]:
+        """Points that are predicted and were not run; none after predictions have been contradicted."""
+        if self._is_joint or not self.know.pool:
+            return []
+        self.know.learn()
+        return self.know.forecast() if self.know.has_f1 else []
 
     def _why_none(self) -> str:
         if self._refused and self.driver.file.budget_usd is not None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from paretune.estimating.noise import SECONDS_NOISE
 from paretune.estimating.posterior import covariance_of, fit
-from paretune.studies.search.split.f1_model import GaussianProcess, Key, NormalPrediction
+from paretune.studies.results.f1_model import GaussianProcess, Key, NormalPrediction
 
 _USUAL = np.array([*np.log([0.03, 0.01, 0.02]), 0.0])  # seconds: latency, a row, an exchange; growth
 _SPREAD = np.array([1.5, 2.0, 1.5, 1.0])  # of three logarithms and growth between clusters

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates, quality_of, step_of
+from paretune.studies.results.f1_model import quality_of
+from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates, step_of
 
 Read = Callable[[str], list[Candidate]]
 

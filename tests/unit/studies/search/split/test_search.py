@@ -11,6 +11,7 @@ from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY
+from paretune.studies.search.split.search import Split
 from tests.conftest import copy_store
 from tests.study_rig import driver_of
 
@@ -172,6 +173,27 @@ def test_what_is_recommended_was_run_but_for_a_small_part(driver: Driver, tmp_pa
         if trial.origin != "predicted"
     ]
     assert hypervolume(ran, reference) > 0.97 * hypervolume(everything, reference)
+
+
+def test_the_forecast_has_what_was_not_run_with_intervals_that_hold_it(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY)
+    driver = driver_of(workplace, "study.yaml", {"n_trials": "9"})
+    searching = Split(driver)
+    searching.search()
+
+    told = searching.forecast()
+
+    ran = [trial.point for trial in driver.trials.values() if "f1" in trial.values]
+    assert told
+    assert all(trial.origin == "predicted" and trial.point not in ran for trial in told)
+    for trial in told:
+        low, high = trial.intervals["f1"]
+        assert low < trial.values["f1"] < high
+        assert trial.intervals["cost_usd"][0] < trial.values["cost_usd"] < trial.intervals["cost_usd"][1]
+        assert trial.plan is not None
+        true = smooth("", trial.plan.global_batch_size, trial.plan.learning_rate)
+        assert low - (high - low) < true < high + (high - low)
 
 
 def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(workplace: Path) -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from paretune.studies.search.split.f1_model import Key
+from paretune.studies.results.f1_model import Key
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 LATENCY_S, ROW_S, EXCHANGE_S = 0.04, 0.008, 0.03

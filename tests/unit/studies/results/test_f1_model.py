@@ -11,8 +11,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from paretune.core.pareto import front
 from paretune.estimating.noise import F1_NOISE
+from paretune.studies.results.f1_model import F1Model, GaussianProcess, Key, hypervolume_improvement
 from paretune.studies.results.front import hypervolume
-from paretune.studies.search.split.f1_model import F1Model, GaussianProcess, Key, hypervolume_improvement
 
 KEYS: list[Key] = [(("a",), (4.0, -9.0, 0.0)), (("a",), (6.0, -8.0, 0.0)), (("a",), (9.0, -10.0, 0.0))]
 VALUES = [0.80, 0.90, 0.70]

@@ -1,15 +1,21 @@
-"""What `method: split` knows of F1: a Gaussian process along the ridge of good learning rates."""
+"""F1 of any job of a study, from those that have run: a Gaussian process along the ridge of good learning rates.
+
+`method: split` chooses by it, and what a study states of F1 is taken from it: of the best of many noisy values the
+noise is the best part, so a value counts by as much as its neighbours bear it out (shrinkage).
+"""
 
 import copy
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from paretune.estimating.noise import F1_NOISE
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.job import JobSpec
 
 Key = tuple[tuple[str, ...], tuple[float, ...]]
 """Kinds that are equal or not, and numbers."""
@@ -19,6 +25,8 @@ _FEWEST = 5  # values, before anything but their weights is fitted to them
 _SCALES = (0.35, 0.6, 1.0, 1.6)
 _STRETCHES = (0.6, 1.0, 1.7)
 _NOISES = (0.4, 1.0, 2.0, 4.0)
+_APART = {0.0: 0.0, 0.006: 1.0}
+"""Standard deviations of what a cluster adds to F1, and how surprising each is: F1 hardly depends on a cluster."""
 _USUAL_F1 = 0.8  # before any is known
 _DEPTH = 0.05  # F1 below the best from which on differences count less and less
 _FALL = 0.004  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
@@ -75,12 +83,14 @@ class GaussianProcess:
     Args:
         keys: N points.
         values: N values.
-        noise: standard deviation of one value.
+        noise: standard deviation of one value, or of each.
         slopes: of the mean, one per number, from experience; 0 where nothing is known.
         scale: standard deviation of what the line does not explain, before anything is known.
         lengths: over which such deviations change, one per number.
         kinds_alike: correlation of two points that differ in kind.
-        learns_noise: whether `noise` is only what is likely, and the values may show another.
+        noises: factors of `noise` that are possible to how surprising each is, a negative logarithm; {1.0: 0.0}: known.
+        groups: N groups, such as instance types, of which each adds something of its own; None for no such thing.
+        apart: standard deviation of what a group adds.
     """
 
     def __init__(
@@ -88,16 +98,20 @@ class GaussianProcess:
         keys: Sequence[Key],
         values: Sequence[float],
         *,
-        noise: float,
+        noise: float | np.ndarray,
         slopes: Sequence[float],
         scale: float,
         lengths: Sequence[float],
         kinds_alike: float,
-        learns_noise: bool = False,
+        noises: Mapping[float, float] | None = None,
+        groups: Sequence[str] | None = None,
+        apart: float = 0.0,
     ) -> None:
         self._kinds = {kinds: index for index, kinds in enumerate(dict.fromkeys(kinds for kinds, _ in keys))}
         self._slopes, self.noise = np.array(slopes), noise
-        self._noises = [factor * noise for factor in (_NOISES if learns_noise else (1.0,))]
+        named = np.array(groups or ())
+        self._shared: float | np.ndarray = apart**2 * (named[:, None] == named[None, :]) if apart else 0.0
+        self._noises = noises or {1.0: 0.0}
         self._prior_lengths, self._alike = np.array(lengths), kinds_alike
         self._kind_indices, self._numbers = self._split(keys)
         self._values = np.array(values, dtype=float)
@@ -122,7 +136,10 @@ class GaussianProcess:
         return NormalPrediction(mean, np.sqrt(variance))
 
     def fantasize(self, keys: Sequence[Key]) -> "GaussianProcess":
-        """The same process, as if N further points had shown what is expected of them: what it would then know."""
+        """The same process, as if N further points had shown what is expected of them: what it would then know.
+
+        Only of a process with one noise for all values, and without groups.
+        """
         if not len(self._values):
             return self
         other = copy.copy(self)
@@ -134,6 +151,13 @@ class GaussianProcess:
         other._likelihood()
         return other
 
+    def at_its_values(self) -> NormalPrediction:
+        """What the N points are that it was fitted to, the noise of their values taken away."""
+        noise = np.broadcast_to(np.asarray(self.noise) ** 2, self._values.shape)
+        inverse = cho_solve((self._cholesky, True), np.eye(len(self._values)))
+        variance = np.maximum(noise - noise**2 * np.diag(inverse), 1e-12)
+        return NormalPrediction(self._values - noise * self._weights, np.sqrt(variance))
+
     def _split(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         for kinds, _ in keys:
             self._kinds.setdefault(kinds, len(self._kinds))
@@ -142,32 +166,43 @@ class GaussianProcess:
         return np.array([self._kinds[kinds] for kinds, _ in keys], dtype=int), numbers
 
     def _kernel(self, one: np.ndarray, at: np.ndarray, other: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """Matérn 5/2 over the numbers; alike in part where the kinds differ."""
+        """Covariance: Matérn 5/2 over the numbers; alike in part where the kinds differ."""
+        return np.asarray(self._scale**2 * self._correlation(one, at, other, there))
+
+    def _correlation(self, one: np.ndarray, at: np.ndarray, other: np.ndarray, there: np.ndarray) -> np.ndarray:
         distance = np.sqrt((((at[:, None, :] - there[None, :, :]) / self._lengths) ** 2).sum(axis=2))
         shape = (1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * np.exp(-math.sqrt(5) * distance)
         alike = np.where(one[:, None] == other[None, :], 1.0, self._alike)
-        return np.asarray(self._scale**2 * alike * shape)
+        return np.asarray(alike * shape)
 
     def _fit(self) -> None:
         """Scale, lengths and noise by maximum of the posterior over a small grid, then the weights."""
         base, usual = self._scale, self.noise
         best, chosen = -math.inf, (base, self._prior_lengths, usual)
         if len(self._values) >= _FEWEST:
-            for factor, stretch, noise in itertools.product(_SCALES, _STRETCHES, self._noises):
-                self._scale, self._lengths, self.noise = factor * base, stretch * self._prior_lengths, noise
-                surprise = math.log(factor) ** 2 + math.log(stretch) ** 2 + math.log(noise / usual) ** 2
-                likelihood = self._likelihood() - 0.5 * surprise
-                if likelihood > best:
-                    best, chosen = likelihood, (self._scale, self._lengths, noise)
+            for stretch in _STRETCHES:
+                self._lengths = stretch * self._prior_lengths
+                shape = self._own_correlation()
+                for factor, (times, surprise) in itertools.product(_SCALES, self._noises.items()):
+                    self._scale, self.noise = factor * base, times * usual
+                    surprise += 0.5 * (math.log(factor) ** 2 + math.log(stretch) ** 2)
+                    likelihood = self._likelihood(shape) - surprise
+                    if likelihood > best:
+                        best, chosen = likelihood, (self._scale, self._lengths, self.noise)
         self._scale, self._lengths, self.noise = chosen
         self.evidence = max(best, self._likelihood())
 
-    def _likelihood(self) -> float:
-        covariance = self._kernel(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
+    def _own_correlation(self) -> np.ndarray:
+        return self._correlation(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
+
+    def _likelihood(self, shape: np.ndarray | None = None) -> float:
+        """The logarithm of it, up to a constant; `shape` is what `_own_correlation` gives, worked out before."""
+        covariance = self._scale**2 * (self._own_correlation() if shape is None else shape)
         covariance[np.diag_indices_from(covariance)] += self.noise**2 + 1e-10
+        covariance += self._shared
         self._cholesky = np.linalg.cholesky(covariance)
-        half = solve_triangular(self._cholesky, self._residual, lower=True)
-        self._weights = solve_triangular(self._cholesky.T, half, lower=False)
+        half = solve_triangular(self._cholesky, self._residual, lower=True, check_finite=False)
+        self._weights = solve_triangular(self._cholesky, half, trans="T", lower=True, check_finite=False)
         return float(-0.5 * half @ half - np.log(np.diag(self._cholesky)).sum())
 
 
@@ -178,21 +213,54 @@ class F1Model:
     proportion) is what explains the values best, and nearness is measured along that ridge. What lies far below the
     best value is warped towards it, by a logarithm: a rate that diverges must not bend the process where rates are
     good.
+
+    Args:
+        keys: N points.
+        f1: N values, of one run or the mean of several.
+        errors: N standard errors of them, as far as they are known; None: each is of one run, with usual noise.
+        degrees: degrees of freedom of these errors.
+        groups: N instance types; used with `errors` only.
     """
 
-    def __init__(self, keys: Sequence[Key], f1: Sequence[float]) -> None:
+    def __init__(
+        self,
+        keys: Sequence[Key],
+        f1: Sequence[float],
+        errors: Sequence[float] | None = None,
+        degrees: float = math.inf,
+        groups: Sequence[str] | None = None,
+    ) -> None:
+        self._groups = groups
         self._best = max(f1, default=_USUAL_F1)
         warped = [-_DEPTH * math.log1p((self._best - value) / _DEPTH) for value in f1]
+        self._noise: float | np.ndarray = F1_NOISE
+        self._noises = {factor: 0.5 * math.log(factor) ** 2 for factor in _NOISES}
+        if errors is not None:
+            self._noise = np.array(errors) * np.exp(np.array(warped) / _DEPTH)  # the slope of the warp
+            self._noises = {1.0: 0.0}
         self._top = keys[f1.index(self._best)][1] if f1 else _USUAL_PLACE
         fitted = {power: self._fitted(keys, warped, power) for power in (_POWERS if len(f1) >= _FEWEST else (_ROOT,))}
         surprise = {power: 0.5 * ((power - _ROOT) / _ROOT) ** 2 for power in fitted}
         self._power = max(fitted, key=lambda power: fitted[power].evidence - surprise[power])
         self._process = fitted[self._power]
+        if errors is not None and len(f1) >= _FEWEST:
+            self._noises = _surprises(degrees)
+            apart = {scale: self._fitted(keys, warped, self._power, scale) for scale in _APART}
+            self._process = apart[max(_APART, key=lambda scale: apart[scale].evidence - _APART[scale])]
+        self._fallen = self._fall(keys, self._power)
 
     @property
     def noise(self) -> float:
-        """Standard deviation of one value, near the best."""
-        return self._process.noise
+        """Standard deviation of one value, near the best; the largest where they differ."""
+        return float(np.max(self._process.noise))
+
+    def at_its_values(self) -> NormalPrediction:
+        """What the N points are that it was fitted to, each with as much of its own value as is not noise."""
+        found = self._process.at_its_values()
+        warped = found.mean - self._fallen
+        below = np.exp(-np.minimum(warped, 0.0) / _DEPTH)
+        mean = self._best + np.maximum(warped, 0.0) - _DEPTH * (below - 1)
+        return NormalPrediction(np.clip(mean, 0.0, 1.0), found.deviation * below)
 
     def predict(self, keys: Sequence[Key]) -> F1Prediction:
         """What N points are, a single new value's noise not included."""
@@ -205,23 +273,40 @@ class F1Model:
         other._process = self._process.fantasize(_along(keys, self._power))
         return other
 
-    def _fitted(self, keys: Sequence[Key], warped: Sequence[float], power: float) -> GaussianProcess:
+    def _fitted(
+        self, keys: Sequence[Key], warped: Sequence[float], power: float, apart: float = 0.0
+    ) -> GaussianProcess:
         values = np.array(warped) + self._fall(keys, power)
         return GaussianProcess(
             _along(keys, power),
             list(values),
-            noise=F1_NOISE,
+            noise=self._noise,
             slopes=(0.0, 0.0, _MORE_EPOCHS),
             scale=0.03,
             lengths=(6.0, 1.5, 1.0),
             kinds_alike=0.5,
-            learns_noise=True,
+            noises=self._noises,
+            groups=self._groups,
+            apart=apart,
         )
 
     def _fall(self, keys: Sequence[Key], power: float) -> np.ndarray:
         """What F1 loses away from the best rate that was seen, until more is known."""
         rates = np.array([key[1][1] for key in _along([((), self._top), *keys], power)])
         return np.asarray(_FALL * (rates[1:] - rates[0]) ** 2)
+
+
+def quality_of(spec: JobSpec, plan: BatchPlan) -> Key:
+    """What the F1 of a job depends on: kinds that are equal or not, and log2 batch, log rate, log epochs."""
+    numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
+    return spec.key_of("quality", but="num_train_epochs"), numbers
+
+
+def _surprises(degrees: float) -> dict[float, float]:
+    """Factors of a deviation to the negative logarithm of their scaled inverse chi-square density, 0 for 1."""
+    if not math.isfinite(degrees):
+        return {1.0: 0.0}
+    return {factor: degrees * (math.log(factor) + (factor**-2 - 1) / 2) for factor in (0.5, 1.0, 2.0, 4.0)}
 
 
 def _along(keys: Sequence[Key], power: float) -> list[Key]:

@@ -1,0 +1,112 @@
+"""Recommended points are trained again with other seeds, until what is stated of each rests on three runs.
+
+The best of many noisy values is too good by its noise; further runs of the same job are not. They also show how far
+runs differ, which every ± of the study is taken from. A repeat can change what is recommended: then that is repeated.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paretune.studies.results.points import Point
+from paretune.studies.results.recommendation import Pick
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.ledger import TrialNote
+
+RUNS = 3
+"""Runs of a recommended point, with as many seeds."""
+MOST_REPEATS = 12
+"""Repeats of a study: twice as many as three recommended points need, for repeats may change what is recommended."""
+MOST_SHARE = 1.0
+"""Dollars of all repeats, as a share of what the search for the points has cost: more is not worth it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What has come of it.
+
+    Attributes:
+        repeats: that were begun by this process.
+        reasons: number of a recommended point with fewer than three runs to why there are no more, in words.
+    """
+
+    repeats: int = 0
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+def verify(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> Verification:
+    """Train what is `recommended` again, within the budget, as long as it is worth it."""
+    return _Verifying(driver, recommended).verify()
+
+
+class _Verifying:
+    def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
+        self._driver = driver
+        self._recommended = recommended
+        self._under_way: dict[int, int] = {}  # a repeat to the point that it repeats
+        self._begun = 0
+        self._reasons: dict[int, str] = {}
+
+    def verify(self) -> Verification:
+        driver, judged = self._driver, -1
+        waiting: list[Point] = []
+        while True:
+            if judged != driver.history.booking_order:
+                judged, waiting = driver.history.booking_order, self._lacking()
+            while waiting and driver.has_free_slot():
+                self._begin(waiting.pop(0))
+            driver.poll()
+            self._forget_ended()
+            if judged != driver.history.booking_order:
+                continue
+            if not waiting and not driver.running:
+                return Verification(repeats=self._begun, reasons=self._reasons)
+            driver.wait()
+
+    def _lacking(self) -> list[Point]:
+        """Recommended points that lack runs, each as often as it lacks one, the most important first."""
+        under_way = Counter(self._under_way.values())
+        points = {pick.point.number: pick.point for pick in self._recommended()}
+        self._reasons.clear()
+        missing = [(point, RUNS - len(point.trials) - under_way[number]) for number, point in points.items()]
+        return [point for point, count in missing for _ in range(count)]
+
+    def _begin(self, point: Point) -> None:
+        """Start a repeat of the job of a point as it ran, its changes included, with the next seed; or say why not."""
+        driver = self._driver
+        family = [trial for trial in driver.trials.values() if point.number in (trial.number, trial.repeats)]
+        repeats = [*(trial.number for trial in family if trial.repeats is not None)]
+        repeats += [number for number, first in self._under_way.items() if first == point.number]
+        changes = {**driver.history.notes[point.number].changes, "seed": point.trial.seed + len(repeats) + 1}
+        reason = self._why_not(point, changes, len(repeats))
+        if not reason:
+            asked = driver.study.ask_for(point.trial.point)
+            if driver.start(asked, TrialNote(changes=changes, repeats=point.number)):
+                self._under_way[asked.number] = point.number
+                self._begun += 1
+                return
+            reason = "its job could not be started again"
+        self._reasons[point.number] = reason
+
+    def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
+        """Why the point is not repeated, in words; empty where it is."""
+        driver = self._driver
+        if driver.file.budget_usd is not None:
+            spec = driver.file.spec_at(point.trial.point).replace(**changes)
+            if not driver.fits_budget(spec):
+                return f"another does not fit what is left of the budget ({driver.left_usd():.4g} USD) at its worst"
+        if repeats >= RUNS:
+            return f"of {repeats} repeats {len(point.trials) - 1} completed"
+        trials = driver.trials.values()
+        if sum(trial.repeats is not None for trial in trials) + len(self._under_way) >= MOST_REPEATS:
+            return f"a study makes {MOST_REPEATS} repeats at most"
+        search_usd = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is None)
+        spent = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is not None)
+        ahead = (len(self._under_way) + 1) * (point.usd_per_run or 0.0)
+        if spent + ahead > MOST_SHARE * search_usd:
+            return f"repeats would cost more than the search has ({search_usd:.4g} USD)"
+        return ""
+
+    def _forget_ended(self) -> None:
+        running = {job.number for job in self._driver.running}
+        self._under_way = {number: first for number, first in self._under_way.items() if number in running}

@@ -1,0 +1,121 @@
+"""What is recommended is trained again: the same job, until there are three runs, or with a reason why not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paretune.studies.definition.space import Choices
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.points import Point
+from paretune.studies.results.recommendation import Pick
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.joint import search
+from paretune.studies.search.ledger import TrialNote
+from paretune.studies.verification import RUNS, verify
+from paretune.tracking import Tracking
+from tests.scripted_study import RATES, Desk, QuickClock
+from tests.unit.jobs.test_retrying_job import BROKEN, DONE
+
+
+@pytest.fixture
+def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
+    clock = QuickClock()
+    made = Desk(tmp_path, clock, Tracking({}, clock))
+    yield made
+    made.close()
+
+
+def point_at(driver: Driver, rate: float) -> Point:
+    """The point of a learning rate, all its runs in it."""
+    front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+    return next(point for point in front.points if point.trial.point["learning_rate"] == rate)
+
+
+def pick_at(driver: Driver, rate: float) -> Pick:
+    return Pick(titles=("the knee",), point=point_at(driver, rate), why="")
+
+
+def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk) -> None:
+    driver = desk.driver()
+    search(driver)
+
+    found = verify(driver, lambda: [pick_at(driver, RATES[1])])
+
+    assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
+    assert sorted(trial.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
+    assert verify(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
+
+
+def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> None:
+    driver = desk.driver(search={"learning_rate": Choices(values=RATES)})
+    search(driver)
+    asked = driver.study.ask_for({"learning_rate": RATES[0]})
+    driver.start(asked, TrialNote(changes={"gradient_accumulation_steps": 4, "max_runtime_minutes": 5}))
+    while driver.running:
+        driver.poll()
+        driver.wait()
+    first = driver.trials[asked.number]
+
+    def recommended() -> list[Pick]:
+        front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
+        found = front.point_of(first)
+        return [] if found is None else [Pick(titles=(), point=found, why="")]
+
+    verify(driver, recommended)
+
+    repeats = [trial for trial in driver.trials.values() if trial.repeats == first.number]
+    assert len(repeats) == RUNS - 1
+    for repeat in repeats:
+        assert {name for name, text in repeat.parameters.items() if text != first.parameters[name]} == {"seed"}
+        assert repeat.value("global_batch_size") == first.value("global_batch_size") == 64
+
+
+def test_what_is_recommended_after_a_repeat_is_repeated_too(desk: Desk) -> None:
+    driver = desk.driver()
+    search(driver)
+
+    def recommended() -> list[Pick]:
+        was_worse_than_it_seemed = len(point_at(driver, RATES[0]).trials) > 1
+        return [pick_at(driver, RATES[2 if was_worse_than_it_seemed else 0])]
+
+    assert verify(driver, recommended).reasons == {}
+    assert len(point_at(driver, RATES[2]).trials) == RUNS
+
+
+def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> None:
+    driver = desk.driver(n_parallel=4)
+    search(driver)
+
+    assert verify(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).repeats == 2 * (RUNS - 1)
+
+
+def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = desk.driver()
+    search(driver)
+    monkeypatch.setattr(driver, "fits_budget", lambda spec: False)
+
+    found = verify(driver, lambda: [pick_at(driver, RATES[0])])
+
+    assert found.repeats == 0
+    assert "does not fit what is left of the budget" in found.reasons[point_at(driver, RATES[0]).number]
+
+
+def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
+    driver = desk.driver(search={"learning_rate": Choices(values=RATES[:1])})
+    search(driver)
+
+    found = verify(driver, lambda: [pick_at(driver, RATES[0])])
+
+    assert found.repeats == 1
+    assert "repeats would cost more than the search has" in found.reasons[0]
+
+
+def test_a_job_whose_repeats_fail_is_given_up(desk: Desk) -> None:
+    driver = desk.driver()
+    search(driver)
+    desk.launcher.judge = lambda spec, times: DONE if spec.seed == 42 else BROKEN
+
+    found = verify(driver, lambda: [pick_at(driver, RATES[0])])
+
+    assert set(found.reasons.values()) == {"of 3 repeats 0 completed"}
