@@ -6,8 +6,9 @@ the budget and never start the same job twice. A trial that is reserved and not 
 """
 
 import json
+import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -382,6 +383,39 @@ class Ledger:
             again = "another driver has written the same" if isinstance(error, IntegrityError) else "it does not answer"
             text = f"{again} ({first_line(error)}): the same command goes on with the study"
             raise LostContact(f"storage {self._where}: {text}") from error
+
+
+class Heartbeat:
+    """Records every few seconds, in a thread of its own, that a driver runs, whatever its main thread is busy with.
+
+    Args:
+        now: seconds since the epoch.
+        interval_s: between two records, well below the age at which a driver counts as dead.
+    """
+
+    def __init__(self, ledger: Ledger, owner: str, now: Callable[[], float], interval_s: float) -> None:
+        self._ledger, self._owner, self._now = ledger, owner, now
+        self._interval_s = interval_s
+        self._has_ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun. The first record is written before this returns."""
+        self._ledger.heartbeat(self._owner, self._now())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for a record that is being written."""
+        self._has_ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._has_ended.wait(self._interval_s):
+            with suppress(LostContact):  # the main thread says so at its next call; the storage may answer by then
+                self._ledger.heartbeat(self._owner, self._now())
 
 
 def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instance_type: str) -> None:
