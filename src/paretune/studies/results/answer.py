@@ -100,7 +100,7 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
         "run_id": trial.run_id,
         **{name: spell(value) for name, value in trial.point.items()},
         **{name: value_of(trial, name) for name in front.objectives},
-        "status": trial.status.value,
+        "status": trial.shown_status,
         "pareto_rank": front.rank(trial),
         metrics.COST_USD: trial.cost_usd if trial.cost_usd is not None else value_of(trial, metrics.COST_USD),
         "spent_usd": trial.spent_usd,

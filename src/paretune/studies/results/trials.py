@@ -45,6 +45,12 @@ class Trial:
     repeats: int | None = None
     reason: str = ""
 
+    @property
+    def shown_status(self) -> str:
+        """How it ended, as text; `Probe` for a probe that completed: it trains a few steps and has no F1."""
+        is_probe = bool(self.parameters.get("probe_steps")) and self.status is TrialStatus.COMPLETED
+        return "Probe" if is_probe else self.status.value
+
     def shown(self, name: str) -> str:
         """A searched parameter as text, floats to four digits; empty where it has none."""
         value = self.point.get(name)

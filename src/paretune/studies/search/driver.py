@@ -173,7 +173,8 @@ class Driver:
             self.study.report_outcome(known, self.history, asked.number)
             return False
         try:
-            limited = spec if _LIMIT in note.changes else self.worst_case.limited(spec)
+            has_limit = _LIMIT in note.changes and note.repeats is None
+            limited = spec if has_limit else self.worst_case.limited(spec)
             made = self.ledger.reserve(
                 asked.number,
                 limited.as_text(),
@@ -216,6 +217,10 @@ class Driver:
             return worst_usd is not None and balance.covers(worst_usd, budget_usd)
 
         return is_affordable
+
+    def fits_budget(self, spec: JobSpec) -> bool:
+        """Whether what is left of the budget now covers the worst case of the job, limited as `start` limits it."""
+        return self.affordable()(self.worst_case.limited(spec))
 
     def start_due(self) -> bool:
         """Start a job again that was retryable, if one is due; whether one was."""

@@ -54,7 +54,7 @@ def repeat_front(driver: Driver, most: int) -> int:
             driver.workplace.interruption.check()
             trial = waiting.pop(0)
             again = driver.file.spec_at(trial.point).replace(seed=trial.seed + 1)
-            if driver.affordable()(driver.worst_case.limited(again)):
+            if driver.fits_budget(again):
                 asked = driver.study.ask_for(trial.point)
                 done += driver.start(asked, TrialNote(changes={"seed": trial.seed + 1}, repeats=trial.number))
         driver.poll()

@@ -24,6 +24,8 @@ from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.migrations import migrate
 
+_MOST_DIFFERENCES = 8
+_LONGEST_ENTRY = 200  # characters
 METADATA = sa.MetaData()
 STUDIES = sa.Table(
     "paretune_studies",
@@ -432,9 +434,20 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
 
 
 def _difference(before: str, now: str) -> str:
-    one, other = json.loads(before), json.loads(now)
+    """What is not the same in two descriptions, each entry of job, search and objectives by itself."""
+    one, other = _entries(before), _entries(now)
     keys = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
-    return "; ".join(f"{name}: {one.get(name)} then, {other.get(name)} now" for name in keys)[:500]
+    said = [f"{name}: {one.get(name, 'none')} then, {other.get(name, 'none')} now" for name in keys[:_MOST_DIFFERENCES]]
+    return "; ".join(said) + (f"; and {len(keys) - len(said)} more" if len(keys) > len(said) else "")
+
+
+def _entries(described: str) -> dict[str, str]:
+    """Part and entry, such as `job model`, to a text of at most `_LONGEST_ENTRY` characters."""
+    parts = {part: json.loads(text) for part, text in json.loads(described).items()}
+    found = {f"{part} {name}": json.dumps(value) for part, names in parts.items() for name, value in names.items()}
+    return {
+        name: text if len(text) <= _LONGEST_ENTRY else f"{text[:_LONGEST_ENTRY]}..." for name, text in found.items()
+    }
 
 
 def _by_hand(connection: Any, _: Any) -> None:

@@ -49,7 +49,7 @@ class StudyRunWriter:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
         point = ", ".join(f"{name}={value}" for name, value in trial.point.items())
-        self.say(f"trial {trial.number} {trial.status.value}: {said or trial.reason[:120]} ({point}); {self._so_far()}")
+        self.say(f"trial {trial.number} {trial.shown_status}: {said or trial.reason[:120]} ({point}); {self._so_far()}")
         if time.monotonic() >= self._next_page:
             began = time.monotonic()
             self._write(self.answer())

@@ -82,6 +82,7 @@ class Knowledge:
         log_seconds: list[float] = []
         overheads: dict[int, list[float]] = {}
         qualities: list[Key] = []
+        clusters: list[str] = []  # where F1 was measured
         ran: list[Reached] = []
         was_run: set[tuple[Key, Key]] = set()  # what seconds and F1 of a job depend on
         for number, measured in self._driver.history.measured.items():
@@ -93,6 +94,7 @@ class Knowledge:
             overheads.setdefault(spec.instance_count, []).append(overhead)
             if metrics.F1 in measured:
                 qualities.append(quality_of(spec, plan))
+                clusters.append(spec.instance_type)
                 billed = measured[metrics.BILLABLE_SECONDS]
                 ran.append((billed, billed * self._usd_per_second_of(spec), measured[metrics.F1]))
                 was_run.add((steps[-1], qualities[-1]))
@@ -103,6 +105,7 @@ class Knowledge:
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
         self._f1 = F1Model(qualities, [f1 for _, _, f1 in ran])
+        self.shift_evidence = self._f1.shift_evidence(clusters) if ran else 0.0
         if ran:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
             keys = [quality_of(spec, plan) for spec, plan in trained]

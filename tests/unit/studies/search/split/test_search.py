@@ -121,7 +121,7 @@ def test_where_f1_depends_on_the_cluster_it_says_so_and_goes_on_jointly(workplac
 
     said = split.search(driver_of(workplace, "study.yaml", {}))
 
-    assert "off by more than noise, so the study went on jointly" in said
+    assert "F1 depends on the instance type by more than noise, so the study went on jointly" in said
 
 
 def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
