@@ -90,7 +90,8 @@ class Actions:
         if is_learning:
             return None
         places = np.array([key[1] for key in know.quality_keys])
-        order = np.argsort(np.linalg.norm(places - np.median(places, axis=0), axis=1), kind="stable")
+        middle = np.quantile(places, 0.5, axis=0, method="higher")  # of one and two epochs: two
+        order = np.argsort(np.linalg.norm(places - middle, axis=1), kind="stable")
         trainings = (self._training(int(index)) for index in order)
         found = next((action for action in trainings if action is not None), None)
         if found is not None or waiting:

@@ -22,7 +22,7 @@ from paretune.studies.search.split.actions import LEARN, Action, Actions
 from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.stopping import costs_too_much
 
-_CHANCE = 0.01  # that F1 is taken to depend on the cluster although it does not, at most, over a whole search
+_CHANCE = 0.05  # that F1 is taken to depend on the cluster although it does not, at most, over a whole search
 _ENOUGH = "no job would add more to the front than it costs to find out"
 _NO_F1 = "no training has told an F1, and a rehearsal knows none without recorded runs of this model and these data"
 _WRONG = "F1 depends on the instance type by more than noise, so the study went on jointly"

@@ -140,9 +140,10 @@ def largest_evidence(seed: int, shift: float, *, jobs: int = 24, noise: float = 
 
 
 def test_f1_that_follows_from_batch_and_rate_is_hardly_ever_taken_to_depend_on_the_cluster() -> None:
-    # of 1,000 such searches with seeds from 10,000 on, kept aside, see benchmarks/search/README.md
-    assert sum(largest_evidence(seed, 0.0) > math.log(100) for seed in range(12)) == 0
+    # with seeds from 10,000 on, kept aside: 0 of 300, and 2 of 100 with four times the noise
+    assert sum(largest_evidence(seed, 0.0) > math.log(20) for seed in range(12)) == 0
 
 
 def test_f1_that_depends_on_the_cluster_is_found_to() -> None:
-    assert sum(largest_evidence(seed, 0.03) > math.log(100) for seed in range(12)) >= 9
+    # with seeds from 30,000 on, kept aside: 60 of 60, and 55 of 60 with shifts of 0.01
+    assert sum(largest_evidence(seed, 0.03) > math.log(20) for seed in range(12)) >= 9
