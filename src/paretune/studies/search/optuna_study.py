@@ -262,7 +262,7 @@ def _only(distribution: BaseDistribution) -> Value:
     """The value of a distribution that has no other."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[0]  # type: ignore[return-value]  # they were made of values
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    assert isinstance(distribution, IntDistribution | FloatDistribution)  # `_distribution` makes no others
     return distribution.low
 
 
