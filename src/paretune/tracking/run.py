@@ -196,7 +196,8 @@ class Run:
         except TROUBLE as error:
             if not self.has_gap:
                 text = without_password(str(error))
-                logging.getLogger(__name__).warning("MLflow does not answer; the job goes on: %s", text)
+                what = "MLflow has no such run" if _is_missing(error) else "MLflow does not answer"
+                logging.getLogger(__name__).warning("%s; the job goes on: %s%s", what, text, _hint(error))
             self.has_gap = True
             self._is_refused = is_refused(error)
             return False
@@ -206,6 +207,16 @@ class Run:
 def is_refused(error: Exception) -> bool:
     """Whether MLflow will never take such a value."""
     return isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def _is_missing(error: Exception) -> bool:
+    return isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST"
+
+
+def _hint(error: Exception) -> str:
+    if not _is_missing(error):
+        return ""
+    return " (it was deleted, or MLFLOW_TRACKING_URI names another store than when it was begun)"
 
 
 def without_password(text: str) -> str:

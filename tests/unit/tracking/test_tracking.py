@@ -474,3 +474,14 @@ def test_a_curve_is_read_back_by_step(store: MlflowClient) -> None:
 
     assert run.curve("train/loss") == {1: 1.0, 2: 0.5, 4: 0.25}
     assert run.curve("train/accuracy") == {}
+
+
+def test_a_run_that_is_not_in_the_store_is_said_to_be_missing(
+    store: MlflowClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="paretune"):
+        tracking().run("0" * 32).set_tags({"a": "b"})
+
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "paretune.tracking.run"]
+    assert message.startswith("MLflow has no such run; the job goes on: Run with id=000")
+    assert "MLFLOW_TRACKING_URI names another store" in message

@@ -58,6 +58,9 @@ class StudyTerms:
         None, "sqlite:///FILE or postgresql://...; by default a file in PARETUNE_HOME", choices=()
     )
     later_runs: int = parameter(0, "how often the winner will be trained again", minimum=0)
+    value_of_front_usd: float | None = parameter(
+        None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", above=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,7 +127,7 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
         **{name: spell(trial.value(name)) for name in front.shown},
         **{name: value_of(trial, name) for name in front.objectives},
         **ends,
-        "status": trial.status.value,
+        "status": trial.shown_status,
         "origin": trial.origin,
         "pareto_rank": front.rank(trial),
         metrics.COST_USD: trial.cost_usd if trial.cost_usd is not None else value_of(trial, metrics.COST_USD),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
+from scipy.special import logsumexp
 
 from paretune.estimating.noise import F1_NOISE
 from paretune.spec.batch_size import BatchPlan
@@ -35,6 +36,8 @@ _USUAL_PLACE = (4.0, math.log(5e-5), 0.0)  # of the best F1, before any is known
 _RISE = 0.15  # of what the best F1 lacks to 1: the most that another setting is thought to add to it
 _ROOT = 0.5
 _POWERS = (0.0, _ROOT, 1.0)
+_SHIFTS = (0.005, 0.015, 0.05)  # of F1 between clusters where it does depend on them: standard deviations
+_FREEDOM = 5.0  # degrees: the scale of all deviations is known about as well as from so many values
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,35 @@ class GaussianProcess:
         variance = np.maximum(noise - noise**2 * np.diag(inverse), 1e-12)
         return NormalPrediction(self._values - noise * self._weights, np.sqrt(variance))
 
+    def shift_evidence(self, groups: Sequence[str]) -> float:
+        """Logarithm of the Bayes factor that the groups of the N values differ by shifts, against that they do not.
+
+        Both marginal likelihoods are of the values jointly, with the covariance of the process; noise and shifts are
+        averaged over what is likely of them, and the scale of all is uncertain, which makes them Student's t with
+        `_FREEDOM` degrees. Such a ratio is an e-process (Grünwald, de Heide, Koolen, Safe Testing, 2024): where
+        nothing shifts it exceeds log(1 / a) with chance a at most, however often it is looked at.
+        """
+        if len(set(groups)) < 2:
+            return 0.0
+        names = np.array(groups)
+        same = (names[:, None] == names[None, :]).astype(float)
+        plain = self._kernel(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
+        weights = [-0.5 * math.log(noise / self._noises[0] * _NOISES[0]) ** 2 for noise in self._noises]
+        found = [
+            [self._log_t(plain + spread**2 * same + noise**2 * np.eye(len(names))) for spread in (0.0, *_SHIFTS)]
+            for noise in self._noises
+        ]
+        likelihoods = logsumexp(np.array(found) + np.array(weights)[:, None], axis=0)
+        return float(logsumexp(likelihoods[1:]) - math.log(len(_SHIFTS)) - likelihoods[0])
+
+    def _log_t(self, covariance: np.ndarray) -> float:
+        """Logarithm of the density of the values, up to a constant."""
+        cholesky = np.linalg.cholesky(covariance)
+        half = solve_triangular(cholesky, self._residual, lower=True)
+        return float(
+            -0.5 * (_FREEDOM + len(half)) * math.log1p(half @ half / _FREEDOM) - np.log(np.diag(cholesky)).sum()
+        )
+
     def _split(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         for kinds, _ in keys:
             self._kinds.setdefault(kinds, len(self._kinds))
@@ -266,6 +298,10 @@ class F1Model:
         """What N points are, a single new value's noise not included."""
         warped = self._process.predict(_along(keys, self._power))
         return F1Prediction(warped.mean - self._fall(keys, self._power), warped.deviation, self._best)
+
+    def shift_evidence(self, clusters: Sequence[str]) -> float:
+        """Logarithm of the Bayes factor that F1 of the values depends on these clusters of theirs, against not."""
+        return self._process.shift_evidence(clusters)
 
     def fantasize(self, keys: Sequence[Key]) -> "F1Model":
         """The same, as if N further points had shown what is expected of them."""

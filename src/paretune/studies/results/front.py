@@ -164,13 +164,14 @@ class StudyFront:
     def hypervolume_growth(self) -> list[tuple[float, float]]:
         """Dollars spent and hypervolume then, at the end of the first run of every feasible point; means over repeats.
 
-        Against the reference point of all feasible points.
+        Against the reference point of the front: one far beyond it, such as the worst of all points, would make nearly
+        every front look whole.
         """
         found = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
         if not found:
             return []
         minimised = [costs(point.means, self.objectives) for point in found]
-        volumes = growth(minimised, reference_point(minimised))
+        volumes = growth(minimised, reference_point(moocore.filter_dominated(np.array(minimised)).tolist()))
         return [(point.found_at_usd, volume) for point, volume in zip(found, volumes, strict=True)]
 
 

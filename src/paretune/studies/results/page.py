@@ -158,7 +158,7 @@ def _trials_table(front: StudyFront) -> Table:
             [str(trial.number), spell(front.rank(trial))]
             + ["" if value is None else with_error(value) for value in values]
             + [with_error(trial.spent_usd), *map(trial.shown, front.shown)]
-            + [trial.status.value, trial.run_id, "; ".join(filter(None, (repeat, trial.reason)))]
+            + [trial.shown_status, trial.run_id, "; ".join(filter(None, (repeat, trial.reason)))]
         )
     best = {row for row, trial in enumerate(front.trials) if front.rank(trial) == 0}
     return Table(head=head, rows=rows, numbers=len(objectives) + 4, shaded=best)

@@ -84,6 +84,12 @@ class Trial:
             return int(getattr(self.plan, name))
         return self.point.get(name)
 
+    @property
+    def shown_status(self) -> str:
+        """How it ended, as text; `Probe` for a probe that completed: it trains a few steps and has no F1."""
+        is_probe = bool(self.parameters.get("probe_steps")) and self.status is TrialStatus.COMPLETED
+        return "Probe" if is_probe else self.status.value
+
     def shown(self, name: str) -> str:
         """The same as text, floats to four digits; empty where it has none."""
         value = self.value(name)

@@ -34,7 +34,7 @@ from paretune.launchers.processes import is_alive, this_process
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.ledger import Ledger, Reservation, TrialEnd, TrialNote
+from paretune.studies.search.ledger import Heartbeat, Ledger, Reservation, TrialEnd, TrialNote
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, TrialJob
@@ -78,10 +78,13 @@ class ConcurrencyLimit:
 
 
 MOST_REFUSALS = 12
-"""Suggestions in a row that do not fit the budget, or are known already, before points are looked for by hand."""
+"""Suggestions in a row that make no job, or are known already, before points are looked for by hand."""
+_LIMIT = "max_runtime_minutes"
 ABANDONED_S = 300.0
 """Real seconds without a heartbeat after which another machine's driver counts as dead."""
 _HEARTBEAT_S = 30.0
+_ADOPTION_S = 30.0
+"""Seconds between two looks for what dead drivers were running."""
 
 
 class Driver:
@@ -104,7 +107,7 @@ class Driver:
         self.ledger = ledger
         self.workplace = workplace
         self.history = TrialHistory(file, ledger, workplace.launcher.origin)
-        self.worst_case = WorstCase(workplace, has_budget=file.budget_usd is not None)
+        self.worst_case = WorstCase(workplace, self.history.longest_s, has_budget=file.budget_usd is not None)
         self.is_full = False
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
         self._run_id = run_id
@@ -112,6 +115,7 @@ class Driver:
         self._on_trial = on_trial
         self._say = say
         self._owner = this_process()
+        self._heartbeat = Heartbeat(ledger, self._owner, now, _HEARTBEAT_S)
         self._seen = -math.inf
         self._under_way: dict[int, TrialJob] = {}
         self._pools: dict[int, KeptPool] = {}  # trial to the instances kept after its job
@@ -132,7 +136,7 @@ class Driver:
     def adopt(self) -> None:
         """Take over the trials of dead drivers, and tell Optuna what they have booked and not told."""
         self._seen = self._now()
-        self.ledger.heartbeat(self._owner, self._seen)
+        self._heartbeat.start()
         self._take_news(now=0.0)
         others = self.others()
         running = self.ledger.running()
@@ -169,12 +173,13 @@ class Driver:
             self.study.report_outcome(known, self.history, asked.number)
             return False
         try:
-            limited = self.worst_case.limited(spec)
+            has_limit = _LIMIT in note.changes and note.repeats is None
+            limited = spec if has_limit else self.worst_case.limited(spec)
             made = self.ledger.reserve(
                 asked.number,
                 limited.as_text(),
                 replace(note, point=asked.point, seed=spec.seed),
-                worst_usd=self.worst_case.usd(spec),
+                worst_usd=self.worst_case.usd(limited),
                 budget_usd=self.file.budget_usd,
                 owner=self._owner,
                 identity=identity,
@@ -193,14 +198,29 @@ class Driver:
         self._begin(asked.number, limited, "", counts=note.counts)
         return True
 
-    def fits_budget(self, spec: JobSpec) -> bool:
-        """Whether what is left of the budget covers the job's worst case now; True where that worst case is unknown."""
+    def affordable(self) -> Callable[[JobSpec], bool]:
+        """A test of jobs with their limits: whether what is left of the budget now covers their worst case.
+
+        The ledger is asked once, for all of them. The test raises Interrupted where this command is to end.
+        """
         budget_usd = self.file.budget_usd
-        with suppress(BudgetRefused):  # above max_cost_usd: `start` says so
-            worst_usd = self.worst_case.usd(spec)
-            if budget_usd is not None and worst_usd is not None:
-                return self.ledger.balance().covers(worst_usd, budget_usd)
-        return True
+        balance = None if budget_usd is None else self.ledger.balance()
+
+        def is_affordable(spec: JobSpec) -> bool:
+            self.workplace.interruption.check()
+            try:
+                worst_usd = self.worst_case.usd(spec)
+            except BudgetRefused:  # above max_cost_usd, or its price is not known
+                return False
+            if balance is None or budget_usd is None:
+                return True
+            return worst_usd is not None and balance.covers(worst_usd, budget_usd)
+
+        return is_affordable
+
+    def fits_budget(self, spec: JobSpec) -> bool:
+        """Whether what is left of the budget now covers the worst case of the job, limited as `start` limits it."""
+        return self.affordable()(self.worst_case.limited(spec))
 
     def start_due(self) -> bool:
         """Start a job again that was retryable, if one is due; whether one was."""
@@ -241,12 +261,12 @@ class Driver:
         return identity not in under_way and not self.is_closed(spec)
 
     def poll(self) -> None:
-        """Ask for the state of all jobs once, conclude those that have ended, and record that this driver runs."""
+        """Ask for the state of all jobs once, conclude those that have ended; now and then look for dead drivers'."""
         for number, job in list(self._under_way.items()):
             if (ended := job.poll()) is not None:
                 self._conclude(number, job, ended)
         self._settle_pools()
-        if self._now() - self._seen > _HEARTBEAT_S:
+        if self._now() - self._seen > _ADOPTION_S:
             self.adopt()
 
     def wait(self) -> None:
@@ -277,11 +297,15 @@ class Driver:
         with suppress(LostContact):
             if not left:
                 self._give_back_pools()
-            self.ledger.deregister(self._owner)
+            self._deregister()
 
     def finish(self) -> None:
         """Give back the instances that are kept for a next job, and record that this driver no longer runs."""
         self._give_back_pools()
+        self._deregister()
+
+    def _deregister(self) -> None:
+        self._heartbeat.stop()
         self.ledger.deregister(self._owner)
 
     def _find_pools(self) -> None:

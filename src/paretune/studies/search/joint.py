@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from paretune.core.pareto import front
 from paretune.estimating.noise import F1_NOISE
 from paretune.studies.definition.objectives import Constraints, costs
+from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
@@ -30,6 +31,7 @@ def search(driver: Driver) -> str:
         if judged != driver.history.booking_order:  # what has ended may have left dollars, or is to be tried again
             reason, judged = "", driver.history.booking_order
         while not reason and driver.has_free_slot():
+            driver.workplace.interruption.check()
             reason = suggesting.begin_next()
         stopping.poll()
         driver.poll()
@@ -62,6 +64,7 @@ class _Suggesting:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._untried = UntriedPoints(driver)
+        self._is_affordable = driver.affordable()
         self._refused = 0
         self._judged, self._enough = -1, ""
 
@@ -72,19 +75,27 @@ class _Suggesting:
             return ""
         if reason := self._over():
             return reason
-        if driver.file.sampler != "grid" and not driver.history.booking_order and not driver.running:
-            point = default_point(driver)
-            if point is not None and driver.start(driver.study.ask_for(point)):
-                return ""
-        if driver.file.sampler != "grid" and self._refused < MOST_REFUSALS:
-            self._refused = 0 if driver.start(driver.study.ask()) else self._refused + 1
-            return ""
-        point = self._untried.next_point()
+        point = self._untried.next_point()  # no trial is made before it is known that one can be paid
         if point is None:
             return self._untried.why_exhausted()
+        self._is_affordable = driver.affordable()
+        if driver.file.sampler != "grid" and not driver.history.booking_order and not driver.running:
+            first = default_point(driver)
+            if first is not None and self._can_be_paid(first) and driver.start(driver.study.ask_for(first)):
+                return ""
+        if driver.file.sampler != "grid" and self._refused < MOST_REFUSALS:
+            asked = driver.study.ask(self._can_be_paid, point)
+            self._refused = 0 if driver.start(asked) else self._refused + 1
+            return ""
         if driver.start(driver.study.ask_for(point)):
             self._refused = MOST_REFUSALS // 2
         return ""
+
+    def _can_be_paid(self, point: Mapping[str, Value]) -> bool:
+        """False for a point whose job would be refused for its worst case; the others teach the sampler something."""
+        driver = self._driver
+        jobs = driver.file.jobs_at([dict(point)])
+        return all(not driver.is_open(spec) or self._is_affordable(driver.worst_case.limited(spec)) for _, spec in jobs)
 
     def _over(self) -> str:
         driver = self._driver

@@ -6,8 +6,9 @@ the budget and never start the same job twice. A trial that is reserved and not 
 """
 
 import json
+import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -23,6 +24,8 @@ from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.migrations import migrate
 
+_MOST_DIFFERENCES = 8
+_LONGEST_ENTRY = 200  # characters
 METADATA = sa.MetaData()
 STUDIES = sa.Table(
     "paretune_studies",
@@ -384,6 +387,39 @@ class Ledger:
             raise LostContact(f"storage {self._where}: {text}") from error
 
 
+class Heartbeat:
+    """Records every few seconds, in a thread of its own, that a driver runs, whatever its main thread is busy with.
+
+    Args:
+        now: seconds since the epoch.
+        interval_s: between two records, well below the age at which a driver counts as dead.
+    """
+
+    def __init__(self, ledger: Ledger, owner: str, now: Callable[[], float], interval_s: float) -> None:
+        self._ledger, self._owner, self._now = ledger, owner, now
+        self._interval_s = interval_s
+        self._has_ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun. The first record is written before this returns."""
+        self._ledger.heartbeat(self._owner, self._now())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for a record that is being written."""
+        self._has_ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._has_ended.wait(self._interval_s):
+            with suppress(LostContact):  # the main thread says so at its next call; the storage may answer by then
+                self._ledger.heartbeat(self._owner, self._now())
+
+
 def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instance_type: str) -> None:
     if worst_usd is None:
         raise BudgetRefused(
@@ -398,9 +434,20 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
 
 
 def _difference(before: str, now: str) -> str:
-    one, other = json.loads(before), json.loads(now)
+    """What is not the same in two descriptions, each entry of job, search and objectives by itself."""
+    one, other = _entries(before), _entries(now)
     keys = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
-    return "; ".join(f"{name}: {one.get(name)} then, {other.get(name)} now" for name in keys)[:500]
+    said = [f"{name}: {one.get(name, 'none')} then, {other.get(name, 'none')} now" for name in keys[:_MOST_DIFFERENCES]]
+    return "; ".join(said) + (f"; and {len(keys) - len(said)} more" if len(keys) > len(said) else "")
+
+
+def _entries(described: str) -> dict[str, str]:
+    """Part and entry, such as `job model`, to a text of at most `_LONGEST_ENTRY` characters."""
+    parts = {part: json.loads(text) for part, text in json.loads(described).items()}
+    found = {f"{part} {name}": json.dumps(value) for part, names in parts.items() for name, value in names.items()}
+    return {
+        name: text if len(text) <= _LONGEST_ENTRY else f"{text[:_LONGEST_ENTRY]}..." for name, text in found.items()
+    }
 
 
 def _by_hand(connection: Any, _: Any) -> None:

@@ -9,7 +9,7 @@ values themselves are in the trial's user attribute `point`.
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -36,6 +36,8 @@ _MEMORY = "memory"
 _POSSIBLE = "possible"
 _POINT = "point"
 _TRIES = 3
+_MOST_DRAWS = 12
+"""Points that the sampler is asked for, for one trial, until one is taken."""
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
 _MISSED = 1.0  # by how much a constraint is violated whose metric was not measured
 _HARMLESS = {*affecting(JobSpec, "noise", "limit")}
@@ -89,21 +91,57 @@ class OptunaStudy:
             text = f"it does not answer ({first_line(error)}): the same command goes on with the study"
             raise LostContact(f"storage {self._where}: {text}") from error
 
-    def ask(self) -> Suggestion:
-        """The next point."""
+    def ask(
+        self,
+        takes: Callable[[Mapping[str, Value]], bool] = lambda point: True,
+        otherwise: Mapping[str, Value] | None = None,
+    ) -> Suggestion:
+        """The next point: the first that `takes` is true of, or `otherwise` where none of the sampler's is taken.
+
+        It is one trial, however many points are drawn for it.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            trial = self._study.ask(self._space)
-            told = {name: trial.params[self._key(name)] for name in self._file.search}
-            point = {name: self._ranked[name][it] if name in self._ranked else it for name, it in told.items()}
+            trial = self._study.ask()
+            try:
+                for _ in range(_MOST_DRAWS):
+                    point = self._drawn(trial)
+                    if otherwise is None or takes(point):
+                        break
+                else:
+                    point = dict(otherwise or point)
+            except BaseException:  # such as an interruption
+                self.tell_failed(trial.number)
+                raise
+            for name, value in point.items():
+                distribution = _with(self._space[self._key(name)], told := self._told(name, value))
+                repr_ = distribution.to_internal_repr(told)
+                self._study._storage.set_trial_param(trial._trial_id, self._key(name), repr_, distribution)
             if self._ranked:
                 trial.set_user_attr(_POINT, point)
         return Suggestion(number=trial.number, point=point)
 
+    def _drawn(self, trial: optuna.Trial) -> dict[str, Value]:
+        """A point of the sampler's for a trial that has none yet, another one at each call."""
+        sampler, study = self._study.sampler, self._study
+        frozen = study._storage.get_trial(trial._trial_id)
+        known = sampler.infer_relative_search_space(study, frozen)
+        told = sampler.sample_relative(study, frozen, known)
+        for name, distribution in self._space.items():
+            if distribution.single():
+                told[name] = _only(distribution)
+            elif name not in told or known.get(name) != distribution:
+                told[name] = sampler.sample_independent(study, frozen, name, distribution)
+        values = {name: told[self._key(name)] for name in self._file.search}
+        return {name: self._ranked[name][it] if name in self._ranked else it for name, it in values.items()}
+
+    def _told(self, name: str, value: Value) -> Value:
+        """What Optuna gets for a value."""
+        return self._ranked[name].index(value) if name in self._ranked else value
+
     def ask_for(self, point: Mapping[str, Value]) -> Suggestion:
         """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
-        ranks = {name: values.index(point[name]) for name, values in self._ranked.items()}
-        told = {self._key(name): ranks.get(name, value) for name, value in point.items()}
+        told = {self._key(name): self._told(name, value) for name, value in point.items()}
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
             params=told,
@@ -218,6 +256,14 @@ def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
         low_, high_ = min(distribution.low, float(value)), max(distribution.high, float(value))
         return FloatDistribution(low_, high_, log=distribution.log)
     return distribution
+
+
+def _only(distribution: BaseDistribution) -> Value:
+    """The value of a distribution that has no other."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[0]  # type: ignore[return-value]  # they were made of values
+    assert isinstance(distribution, IntDistribution | FloatDistribution)  # `_distribution` makes no others
+    return distribution.low
 
 
 def _is_ordered(entry: Choices | Range) -> TypeGuard[Choices]:

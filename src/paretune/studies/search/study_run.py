@@ -59,7 +59,7 @@ class StudyRunWriter:
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
-        said = f"{trial.status.value}: {said or trial.reason[:120]} ({trial.setting()})"
+        said = f"{trial.shown_status}: {said or trial.reason[:120]} ({trial.setting()})"
         self.say(f"trial {trial.number} {said}; {self._so_far()}")
         if time.monotonic() >= self._next_page:
             began = time.monotonic()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -39,6 +40,7 @@ class TrialHistory:
         settled: identity of a job that need not run again to its entry: its outcome is known.
         failures: identity to times that a job failed by itself: it is not tried again, unless the sampler insists.
         due: job's identity to when it is tried again.
+        longest_s: hash of a job without its seed to the longest seconds that such a job took, of completed ones.
         memory_limits: which jobs are known to run out of memory.
         begun: trials that count towards the study's n_trials and have ended.
     """
@@ -58,6 +60,7 @@ class TrialHistory:
         self.notes: dict[int, TrialNote] = {}
         self.due: dict[str, Due] = {}
         self.memory_limits = MemoryLimits()
+        self.longest_s: dict[str, float] = {}
         self.begun = 0
 
     def refresh(self, now: float = 0.0) -> list[Entry]:
@@ -102,6 +105,9 @@ class TrialHistory:
             spec = JobSpec.from_text(entry.parameters)
             tell = self.memory_limits.fitted if ended.status is TrialStatus.COMPLETED else self.memory_limits.ran_out
             tell(Footprint.of(spec, spec.plan()))
+            if metrics.JOB_SECONDS in ended.metrics:
+                identity = but_for_its_seed(spec)
+                self.longest_s[identity] = max(self.longest_s.get(identity, 0.0), ended.metrics[metrics.JOB_SECONDS])
         if ended.status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = ended.metrics
             self.curves[entry.trial] = ended.curve
@@ -143,3 +149,8 @@ class TrialHistory:
         else:
             pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now and ended.transient else 0.0
             self.due[entry.identity] = Due(note=entry.note, not_before=now + pause)
+
+
+def but_for_its_seed(spec: JobSpec) -> str:
+    """Equal for jobs that differ in their seed alone."""
+    return replace(spec, seed=0).spec_hash()

@@ -1,6 +1,9 @@
 """Points of a study that were not tried and fit what is left of its budget, for when the sampler suggests none."""
 
+import math
 import random
+from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 
 from paretune.core.errors import BudgetRefused
@@ -21,21 +24,22 @@ class UntriedPoints:
         self._driver = driver
         size = driver.file.size()
         self.is_exact = size is not None and size <= _MOST_POINTS
-        self._left = driver.file.jobs_at(driver.file.points()) if self.is_exact else []
+        self._left = deque(driver.file.jobs_at(driver.file.points()) if self.is_exact else [])
         random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
-        self._too_dear = 0
+        self._too_dear, self._least_usd = 0, math.inf
 
     def next_point(self) -> dict[str, Value] | None:
-        """A point whose job could run now; None where there is none."""
-        ahead = None if self._driver.file.budget_usd is None else self._driver.left_usd()
-        self._too_dear = 0
+        """A point whose job could run now, and could be paid; None where there is none."""
+        is_affordable = self._driver.affordable()
+        self._too_dear, self._least_usd = 0, math.inf
         for point, spec in self._candidates():
-            with suppress(BudgetRefused):  # it is above max_cost_usd, or has no price
-                worst = self._driver.worst_case.usd(spec)
-                if ahead is None or (worst is not None and worst <= ahead):
-                    return point
+            limited = self._driver.worst_case.limited(spec)
+            if is_affordable(limited):
+                return point
             self._too_dear += 1
+            with suppress(BudgetRefused):
+                self._least_usd = min(self._least_usd, self._driver.worst_case.usd(limited) or math.inf)
         return None
 
     def why_exhausted(self) -> str:
@@ -43,15 +47,26 @@ class UntriedPoints:
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
         found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
-        return f"{found} what is left of the budget ({self._driver.left_usd():.4g} USD) with its worst case"
+        left = f"what is left of the budget ({self._driver.left_usd():.4g} USD)"
+        if self._driver.file.budget_usd is None or math.isinf(self._least_usd):
+            limit = "max_cost_usd" if self._driver.file.budget_usd is None else f"{left}, or max_cost_usd,"
+            return f"{found} {limit} with its worst case, or has a known price"
+        return f"{found} {left} with its worst case; the least one is {self._least_usd:.4g} USD"
 
-    def _candidates(self) -> list[tuple[dict[str, Value], JobSpec]]:
+    def _candidates(self) -> Iterator[tuple[dict[str, Value], JobSpec]]:
+        """Open points, those of a list in turn: the one that was returned last comes last."""
         driver = self._driver
         if not self.is_exact:
-            found = driver.file.jobs_at(_drawn(driver.file, self._draw) for _ in range(_DRAWN))
-        else:
-            found = self._left = [pair for pair in self._left if not driver.is_closed(pair[1])]
-        return [pair for pair in found if driver.is_open(pair[1])]
+            drawn = (driver.file.jobs_at([_drawn(driver.file, self._draw)]) for _ in range(_DRAWN))
+            yield from (pair for found in drawn for pair in found if driver.is_open(pair[1]))
+            return
+        for _ in range(len(self._left)):
+            pair = self._left.popleft()
+            if driver.is_closed(pair[1]):
+                continue
+            self._left.append(pair)
+            if driver.is_open(pair[1]):
+                yield pair
 
 
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:

@@ -1,23 +1,36 @@
 """The most that a trial's job can cost, which is reserved before the job is created."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.spec.job import JobSpec
+from paretune.studies.search.trial_history import but_for_its_seed
 
-_RUNTIME_MARGIN = 4.0
-"""Times the upper end of the estimate's interval: a job that is cut off was paid for and shows nothing."""
+# A job that is cut off was paid for and shows nothing, so these are generous.
+_OF_EQUAL_JOBS = 2.0
+"""Times what the slowest equal job took, another seed's."""
+_OF_ESTIMATES = 4.0
+"""Times the upper end of the estimate's interval, whether or not jobs of the model have run on the cluster."""
+_LEAST_MINUTES = 5.0
+"""Added, for a start that is slow for once."""
 
 
 class WorstCase:
-    """Gives jobs a maximum runtime, where a budget makes that worth while, and their cost at that runtime."""
+    """Gives jobs a maximum runtime, where a budget makes that worth while, and their cost at their maximum runtime.
 
-    def __init__(self, workplace: Workplace, *, has_budget: bool) -> None:
+    Args:
+        longest_s: hash of a job without its seed to the longest seconds that such a job of the study took.
+    """
+
+    def __init__(self, workplace: Workplace, longest_s: Mapping[str, float], *, has_budget: bool) -> None:
         self._workplace = workplace
+        self._longest_s = longest_s
         self._has_budget = has_budget
-        self._known: dict[tuple[str, float], tuple[JobSpec, float | None]] = {}
+        self._minutes: dict[str, float] = {}
+        self._usd: dict[tuple[str, float], float | None] = {}
         self._doublings = 0
 
     def learn(self, trials: int) -> None:
@@ -25,32 +38,38 @@ class WorstCase:
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
             self._workplace.forecast.renew()
-            self._known.clear()
+            self._minutes.clear()
 
     def limited(self, spec: JobSpec) -> JobSpec:
-        """The job with a maximum runtime not far above its estimate, so that it binds less of the budget."""
-        return self._found(spec)[0]
+        """The job with a maximum runtime not far above what an equal one took, or its estimate; as it is without both.
+
+        So it binds less of the budget. Without a budget it stays as it is.
+        """
+        minutes = self._minutes_of(spec) if self._has_budget else math.inf
+        return replace(spec, max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def usd(self, spec: JobSpec) -> float | None:
-        """Dollars at the limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
-        return self._found(spec)[1]
-
-    def _found(self, spec: JobSpec) -> tuple[JobSpec, float | None]:
+        """Dollars at its limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
         key = spec.spec_hash(), spec.max_runtime_minutes
-        if key not in self._known:
-            limited = self._limited(spec)
-            everywhere = [limited, *(limited.on_instance_type(name) for name in limited.instance_types()[1:])]
+        if key not in self._usd:
+            everywhere = [spec, *(spec.on_instance_type(name) for name in spec.instance_types()[1:])]
             found = [self._workplace.launcher.admit(one) for one in everywhere]
-            self._known[key] = limited, None if None in found else max(usd for usd in found if usd is not None)
-        return self._known[key]
+            self._usd[key] = None if None in found else max(usd for usd in found if usd is not None)
+        return self._usd[key]
 
-    def _limited(self, spec: JobSpec) -> JobSpec:
-        if not self._has_budget:
-            return spec
-        price = self._workplace.launcher.price(spec)
-        inputs = known_inputs(spec, self._workplace)
-        estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
-        if estimate is None or not estimate.measured_here:
-            return spec
-        minutes = max(1.0, _RUNTIME_MARGIN * estimate.time.seconds_high / 60)
-        return replace(spec, max_runtime_minutes=min(spec.max_runtime_minutes, math.ceil(10 * minutes) / 10))
+    def _minutes_of(self, spec: JobSpec) -> float:
+        if (longest := self._longest_s.get(but_for_its_seed(spec))) is not None:
+            return _rounded(_OF_EQUAL_JOBS * longest)
+        identity = spec.spec_hash()
+        if identity not in self._minutes:
+            price = self._workplace.launcher.price(spec)
+            inputs = known_inputs(spec, self._workplace)
+            estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
+            seconds = math.inf if estimate is None else _OF_ESTIMATES * estimate.time.seconds_high
+            self._minutes[identity] = _rounded(seconds)
+        return self._minutes[identity]
+
+
+def _rounded(seconds: float) -> float:
+    """Minutes to a tenth, and those added."""
+    return math.inf if math.isinf(seconds) else math.ceil(10 * (seconds / 60 + _LEAST_MINUTES)) / 10

@@ -131,6 +131,13 @@ def test_a_predicted_point_that_misses_a_constraint_is_not_told() -> None:
     assert found.front.forecast == ()
 
 
+def test_a_probe_is_no_completed_row() -> None:
+    probe = trial_of(0, 0.5, 0.0, values={}, parameters={"probe_steps": "24"})
+    rows = csv.DictReader(io.StringIO(answer([probe, trial_of(1, 1.5, 0.9)], COST_AND_F1, {}, name="a study").csv()))
+
+    assert [row["status"] for row in rows] == ["Probe", "Completed"]
+
+
 def test_ranks_are_in_it_and_odd_texts_survive() -> None:
     odd = 'a, "b"\nc'
     text = answer([trial_of(0, 1.0, 0.9, point={"dataset": odd})], COST_AND_F1, {}, name="a study").csv()

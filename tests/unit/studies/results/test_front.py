@@ -121,6 +121,14 @@ def test_hypervolume_grows_over_the_dollars_spent() -> None:
     assert all(one[1] <= other[1] for one, other in itertools.pairwise(front.hypervolume_growth))
 
 
+def test_a_bad_point_far_from_the_front_makes_the_first_dollars_look_no_better() -> None:
+    good = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
+    spoilt = [*good, trial_of(2, 90.0, 0.1)]
+    one, other = (StudyFront.of(trials, COST_AND_F1, {}).hypervolume_growth for trials in (good, spoilt))
+
+    assert [volume for _, volume in other] == pytest.approx([*(volume for _, volume in one), one[-1][1]])
+
+
 def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -> None:
     booked = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
     unbooked = [trial_of(0, 1.0, 0.6, spent_usd=0.0), failed(1, TrialStatus.FAILED, "x", cost=25.0)]

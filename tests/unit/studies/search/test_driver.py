@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Semaphore
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -16,6 +18,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import ABANDONED_S, MOST_REFUSED, Driver
 from paretune.studies.search.joint import search
+from paretune.studies.search.optuna_study import Suggestion
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
@@ -83,6 +86,58 @@ def test_the_search_ends_when_not_even_the_cheapest_point_fits(desk: Desk) -> No
     assert len(driver.trials) == 4  # small ones, until less than 0.1 USD is left
     assert {trial.parameters["instance_type"] for trial in driver.trials.values()} == {SMALL}
     assert driver.ledger.balance().spent_usd <= 0.1 + 3 * USD
+
+
+def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> None:
+    types = {"instance_type": Choices(values=(LARGE, SMALL)), "learning_rate": Choices(values=RATES)}
+    driver = desk.driver(search=types, job={"max_runtime_minutes": 6}, budget_usd=0.15, sampler="random")
+    reason = search(driver)
+
+    assert len(driver.trials) == 4
+    assert {trial.state.name for trial in driver.study._study.get_trials()} == {"COMPLETE"}  # known ones, too
+    assert desk.said == []
+    assert "the least one is 0.2 USD" in reason
+
+
+def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = desk.driver(budget_usd=0.01)
+    asked = 0
+
+    def usd(spec: JobSpec) -> float:
+        nonlocal asked
+        asked += 1
+        desk.interruption.reason = "interrupted by SIGINT"
+        return 1.0
+
+    monkeypatch.setattr(driver.worst_case, "usd", usd)
+    with pytest.raises(Interrupted):
+        search(driver)
+    assert asked == 2  # for the first point, once whether it fits and once for how much it lacks
+
+
+def test_the_heartbeat_goes_on_while_a_proposal_takes_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paretune.studies.search.driver._HEARTBEAT_S", 0.01)
+    driver = desk.driver(sampler="random", n_trials=1)
+    ask, beats, blocked = driver.study.ask, Semaphore(0), []
+    heartbeat = driver.ledger.heartbeat
+
+    def recorded(owner: str, now: float) -> None:
+        heartbeat(owner, now)
+        beats.release()
+
+    def slow(*arguments: Any) -> Suggestion:
+        blocked.append(all(beats.acquire(timeout=30) for _ in range(3)))
+        return ask(*arguments)
+
+    monkeypatch.setattr(driver.ledger, "heartbeat", recorded)
+    monkeypatch.setattr(driver.study, "ask", slow)
+    monkeypatch.setattr("paretune.studies.search.joint.default_point", lambda driver: None)
+    driver.adopt()
+    search(driver)
+    driver.finish()
+
+    assert blocked == [True]
+    assert driver.ledger.drivers() == {}
 
 
 def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_ended(desk: Desk) -> None:

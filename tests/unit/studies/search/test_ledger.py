@@ -190,16 +190,30 @@ def test_the_study_s_run_is_named_once(ledger: Ledger, storage: str) -> None:
 
 
 def test_another_search_under_the_same_name_is_refused_with_the_difference(ledger: Ledger) -> None:
-    ledger.open("", '{"search": "a", "job": "x"}')
-    with pytest.raises(BadInput, match=r"study one was begun with another search space.*search: a then, b now"):
-        ledger.open("", '{"search": "b", "job": "x"}')
+    ledger.open("", described(job={"model": "a"}, search={"learning_rate": {"low": 1, "high": 2}}))
+    wanted = (
+        r"study one was begun with another search space.*"
+        r"\(search learning_rate: \{\"low\": 1, \"high\": 2\} then, \{\"low\": 1, \"high\": 3\} now\)"
+    )
+    with pytest.raises(BadInput, match=wanted):
+        ledger.open("", described(job={"model": "a"}, search={"learning_rate": {"low": 1, "high": 3}}))
 
 
-def test_a_long_difference_between_two_descriptions_is_cut_after_500_characters(ledger: Ledger) -> None:
-    ledger.open("", json.dumps({"job": "x" * 600}))
+def test_the_difference_is_said_however_long_the_rest_of_the_description_is(ledger: Ledger) -> None:
+    job = {f"parameter_{number:02d}": "x" * 600 for number in range(12)}
+    ledger.open("", described(job={**job, "seed": 1}))
     with pytest.raises(BadInput) as caught:
-        ledger.open("", json.dumps({"job": "y"}))
-    assert str(caught.value).endswith(f"(job: {'x' * 495})")
+        ledger.open("", described(job={**job, "tags": {"team": "search"}}))
+    assert str(caught.value).endswith('(job seed: 1 then, none now; job tags: none then, {"team": "search"} now)')
+
+    with pytest.raises(BadInput) as caught:
+        ledger.open("", described(job=dict.fromkeys(job, "y")))
+    assert len(str(caught.value)) < 4000
+    assert str(caught.value).endswith("; and 5 more)")
+
+
+def described(**parts: dict[str, object]) -> str:
+    return json.dumps({part: json.dumps(entries) for part, entries in parts.items()})
 
 
 def test_studies_in_one_storage_have_books_of_their_own(ledger: Ledger, storage: str) -> None:

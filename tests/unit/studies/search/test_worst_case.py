@@ -5,8 +5,13 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BudgetRefused
+from paretune.spec.container import JobInputs
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.untried import UntriedPoints, some_jobs
+from paretune.studies.verification import verify
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_default_job import write
 
@@ -17,12 +22,45 @@ def made(folder: Path, **typed: str) -> Driver:
     return driver_of(folder, write(folder), {"instance_type": "ml.g5.xlarge", "max_runtime_minutes": "90"} | typed)
 
 
-def test_without_any_evidence_a_job_may_cost_its_whole_limit(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="50")
+def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Path) -> None:
+    driver = made(workplace, budget_usd="50", model="someone/unheard-of")
     (spec, *_) = some_jobs(driver.file, 1)
 
     assert driver.worst_case.limited(spec) == spec
     assert driver.worst_case.usd(spec) == pytest.approx(1.5 * USD_PER_HOUR, rel=0.1)  # and a grace of minutes
+
+
+def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(workplace: Path) -> None:
+    week = str(7 * 24 * 60)
+    driver = made(workplace, budget_usd="50", max_runtime_minutes=week)
+    (spec, *_) = some_jobs(driver.file, 1)
+    estimate = driver.workplace.forecast.of(spec, spec.plan(), JobInputs(), None)
+
+    assert estimate is not None
+    wanted = 4 * estimate.time.seconds_high / 60 + 5
+    assert driver.worst_case.limited(spec).max_runtime_minutes == pytest.approx(wanted, abs=0.1)
+    without = made(workplace, max_runtime_minutes=week)
+    assert without.worst_case.limited(spec) == spec
+
+
+def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Path) -> None:
+    week = str(7 * 24 * 60)  # without a limit of its own, a repeat would be refused for 237 USD
+    driver = made(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
+    point = {"per_device_train_batch_size": 16, "learning_rate": 3e-5}
+    note = TrialNote(changes={"max_runtime_minutes": 90.0})
+    assert driver.start(driver.study.ask_for(point), note)
+    while driver.running:
+        driver.poll()
+        driver.wait()
+    (trial,) = driver.trials.values()
+
+    front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
+    assert verify(driver, lambda: [Pick(titles=("the knee",), point=front.points[0], why="")]).repeats == 1
+
+    repeat = list(driver.trials.values())[-1]
+    took = driver.history.measured[trial.number]["job_seconds"] / 60
+    assert repeat.repeats == trial.number
+    assert float(repeat.parameters["max_runtime_minutes"]) == pytest.approx(2 * took + 5, abs=0.1)
 
 
 def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
@@ -34,11 +72,11 @@ def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
 
 
 def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="2")
+    driver = made(workplace, budget_usd="0.5")
     untried = UntriedPoints(driver)
 
     assert untried.next_point() is None
-    assert "no untried point fits what is left of the budget (2 USD)" in untried.why_exhausted()
+    assert "no untried point fits what is left of the budget (0.5 USD)" in untried.why_exhausted()
 
 
 def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:

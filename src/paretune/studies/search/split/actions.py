@@ -1,6 +1,5 @@
 """Jobs that a split search may begin next, and which of them is worth most."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +12,7 @@ from paretune.studies.definition.space import Value
 from paretune.studies.search.split.knowledge import SECONDS_KNOWN, Knowledge
 
 PROBE, LEARN, VERIFY = "probe", "learn", "verify"
-_ENOUGH = 0.003  # of the hypervolume: an expected gain below it is not worth a job
+_LEAST_GAIN = 0.001  # of the hypervolume: below it an expected gain is not told from the models' own errors
 _SHOWN_BY_A_PROBE = {*affecting(JobSpec, "seconds", "memory")}  # all that matters for what a probe shows
 _LOOKED_AT = 200  # candidates with the largest gains
 
@@ -23,6 +22,8 @@ class Action:
     """A job that finds something out.
 
     Attributes:
+        spec: the job of its point, without the changes.
+        limit_minutes: of its job; None: that of its point.
         kind: a short probe of its seconds, a training for its F1, or the verification of a prediction.
         changes: parameters of its job that are not those of its point.
         cost_usd: what finding out costs, with whatever else it takes to know its candidate.
@@ -31,6 +32,8 @@ class Action:
     """
 
     kind: str
+    spec: JobSpec
+    limit_minutes: float | None
     point: Mapping[str, Value]
     changes: Mapping[str, object]
     cost_usd: float
@@ -51,34 +54,51 @@ class Action:
 
 
 class Actions:
-    """What could be done next; `is_closed` tells whether an action was refused, or is under way."""
+    """What could be done next.
 
-    def __init__(self, know: Knowledge, is_closed: Callable[[Action], bool]) -> None:
+    Args:
+        is_closed: whether an action was refused, is under way, or cannot be paid for.
+        value_usd: dollars that the whole front is worth: no action costs more than its share; None: not known.
+    """
+
+    def __init__(self, know: Knowledge, is_closed: Callable[[Action], bool], value_usd: float | None) -> None:
         self._know = know
         self._is_closed = is_closed
+        self._value_usd = value_usd
 
     def best(self) -> Action | None:
         """The job that promises most hypervolume per dollar; None when none promises enough."""
-        return max(self._candidates(), key=lambda action: action.value, default=None)
+        worth = (action for action in self._candidates() if self._is_worth_it(action))
+        return next((one for one in sorted(worth, key=lambda one: -one.value) if not self._is_closed(one)), None)
 
     def first(self, waiting: set[Value | None], *, is_learning: bool) -> Action | None:
         """Before any F1 is known: a probe on each instance type, then a training in the middle of the space.
 
-        `waiting` are the instance types of jobs under way; `is_learning` whether one of them is a training.
+        Of the trainings that can be paid, that is the nearest to the middle; where none can, a further probe may show
+        that one costs less than has to be feared. `waiting` are the instance types of jobs under way; `is_learning`
+        whether one of them is a training.
         """
         know = self._know
         seen = know.known_types() | waiting
         sizes = [(item.spec.instance_count, item.plan.per_device_train_batch_size) for item in know.pool]
         for name in dict.fromkeys(item.spec.instance_type for item in know.pool):
             indices = [index for index, item in enumerate(know.pool) if item.spec.instance_type == name]
-            action = None if name in seen else self._probe(min(indices, key=sizes.__getitem__))
+            is_open = name not in seen and not know.is_hopeless[indices].all()
+            action = self._probe(min(indices, key=sizes.__getitem__)) if is_open else None
             if action is not None:  # one that was refused, for its price or its worst case, hides no other type
                 return action
         if is_learning:
             return None
-        target = np.median(np.array([key[1] for key in know.quality_keys]), axis=0)
-        nearest = min(range(len(know.pool)), key=lambda index: math.dist(know.quality_keys[index][1], target))
-        return self._training(nearest)
+        places = np.array([key[1] for key in know.quality_keys])
+        middle = np.quantile(places, 0.5, axis=0, method="higher")  # of one and two epochs: two
+        order = np.argsort(np.linalg.norm(places - middle, axis=1), kind="stable")
+        trainings = (self._training(int(index)) for index in order)
+        found = next((action for action in trainings if action is not None), None)
+        if found is not None or waiting:
+            return found
+        is_open = (know.time_open > SECONDS_KNOWN) & ~know.is_hopeless
+        probes = (self._probe(int(index)) for index in order if is_open[index])
+        return next((action for action in probes if action is not None), None)
 
     def _candidates(self) -> Iterator[Action]:
         """For each promising candidate the job itself, and the cheaper way of only knowing what it would reach."""
@@ -86,14 +106,16 @@ class Actions:
         knowing, running = know.information_gain(), know.expected_improvement()
         both = knowing + running
         for index in map(int, np.argsort(-both)[:_LOOKED_AT]):
-            if both[index] < _ENOUGH:
+            if both[index] < _LEAST_GAIN:
                 return
-            here = self._here(index)
-            if not self._is_closed(here):
-                yield replace(here, gain=float(both[index]))
-            elsewhere = self._elsewhere(index) if knowing[index] >= _ENOUGH else None
+            if know.is_payable[index]:
+                yield replace(self._here(index), gain=float(both[index]))
+            elsewhere = self._elsewhere(index) if knowing[index] >= _LEAST_GAIN else None
             if elsewhere is not None:
                 yield replace(elsewhere, gain=float(knowing[index]))
+
+    def _is_worth_it(self, action: Action) -> bool:
+        return self._value_usd is None or action.gain * self._value_usd >= action.cost_usd
 
     def _here(self, index: int) -> Action:
         """The candidate's own job; where its F1 is as good as known, that is held against what comes out."""
@@ -101,6 +123,8 @@ class Actions:
         f1_known = bool(know.f1_open[index] <= know.f1_known)
         return Action(
             kind=VERIFY if f1_known else LEARN,
+            spec=know.pool[index].spec,
+            limit_minutes=know.limit_minutes(index, is_probe=False),
             point=know.pool[index].point,
             changes={},
             cost_usd=float(know.costs[index]),
@@ -122,7 +146,16 @@ class Actions:
         row = float((know.seconds[index] - know.overhead[index]) / know.rows[index])
         step = row * item.plan.global_batch_size
         cost = float(know.overhead[index] + PROBE_STEPS * step) * float(know.usd_per_second[index])
-        action = Action(kind=PROBE, point=item.point, changes={"probe_steps": PROBE_STEPS}, cost_usd=cost)
+        if not know.can_follow(cost):
+            return None
+        action = Action(
+            kind=PROBE,
+            spec=item.spec,
+            limit_minutes=know.limit_minutes(index, is_probe=True),
+            point=item.point,
+            changes={"probe_steps": PROBE_STEPS},
+            cost_usd=cost,
+        )
         return None if self._is_closed(action) else action
 
     def _training(self, index: int) -> Action | None:
@@ -130,7 +163,7 @@ class Actions:
         know = self._know
         wanted = know.pool[index]
         size = wanted.plan.global_batch_size
-        able = (know.rest == know.rest[index]) & ~know.impossible & (size % know.share == 0)
+        able = know.is_payable & (know.rest == know.rest[index]) & ~know.impossible & (size % know.share == 0)
         others = np.flatnonzero(able)
         for other in map(int, others[np.argsort(know.costs[others], kind="stable")]):
             item = know.pool[other]
@@ -138,7 +171,14 @@ class Actions:
             if item.plan.global_batch_size != size:
                 by_size = "global_batch_size" in item.point
                 changes = {"gradient_accumulation_steps": None if by_size else size // int(know.share[other])}
-            action = Action(kind=LEARN, point=item.point, changes=changes, cost_usd=float(know.costs[other]))
+            action = Action(
+                kind=LEARN,
+                spec=item.spec,
+                limit_minutes=know.limit_minutes(other, is_probe=False),
+                point=item.point,
+                changes=changes,
+                cost_usd=float(know.costs[other]),
+            )
             if not self._is_closed(action):
                 return action
         return None

@@ -38,6 +38,11 @@ _OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
 F1_DEVIATION = "f1_deviation"
 """Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
+_COMFORTABLE, _LEAST = 2.0, 1.3
+"""Times what a job takes if it goes rather badly: the limit that it gets, and the least where dollars are few."""
+_LEAST_LIMIT_S = 900.0
+_PROBE_S = 300.0
+"""Billed seconds of a probe, about, and what is added to a least limit for a start that is slow for once."""
 OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
 """Searched parameters that a training for F1 may choose freely."""
 Reached = tuple[float, float, float]
@@ -62,15 +67,27 @@ class Knowledge:
         self._limits = np.array([item.spec.max_runtime_minutes * 60 for item in self.pool])
         self._prices: dict[str, Price] = {}
         self.usd_per_second = np.array([self._usd_per_second_of(item.spec) for item in self.pool])
+        launcher = driver.workplace.launcher
+        kept = [item.spec.keep_alive_minutes * 60 + launcher.overrun_s for item in self.pool]
+        self._overruns = np.array(kept)
         wanted = ((1, {metrics.COST_USD}), (0, set(TIMES)))
         self._columns = [column for column, names in wanted if names & set(driver.file.objectives)] or [1]
 
-    def learn(self, expected: Iterable[JobSpec] = ()) -> None:
-        """Fit both models to all that has ended; jobs under way count as if they had shown what is expected."""
+    def learn(
+        self, expected: Iterable[JobSpec] = (), *, left_usd: float = math.inf, reach_usd: float = math.inf
+    ) -> None:
+        """Fit both models to all that has ended; jobs under way count as if they had shown what is expected.
+
+        `left_usd` are the dollars that the next job may be promised, and `reach_usd` what will be left of the budget
+        when the jobs under way have cost what is expected.
+        """
+        expected = list(expected)
+        self._left_usd, self._reach_usd = left_usd, reach_usd
         steps: list[Key] = []
         log_seconds: list[float] = []
         overheads: dict[int, list[float]] = {}
         qualities: list[Key] = []
+        clusters: list[str] = []  # where F1 was measured
         ran: list[Reached] = []
         was_run: set[tuple[Key, Key]] = set()  # what seconds and F1 of a job depend on
         for number, measured in self._driver.history.measured.items():
@@ -82,6 +99,7 @@ class Knowledge:
             overheads.setdefault(spec.instance_count, []).append(overhead)
             if metrics.F1 in measured:
                 qualities.append(quality_of(spec, plan))
+                clusters.append(spec.instance_type)
                 billed = measured[metrics.BILLABLE_SECONDS]
                 ran.append((billed, billed * self._usd_per_second_of(spec), measured[metrics.F1]))
                 was_run.add((steps[-1], qualities[-1]))
@@ -92,6 +110,7 @@ class Knowledge:
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
         self._f1 = F1Model(qualities, [f1 for _, _, f1 in ran])
+        self.shift_evidence = self._f1.shift_evidence(clusters) if ran else 0.0
         if ran:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
             keys = [quality_of(spec, plan) for spec, plan in trained]
@@ -129,6 +148,7 @@ class Knowledge:
         # Dollars of a job at each candidate: one that runs out of memory does so soon.
         full = np.minimum(self.overhead + _UNTIL_FULL_S, self.seconds)
         self.costs = self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full)
+        self._look_at_limits(times)
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
 
     def information_gain(self) -> np.ndarray:
@@ -166,7 +186,7 @@ class Knowledge:
                 points = np.stack([table[:, column], -table[:, 2]], axis=1)
                 added += weight * np.where(self._meets(table), hypervolume_improvement(points, best, reference), 0.0)
             gains = np.maximum(gains, added / max(whole, 1e-12))
-        gains[self.impossible | self._waits] = 0.0
+        gains[self.is_hopeless | self._waits] = 0.0
         return np.asarray(gains * self.chance)
 
     def _reference(self, predicted: np.ndarray, optimistic: np.ndarray, column: int) -> np.ndarray:
@@ -179,7 +199,7 @@ class Knowledge:
         found[0] = max(found[0], optimistic[:, 0].max() + least[0])
         return np.asarray(found)
 
-    def _seconds_at(self, times: NormalPrediction, deviations: float) -> np.ndarray:
+    def _seconds_at(self, times: NormalPrediction, deviations: float | np.ndarray) -> np.ndarray:
         """Billed seconds of all candidates, so many standard deviations above what is expected."""
         return np.asarray(self.overhead + self.rows * np.exp(times.mean + deviations * times.deviation))
 
@@ -203,11 +223,42 @@ class Knowledge:
             self._prices[spec.instance_type] = self._driver.workplace.launcher.price(spec) or local_price(1.0)
         return self._prices[spec.instance_type].cost_usd(1.0, spec.instance_count)
 
-    def expected_minutes(self, spec: JobSpec) -> float:
-        """Minutes that a job takes if it goes rather badly: two deviations, at most half as long again each."""
-        found = self._times.predict([step_of(spec, spec.plan())])
-        slow = float(found.mean[0]) + 2 * min(float(found.deviation[0]), 0.5)
-        return (self._overhead_of(spec) + rows_of(spec) * math.exp(slow)) / 60
+    def _look_at_limits(self, times: NormalPrediction) -> None:
+        """What candidates take if they go rather badly (two deviations, at most half as long again each) and cost then.
+
+        A candidate is out of reach where not even the least limit of what it takes if it goes well can be paid.
+        """
+        self._slow = self._seconds_at(times, 2 * np.minimum(1.0, 0.5 / times.deviation))
+        is_open = self.time_open > SECONDS_KNOWN
+        takes = np.where(is_open, self._seconds_at(times, -1.0), self._slow)
+        least_usd = self._least_usd_of(takes)
+        needed = least_usd + np.where(is_open, self.usd_per_second * _PROBE_S, 0.0)
+        is_out_of_reach = needed > self._reach_usd
+        self.is_payable = self._least_usd_of(self._slow) <= self._left_usd
+        self.is_hopeless = self.impossible | is_out_of_reach
+        self.is_short = bool((is_out_of_reach & ~self.impossible & ~self.was_run).any())
+        possible = ~self.is_hopeless & ~self.was_run
+        sure = possible & ~is_open & self.fits
+        self._to_follow_usd = float(least_usd[sure if sure.any() else possible].min(initial=math.inf))
+
+    def _least_usd_of(self, takes: np.ndarray) -> np.ndarray:
+        """Worst cases of all candidates at the least limit of what they take in seconds."""
+        seconds = np.minimum(self._limits, _LEAST * takes + _PROBE_S)
+        return np.asarray(self.usd_per_second * (seconds + self._overruns))
+
+    def can_follow(self, probe_usd: float) -> bool:
+        """Whether some training could still be paid after a probe of so many dollars."""
+        return math.isinf(self._reach_usd) or probe_usd + self._to_follow_usd <= self._reach_usd
+
+    def limit_minutes(self, index: int, *, is_probe: bool) -> float | None:
+        """The limit of the candidate's job at `index`: comfortable where it can be paid; None without a budget."""
+        if math.isinf(self._left_usd):
+            return None
+        most = float(self._limits[index])
+        least = min(most, _LEAST_LIMIT_S if is_probe else _LEAST * float(self._slow[index]) + _PROBE_S)
+        wanted = least if is_probe else min(most, max(_LEAST_LIMIT_S, _COMFORTABLE * float(self._slow[index])))
+        payable = self._left_usd / float(self.usd_per_second[index]) - float(self._overruns[index])
+        return math.floor(10 * max(least, min(wanted, payable)) / 60) / 10
 
     def _overhead_of(self, spec: JobSpec) -> float:
         """Billed seconds around a training: of the jobs with the nearest number of instances."""
@@ -259,9 +310,10 @@ class Knowledge:
 
 
 def _front(table: np.ndarray, column: int) -> np.ndarray:
-    """The non-dominated lines of a table: seconds or dollars, and negative F1."""
-    points = np.stack([table[:, column], -table[:, 2]], axis=1)
-    return points[np.array(front(points.tolist(), (False, False)), dtype=bool)] if len(points) else points
+    """The non-dominated lines of a table, equal ones once: seconds or dollars, and negative F1."""
+    points = np.unique(np.stack([table[:, column], -table[:, 2]], axis=1), axis=0)  # the cheapest first
+    best_before = np.minimum.accumulate(np.append(np.inf, points[:, 1]))[:-1]
+    return np.asarray(points[points[:, 1] < best_before])
 
 
 def _seconds_of_a_row(measured: Mapping[str, float], rows: float) -> tuple[float, float]:

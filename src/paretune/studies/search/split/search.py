@@ -4,13 +4,13 @@ F1 follows from global batch size, learning rate and epochs; seconds of a row fr
 from seconds. So no cluster needs to be trained on to know its F1, and no learning rate to know its seconds. Each step
 takes the job that is expected to add most hypervolume per dollar: to what is known, by a probe where seconds are open
 and by a training where F1 is; or to what has really been run, by verifying a point that is only predicted. Where
-verifications contradict their predictions, the study goes on jointly.
+F1 turns out to depend on the cluster, the study goes on jointly.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 
 import numpy as np
-from scipy.stats import chi2
 
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
@@ -18,16 +18,14 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import TrialNote
-from paretune.studies.search.split.actions import LEARN, PROBE, Action, Actions
-from paretune.studies.search.split.knowledge import F1_DEVIATION, Knowledge
+from paretune.studies.search.split.actions import LEARN, Action, Actions
+from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.stopping import costs_too_much
 
-_PROBE_MINUTES = 15.0
-_RUNTIME_MARGIN = 2.0  # times what a job takes if it goes rather badly: one that is cut off shows nothing
-_CHANCE = 0.001  # that predictions are taken for wrong by noise alone
+_CHANCE = 0.05  # that F1 is taken to depend on the cluster although it does not, at most, over a whole search
 _ENOUGH = "no job would add more to the front than it costs to find out"
 _NO_F1 = "no training has told an F1, and a rehearsal knows none without recorded runs of this model and these data"
-_WRONG = "F1 was off by more than noise, so the study went on jointly"
+_WRONG = "F1 depends on the instance type by more than noise, so the study went on jointly"
 
 
 class Split:
@@ -36,10 +34,12 @@ class Split:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.know = Knowledge(driver)
-        self._actions = Actions(self.know, self._is_closed)
+        self._actions = Actions(self.know, self._is_closed, driver.file.value_of_front_usd)
         self._pending: dict[int, Action] = {}
         self._impossible: set[tuple[object, ...]] = set()
-        self._refused: set[tuple[object, ...]] = set()  # until a job ends, and what was promised to it is free
+        self._refused: set[tuple[object, ...]] = set()  # by SageMaker, until a job ends
+        self._is_affordable = driver.affordable()
+        self._has_unaffordable = False
         self._judged = -1
         self._is_joint = False  # predictions were contradicted
 
@@ -54,6 +54,7 @@ class Split:
                 self._judged = driver.history.booking_order
                 self._refused.clear()
             while not reason and driver.has_free_slot():
+                driver.workplace.interruption.check()
                 if driver.start_due():  # a point that had met no capacity, or no quota
                     continue
                 reason = self._over()
@@ -90,24 +91,26 @@ class Split:
         return self.know.forecast() if self.know.has_f1 else []
 
     def _why_none(self) -> str:
-        if self._refused and self.driver.file.budget_usd is not None:
+        budget_usd, value_usd = self.driver.file.budget_usd, self.driver.file.value_of_front_usd
+        if budget_usd is not None and (self._has_unaffordable or self.know.is_short):
             left = self.driver.left_usd()
             return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
-        return _ENOUGH if self.know.has_f1 else _NO_F1
+        if not self.know.has_f1:
+            return _NO_F1
+        return _ENOUGH if value_usd is None else f"{_ENOUGH}, the whole front being worth {value_usd:g} USD"
 
     def _over(self) -> str:
         if self.driver.has_enough(len(self.driver.trials) + len(self.driver.running)):
             return f"{self.driver.file.n_trials} trials were made"
-        if _is_contradicted(self._checked()):
+        self._learn()
+        if self.know.shift_evidence > -math.log(_CHANCE):
             return _WRONG
         return costs_too_much(list(self.driver.trials.values()), self.driver.file)
 
     def _next(self) -> Action | None:
-        """The most valuable action whose worst case fits the budget now."""
-        self._learn()
-        while (action := self._most_valuable()) and not self.driver.fits_budget(self._job_of(action)):
-            self._refused.add(action.identity)
-        return action
+        """The most valuable action whose worst case fits the budget now, by what was learnt last."""
+        self._is_affordable, self._has_unaffordable = self.driver.affordable(), False
+        return self._most_valuable()
 
     def _most_valuable(self) -> Action | None:
         if self.know.has_f1:
@@ -118,7 +121,13 @@ class Split:
 
     def _learn(self) -> None:
         file = self.driver.file
-        self.know.learn(file.spec_at(action.point).replace(**action.changes) for action in self._pending.values())
+        under_way = [action.spec.replace(**action.changes) for action in self._pending.values()]
+        if file.budget_usd is None:
+            self.know.learn(under_way)
+            return
+        balance = self.driver.ledger.balance()
+        reach = file.budget_usd - balance.spent_usd - sum(action.cost_usd for action in self._pending.values())
+        self.know.learn(under_way, left_usd=balance.left_usd(file.budget_usd), reach_usd=reach)
 
     def _begin(self, action: Action) -> None:
         asked = self.driver.study.ask_for(action.point)
@@ -130,19 +139,11 @@ class Split:
             (self._impossible if is_closed else self._refused).add(action.identity)
 
     def _job_of(self, action: Action) -> JobSpec:
-        return self.driver.file.spec_at(action.point).replace(**self._changes(action))
+        return action.spec.replace(**self._changes(action))
 
     def _changes(self, action: Action) -> Mapping[str, object]:
-        has_budget = self.driver.file.budget_usd is not None
-        return {**action.changes, **({"max_runtime_minutes": self._limit_minutes(action)} if has_budget else {})}
-
-    def _limit_minutes(self, action: Action) -> float:
-        """A limit not far above what is expected, so that the worst case binds little of the budget."""
-        spec = self.driver.file.spec_at(action.point)
-        if action.kind == PROBE:
-            return min(spec.max_runtime_minutes, _PROBE_MINUTES)
-        expected = round(_RUNTIME_MARGIN * self.know.expected_minutes(spec), 1)
-        return min(spec.max_runtime_minutes, max(_PROBE_MINUTES, expected))
+        """Parameters of its job that are not those of its point, with its limit where there is a budget."""
+        return {**action.changes, **({"max_runtime_minutes": action.limit_minutes} if action.limit_minutes else {})}
 
     def _checked(self) -> list[tuple[Trial, Mapping[str, float]]]:
         """Verifications that have measured F1, by whichever driver, and what was predicted of them."""
@@ -160,8 +161,13 @@ class Split:
         return "verified " + "; ".join(sentences) if sentences else "no point was only predicted"
 
     def _is_closed(self, action: Action) -> bool:
+        """Whether it is under way, was refused, or cannot be paid for now."""
         pending = {one.identity for one in self._pending.values()}
-        return action.identity in self._impossible | self._refused | pending
+        if action.identity in self._impossible | self._refused | pending:
+            return True
+        is_affordable = self._is_affordable(self._job_of(action))
+        self._has_unaffordable |= not is_affordable
+        return not is_affordable
 
     def _forget_ended(self) -> None:
         """Take what has ended out of what is under way; what failed is not tried again."""
@@ -180,9 +186,3 @@ def search(driver: Driver) -> str:
 def recommended(driver: Driver) -> list[Trial]:
     """The front that is recommended after a search; predicted points are marked by their origin."""
     return Split(driver).recommended()
-
-
-def _is_contradicted(checked: Sequence[tuple[Trial, Mapping[str, float]]]) -> bool:
-    """Whether predictions were off by more than their own deviations explain, all of them taken together."""
-    off = [(trial.values[metrics.F1] - predicted[metrics.F1]) / predicted[F1_DEVIATION] for trial, predicted in checked]
-    return bool(off) and float(chi2.sf(sum(each**2 for each in off), len(off))) < _CHANCE

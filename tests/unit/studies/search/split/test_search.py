@@ -122,7 +122,7 @@ def test_where_f1_depends_on_the_cluster_it_says_so_and_goes_on_jointly(workplac
 
     said = split.search(driver_of(workplace, "study.yaml", {}))
 
-    assert "off by more than noise, so the study went on jointly" in said
+    assert "F1 depends on the instance type by more than noise, so the study went on jointly" in said
 
 
 def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
@@ -135,6 +135,35 @@ def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> N
     split.search(driver)
 
     assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
+
+
+@pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("4", 3)])
+def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_asked(
+    workplace: Path, budget_usd: str, trained: int
+) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY)
+    driver = driver_of(workplace, "study.yaml", {"budget_usd": budget_usd, "max_runtime_minutes": "10080"})
+
+    said = split.search(driver)
+
+    assert "fits what is left of the budget" in said
+    assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= trained
+    assert len(driver.study._study.get_trials()) == len(driver.trials)
+    assert driver.ledger.balance().spent_usd <= float(budget_usd)
+
+
+def test_no_job_costs_more_than_what_it_may_add_is_worth(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY)
+    spent = {}
+    for value in ("2", "20"):
+        driver = driver_of(workplace, "study.yaml", {"name": f"worth {value}", "value_of_front_usd": value})
+        said = split.search(driver)
+        assert f"the whole front being worth {value} USD" in said
+        spent[value] = sum(trial.cost_usd or 0.0 for trial in driver.trials.values())
+
+    assert spent["2"] < 0.75 * spent["20"]
 
 
 def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> None:
