@@ -39,7 +39,7 @@ class StudyAnswer:
 
     @cached_property
     def hypervolume(self) -> float:
-        """Of the front over all objectives, against the reference point of its feasible points; 0 without any."""
+        """Of the front over all objectives, against the reference point of the front; 0 without any feasible point."""
         return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
 
     def ranks(self) -> dict[str, int]:
