@@ -111,7 +111,7 @@ class GaussianProcess:
         apart: float = 0.0,
     ) -> None:
         self._kinds = {kinds: index for index, kinds in enumerate(dict.fromkeys(kinds for kinds, _ in keys))}
-        self._slopes, self.noise = np.array(slopes), noise
+        self._slopes, self.noise, self._usual_noise = np.array(slopes), noise, noise
         named = np.array(groups or ())
         self._shared: float | np.ndarray = apart**2 * (named[:, None] == named[None, :]) if apart else 0.0
         self._noises = noises or {1.0: 0.0}
@@ -174,12 +174,10 @@ class GaussianProcess:
         names = np.array(groups)
         same = (names[:, None] == names[None, :]).astype(float)
         plain = self._kernel(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
-        weights = [-0.5 * math.log(noise / self._noises[0] * _NOISES[0]) ** 2 for noise in self._noises]
-        found = [
-            [self._log_t(plain + spread**2 * same + noise**2 * np.eye(len(names))) for spread in (0.0, *_SHIFTS)]
-            for noise in self._noises
-        ]
-        likelihoods = logsumexp(np.array(found) + np.array(weights)[:, None], axis=0)
+        noisy = [(times * self._usual_noise) ** 2 * np.eye(len(names)) for times in self._noises]
+        found = [[self._log_t(plain + spread**2 * same + noise) for spread in (0.0, *_SHIFTS)] for noise in noisy]
+        surprises = np.array(list(self._noises.values()))
+        likelihoods = logsumexp(np.array(found) - surprises[:, None], axis=0)
         return float(logsumexp(likelihoods[1:]) - math.log(len(_SHIFTS)) - likelihoods[0])
 
     def _log_t(self, covariance: np.ndarray) -> float:
@@ -209,7 +207,7 @@ class GaussianProcess:
 
     def _fit(self) -> None:
         """Scale, lengths and noise by maximum of the posterior over a small grid, then the weights."""
-        base, usual = self._scale, self.noise
+        base, usual = self._scale, self._usual_noise
         best, chosen = -math.inf, (base, self._prior_lengths, usual)
         if len(self._values) >= _FEWEST:
             for stretch in _STRETCHES:
