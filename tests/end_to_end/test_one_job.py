@@ -124,6 +124,7 @@ def test_a_checkpoint_does_not_outlive_a_finished_job(finished: Run) -> None:
     assert list(Path(".paretune/checkpoints").glob("*/checkpoint-*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_integer_labels_three_classes_and_own_validation_and_test_files(
     workplace: Path, tiny_model: Path, tmp_path: Path

@@ -22,7 +22,7 @@ BUDGET_USD = 9.0
 WITHIN_S = 240.0
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def storage(request: pytest.FixtureRequest, workplace: Path) -> Iterator[str]:
     """Where the study is kept."""
     if request.param == "sqlite":
@@ -63,6 +63,7 @@ def _books(storage: str, study: str) -> tuple[list[Entry], Balance]:
     return entries, balance
 
 
+@pytest.mark.slow
 def test_two_drivers_share_a_budget_and_run_no_job_twice(storage: str, workplace: Path) -> None:
     write_study(workplace, name="shared", budget_usd=BUDGET_USD, n_parallel=2)
     texts = _drive(storage, workplace, 2)

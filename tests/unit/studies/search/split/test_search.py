@@ -110,6 +110,7 @@ def test_a_batch_that_did_not_fit_is_not_tried_again_on_its_type(driver: Driver)
     assert len(places) == len(set(places)) <= 1
 
 
+@pytest.mark.slow
 def test_where_f1_depends_on_the_cluster_it_says_so_and_goes_on_jointly(workplace: Path) -> None:
     def spoilt(name: str, size: int, rate: float) -> float:
         return smooth(name, size, rate) - (0.1 if name == "ml.g5.12xlarge" else 0.0)
@@ -166,6 +167,7 @@ def test_no_job_costs_more_than_what_it_may_add_is_worth(workplace: Path) -> Non
     assert spent["2"] < 0.75 * spent["20"]
 
 
+@pytest.mark.slow
 def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY)
@@ -225,6 +227,7 @@ def test_the_forecast_has_what_was_not_run_with_intervals_that_hold_it(workplace
         assert low - (high - low) < true < high + (high - low)
 
 
+@pytest.mark.slow
 def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY + "constraints: {f1: {min: 0.9}}\n")
