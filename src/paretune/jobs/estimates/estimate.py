@@ -124,7 +124,9 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | N
 
 def _precision_faults(specs: Sequence[JobSpec]) -> list[str]:
     """Why the launch would refuse the number format on an instance type."""
-    asked = dict.fromkeys((spec.precision, spec.instance()) for spec in specs if spec.has_instances)
+    asked = dict.fromkeys(
+        (spec.precision, spec.instance(name)) for spec in specs if spec.has_instances for name in spec.instance_types()
+    )
     return [fault for precision, instance in asked for fault in precision_faults(precision, instance)]
 
 

@@ -167,7 +167,8 @@ class GaussianProcess:
         Both marginal likelihoods are of the values jointly, with the covariance of the process; noise and shifts are
         averaged over what is likely of them, and the scale of all is uncertain, which makes them Student's t with
         `_FREEDOM` degrees. Such a ratio is an e-process (Grünwald, de Heide, Koolen, Safe Testing, 2024): where
-        nothing shifts it exceeds log(1 / a) with chance a at most, however often it is looked at.
+        nothing shifts it exceeds log(1 / a) with chance a at most, however often it is looked at. Here that holds
+        nearly: lengths and scale are fitted to the same values.
         """
         if len(set(groups)) < 2:
             return 0.0

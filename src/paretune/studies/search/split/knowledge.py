@@ -36,6 +36,8 @@ _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
+FIRST_PREDICTED = 1_000_000
+"""Numbers of predicted points begin here, above those of all trials."""
 F1_DEVIATION = "f1_deviation"
 """Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
 _COMFORTABLE, _LEAST = 2.0, 1.3
@@ -293,7 +295,7 @@ class Knowledge:
         values = self._mean[indices][:, [*self._columns, 2]] * np.array([1.0] * len(self._columns) + [-1.0])
         kept = front(values.tolist(), [False] * values.shape[1])
         best = indices[np.array(kept, dtype=bool)]
-        return [self.as_trial(int(index), number) for number, index in enumerate(best, start=1_000_000)]
+        return [self.as_trial(int(index), number) for number, index in enumerate(best, start=FIRST_PREDICTED)]
 
     def _reached(self, index: int, table: np.ndarray) -> dict[str, float]:
         """All objectives of a candidate, from its line of a table."""

@@ -19,7 +19,7 @@ from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.split.actions import LEARN, Action, Actions
-from paretune.studies.search.split.knowledge import Knowledge
+from paretune.studies.search.split.knowledge import FIRST_PREDICTED, Knowledge
 from paretune.studies.search.stopping import costs_too_much
 
 _CHANCE = 0.05  # that F1 is taken to depend on the cluster although it does not, at most, over a whole search
@@ -78,7 +78,7 @@ class Split:
     def recommended(self) -> list[Trial]:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
         self._learn()
-        known = enumerate(np.flatnonzero(self.know.known), start=1_000_000)
+        known = enumerate(np.flatnonzero(self.know.known), start=FIRST_PREDICTED)
         predicted = [self.know.as_trial(int(index), number) for number, index in known]
         file = self.driver.file
         return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
