@@ -38,8 +38,6 @@ _OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
-F1_DEVIATION = "f1_deviation"
-"""Beside a predicted F1: its standard deviation, the noise of the run that measures it included."""
 _COMFORTABLE, _LEAST = 2.0, 1.3
 """Times what a job takes if it goes rather badly: the limit that it gets, and the least where dollars are few."""
 _LEAST_LIMIT_S = 900.0
@@ -162,12 +160,8 @@ class Knowledge:
         return np.where(self.was_run, 0.0, self._gains(self._ran[self._meets(self._ran)]))
 
     def predicted(self, index: int) -> dict[str, float]:
-        """What a verification of the candidate at `index` is held against, and how sure it is."""
-        return {
-            metrics.BILLABLE_SECONDS: float(self.seconds[index]),
-            metrics.F1: float(self._mean[index, 2]),
-            F1_DEVIATION: math.hypot(float(self.f1_open[index]), max(self._f1.noise, F1_NOISE)),
-        }
+        """What a verification of the candidate at `index` is held against."""
+        return {metrics.BILLABLE_SECONDS: float(self.seconds[index]), metrics.F1: float(self._mean[index, 2])}
 
     def _gains(self, base: np.ndarray) -> np.ndarray:
         """Expected share of the hypervolume that each candidate would add to `base`, in its best pair of objectives.
