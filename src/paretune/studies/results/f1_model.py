@@ -37,7 +37,8 @@ _RISE = 0.15  # of what the best F1 lacks to 1: the most that another setting is
 _ROOT = 0.5
 _POWERS = (0.0, _ROOT, 1.0)
 _SHIFTS = (0.005, 0.015, 0.05)  # of F1 between clusters where it does depend on them: standard deviations
-_FREEDOM = 5.0  # degrees: the scale of all deviations is known about as well as from so many values
+FREEDOM = 5.0
+"""Degrees of freedom: the scale of all deviations is known about as well as from so many values."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class GaussianProcess:
 
         Both marginal likelihoods are of the values jointly, with the covariance of the process; noise and shifts are
         averaged over what is likely of them, and the scale of all is uncertain, which makes them Student's t with
-        `_FREEDOM` degrees. Such a ratio is an e-process (Grünwald, de Heide, Koolen, Safe Testing, 2024): where
+        `FREEDOM` degrees. Such a ratio is an e-process (Grünwald, de Heide, Koolen, Safe Testing, 2024): where
         nothing shifts it exceeds log(1 / a) with chance a at most, however often it is looked at. Here that holds
         nearly: lengths and scale are fitted to the same values.
         """
@@ -185,9 +186,7 @@ class GaussianProcess:
         """Logarithm of the density of the values, up to a constant."""
         cholesky = np.linalg.cholesky(covariance)
         half = solve_triangular(cholesky, self._residual, lower=True)
-        return float(
-            -0.5 * (_FREEDOM + len(half)) * math.log1p(half @ half / _FREEDOM) - np.log(np.diag(cholesky)).sum()
-        )
+        return float(-0.5 * (FREEDOM + len(half)) * math.log1p(half @ half / FREEDOM) - np.log(np.diag(cholesky)).sum())
 
     def _split(self, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
         for kinds, _ in keys:
@@ -275,7 +274,7 @@ class F1Model:
         self._power = max(fitted, key=lambda power: fitted[power].evidence - surprise[power])
         self._process = fitted[self._power]
         if errors is not None and len(f1) >= _FEWEST:
-            self._noises = _surprises(degrees)
+            self._noises = surprises(degrees)
             apart = {scale: self._fitted(keys, warped, self._power, scale) for scale in _APART}
             self._process = apart[max(_APART, key=lambda scale: apart[scale].evidence - _APART[scale])]
         self._fallen = self._fall(keys, self._power)
@@ -337,7 +336,7 @@ def quality_of(spec: JobSpec, plan: BatchPlan) -> Key:
     return spec.key_of("quality", but="num_train_epochs"), numbers
 
 
-def _surprises(degrees: float) -> dict[float, float]:
+def surprises(degrees: float) -> dict[float, float]:
     """Factors of a deviation to the negative logarithm of their scaled inverse chi-square density, 0 for 1."""
     if not math.isfinite(degrees):
         return {1.0: 0.0}

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, stdtrit
 
 from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint
@@ -15,7 +15,14 @@ from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 from paretune.studies.definition.objectives import TIMES
-from paretune.studies.results.f1_model import F1Model, Key, NormalPrediction, hypervolume_improvement, quality_of
+from paretune.studies.results.f1_model import (
+    FREEDOM,
+    F1Model,
+    Key,
+    NormalPrediction,
+    hypervolume_improvement,
+    quality_of,
+)
 from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
@@ -30,8 +37,8 @@ _F1_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
 _NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
-_INTERVAL_ENDS = float(ndtri(0.5 + INTERVAL / 2))
-"""Standard deviations from what is expected to either end of an interval."""
+_INTERVAL_ENDS = float(stdtrit(FREEDOM, 0.5 + INTERVAL / 2))
+"""Standard deviations from what is expected to either end of an interval: Student's, for they are estimated, too."""
 _OPTIMISM = 0.4  # standard deviations above what is expected of F1
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory

@@ -22,13 +22,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paretune.estimating.noise import SECONDS_NOISE
-from paretune.estimating.posterior import covariance_of, fit
-from paretune.studies.results.f1_model import GaussianProcess, Key, NormalPrediction
+from paretune.estimating.noise import SECONDS_DEGREES, SECONDS_NOISE
+from paretune.estimating.posterior import Noise, covariance_of, fit
+from paretune.studies.results.f1_model import GaussianProcess, Key, NormalPrediction, surprises
 
 _USUAL = np.array([*np.log([0.03, 0.01, 0.02]), 0.0])  # seconds: latency, a row, an exchange; growth
 _SPREAD = np.array([1.5, 2.0, 1.5, 1.0])  # of three logarithms and growth between clusters
+_Fitted = dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]]  # kinds to four numbers and their covariance
 _UNEXPLAINED = 0.05  # relative, at the least
+_NOISE = math.hypot(SECONDS_NOISE, _UNEXPLAINED / 2)  # of what was measured around the four numbers, at the least
+_NOISE_WEIGHT = 2.0  # measurements that it counts like: those of a study soon say how much they scatter
 
 
 class SecondsModel:
@@ -37,7 +40,8 @@ class SecondsModel:
     def __init__(self, keys: Sequence[Key], log_seconds_per_row: Sequence[float]) -> None:
         self._keys, self._values = list(keys), list(log_seconds_per_row)
         values = np.array(log_seconds_per_row, dtype=float)
-        self._fitted = _by_kind(keys, values)
+        self._noise = _NOISE
+        self._fitted = self._by_kind(keys, values, learn=True)
         usual = np.mean([parts for parts, _ in self._fitted.values()], axis=0) if keys else _USUAL
         self._unseen = usual, np.diag(_SPREAD**2)
         missed = values - self._explained(keys).mean
@@ -49,13 +53,14 @@ class SecondsModel:
             scale=max(_UNEXPLAINED, float(np.sqrt(np.mean(missed**2)))) if keys else _UNEXPLAINED,
             lengths=(2.0, 2.0),
             kinds_alike=0.2,
+            noises=surprises(SECONDS_DEGREES),
         )
 
     def fantasize(self, keys: Sequence[Key]) -> "SecondsModel":
         """The same, as if N further clusters had taken what is expected of them: what it would then know."""
         other = copy.copy(self)
         values = np.append(self._values, self.predict(keys).mean)
-        other._fitted = _by_kind([*self._keys, *keys], values)
+        other._fitted = self._by_kind([*self._keys, *keys], values)
         other._rest = self._rest.fantasize(keys)
         return other
 
@@ -74,12 +79,18 @@ class SecondsModel:
             deviation[at] = np.sqrt(np.einsum("ij,jk,ik->i", slopes, covariance, slopes))
         return NormalPrediction(mean, deviation)
 
-
-def _by_kind(keys: Sequence[Key], values: np.ndarray) -> dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]]:
-    """The four numbers of each kind of cluster, and their covariance."""
-    numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
-    indices = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
-    return {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in indices.items()}
+    def _by_kind(self, keys: Sequence[Key], values: np.ndarray, *, learn: bool = False) -> _Fitted:
+        """The four numbers of each kind of cluster, and their covariance; `learn` how much measurements scatter."""
+        numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
+        indices = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
+        parts = {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in indices.items()}
+        slopes = {kinds: _seconds(numbers[at], parts[kinds])[1] for kinds, at in indices.items()}
+        if learn and keys:
+            misfits = [_seconds(numbers[at], parts[kinds])[0] - values[at] for kinds, at in indices.items()]
+            fitted = sum(_effective(found) for found in slopes.values())
+            usual = Noise(value=_NOISE, weight=_NOISE_WEIGHT)
+            self._noise = max(_NOISE, usual.given(np.concatenate(misfits), fitted))
+        return {kinds: (parts[kinds], _covariance(found, self._noise)) for kinds, found in slopes.items()}
 
 
 def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -92,16 +103,27 @@ def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.log(step / (batch * instances)), slopes
 
 
-def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    noise = math.hypot(SECONDS_NOISE, _UNEXPLAINED / 2)
-
+def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> np.ndarray:
     def residuals(parts: np.ndarray) -> np.ndarray:
-        return np.concatenate([(_seconds(numbers, parts)[0] - values) / noise, (parts - usual) / _SPREAD])
+        return np.concatenate([(_seconds(numbers, parts)[0] - values) / _NOISE, (parts - usual) / _SPREAD])
 
     def slopes(parts: np.ndarray) -> np.ndarray:
-        return np.concatenate([_seconds(numbers, parts)[1] / noise, np.diag(1 / _SPREAD)])
+        return _with_priors(_seconds(numbers, parts)[1], _NOISE)
 
     # Where to begin: as fast as the values say, split between latency and rows as is usual.
     start = usual + np.array([1, 1, 1, 0]) * np.median(values - _seconds(numbers, usual)[0])
-    found = fit(residuals, start, _SPREAD, slopes)
-    return found, covariance_of(slopes(found))
+    return fit(residuals, start, _SPREAD, slopes)
+
+
+def _with_priors(slopes: np.ndarray, noise: float) -> np.ndarray:
+    """Derivatives of all residuals by the four numbers, in standard deviations: those of the priors below."""
+    return np.concatenate([slopes / noise, np.diag(1 / _SPREAD)])
+
+
+def _covariance(slopes: np.ndarray, noise: float) -> np.ndarray:
+    return covariance_of(_with_priors(slopes, noise))
+
+
+def _effective(slopes: np.ndarray) -> float:
+    """How many of the four numbers the N measurements have fixed, N by 4 derivatives."""
+    return float(np.einsum("ij,jk,ik->", slopes, _covariance(slopes, _NOISE), slopes)) / _NOISE**2
