@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 FLOORS = {
     "core": 1,
+    "presentation": 1.5,
     "spec": 2,
     "pricing": 3,
     "tracking": 3,
@@ -32,6 +33,7 @@ FLOORS = {
     "studies.search": 7.3,
     "studies.search.split": 7.4,
     "studies": 7.5,
+    "reporting": 7,
     "mlflow_backend": 7,
     "cli.requests": 8.1,
     "cli.output": 8.2,
@@ -46,6 +48,7 @@ DOORS = {
     **{package: {"launchers"} for package in ("boto3", "botocore", "sagemaker")},
     **{package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate")},
     "huggingface_hub": {"training"},
+    "statsmodels": {"reporting"},
 }
 """Package to the folders that may import it."""
 FRAMES = {"paretune.core.result": {"pandas"}}
