@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour vision. On white.
-FRONT, DOMINATED, UNMET, PICKED = "#0072B2", "#8C8C8C", "#B5651D", "#B3261E"
+FRONT, DOMINATED, UNMET, PICKED, FORESEEN = "#0072B2", "#8C8C8C", "#B5651D", "#B3261E", "#007A59"
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#B5651D", "#8C8C8C")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)), (0, (3, 1, 1, 1)))

@@ -51,7 +51,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
     driver = desk.driver(search={"learning_rate": Choices(values=RATES)})
     search(driver)
     asked = driver.study.ask_for({"learning_rate": RATES[0]})
-    driver.start(asked, TrialNote(changes={"gradient_accumulation_steps": 4, "max_runtime_minutes": 5}))
+    driver.start(asked, TrialNote(changes={"gradient_accumulation_steps": 4, "max_runtime_minutes": 1}))
     while driver.running:
         driver.poll()
         driver.wait()

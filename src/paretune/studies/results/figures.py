@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from paretune.presentation.picture import DOMINATED, FRONT, PICKED, UNMET, plain_ticks, svg
+from paretune.presentation.picture import DOMINATED, FORESEEN, FRONT, PICKED, UNMET, plain_ticks, svg
 from paretune.spec import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import axis, label
+from paretune.studies.results.trials import Trial
 
 MANY = 150
 """Points beyond which they are drawn as one picture and only the recommended ones have error bars and names."""
@@ -18,7 +19,10 @@ _MOST_LABELS = 14
 
 
 def scatter(front: StudyFront, pair: tuple[str, str], picked: Sequence[int]) -> str:
-    """Two objectives against each other: their front joined, dominated points, standard errors, groups, recommended."""
+    """Two objectives against each other: their front joined, dominated points, standard errors, groups, recommended.
+
+    Points that were predicted and not run are triangles with their intervals.
+    """
     x, y = pair
     ranks = front.pair_ranks(pair)
     best = sorted((point for point in front.feasible if ranks[point.number] == 0), key=lambda point: point.means[x])
@@ -46,6 +50,7 @@ def scatter(front: StudyFront, pair: tuple[str, str], picked: Sequence[int]) -> 
         axes.scatter(*_columns(chosen, pair), s=150, facecolors="none", edgecolors=PICKED, linewidths=2, zorder=4)
         axes.scatter([], [], s=80, facecolors="none", edgecolors=PICKED, linewidths=2, label="recommended")
         _groups(axes, front, pair)
+        _forecast(axes, [trial for trial in front.forecast if x in trial.values and y in trial.values], pair)
         axes.set(xlabel=axis(x), ylabel=axis(y))
         _scale(axes, front.points, pair)
         _name(axes, [*chosen, *(point for point in best if point.number not in picked)], pair)
@@ -154,6 +159,17 @@ def _groups(axes: Any, front: StudyFront, pair: tuple[str, str]) -> None:
     for number, both in enumerate(lines):
         name = None if number else "cannot be told apart"
         axes.plot(*_columns(both, pair), linestyle=":", color="black", linewidth=1.1, label=name)
+
+
+def _forecast(axes: Any, trials: Sequence[Trial], pair: tuple[str, str]) -> None:
+    """Predicted points, with the ends of their intervals in both objectives."""
+    if not trials:
+        return
+    across, up = ([trial.values[name] for trial in trials] for name in pair)
+    widths = [[np.subtract(trial.intervals[name], trial.values[name]) for trial in trials] for name in pair]
+    ends = [np.abs(ones).T for ones in widths]
+    axes.errorbar(across, up, xerr=ends[0], yerr=ends[1], fmt="none", ecolor=FORESEEN, elinewidth=0.6, alpha=0.5)
+    axes.scatter(across, up, s=26, marker="^", facecolors="none", edgecolors=FORESEEN, label="predicted, not run")
 
 
 def _name(axes: Any, points: Sequence[Point], pair: tuple[str, str]) -> None:

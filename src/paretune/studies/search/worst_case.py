@@ -14,8 +14,8 @@ _OF_EQUAL_JOBS = 2.0
 """Times what the slowest equal job took, another seed's."""
 _OF_ESTIMATES = 4.0
 """Times the upper end of the estimate's interval, whether or not jobs of the model have run on the cluster."""
-_LEAST_MINUTES = 5.0
-"""Added, for a start that is slow for once."""
+_SLOW_START_S = 300.0
+"""Added at the most, for a start that is slow for once; no more than the job itself takes."""
 
 
 class WorstCase:
@@ -59,17 +59,18 @@ class WorstCase:
 
     def _minutes_of(self, spec: JobSpec) -> float:
         if (longest := self._longest_s.get(but_for_its_seed(spec))) is not None:
-            return _rounded(_OF_EQUAL_JOBS * longest)
+            return _minutes(_OF_EQUAL_JOBS, longest)
         identity = spec.spec_hash()
         if identity not in self._minutes:
             price = self._workplace.launcher.price(spec)
             inputs = known_inputs(spec, self._workplace)
             estimate = self._workplace.forecast.of(spec, spec.plan(), inputs, price)
-            seconds = math.inf if estimate is None else _OF_ESTIMATES * estimate.time.seconds_high
-            self._minutes[identity] = _rounded(seconds)
+            seconds = math.inf if estimate is None else estimate.time.seconds_high
+            self._minutes[identity] = _minutes(_OF_ESTIMATES, seconds)
         return self._minutes[identity]
 
 
-def _rounded(seconds: float) -> float:
-    """Minutes to a tenth, and those added."""
-    return math.inf if math.isinf(seconds) else math.ceil(10 * (seconds / 60 + _LEAST_MINUTES)) / 10
+def _minutes(times: float, seconds: float) -> float:
+    """So many times what a job takes, and a slow start; in minutes, to a tenth."""
+    limit_s = times * seconds + min(_SLOW_START_S, seconds)
+    return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10

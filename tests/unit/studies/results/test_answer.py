@@ -100,9 +100,8 @@ def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean(
 
 
 def predicted(number: int, cost: float, f1: float) -> Trial:
-    return trial_of(
-        number, cost, f1, cost_usd=None, origin=PREDICTED, run_id="", intervals={"f1": (f1 - 0.01, f1 + 0.02)}
-    )
+    intervals = {"f1": (f1 - 0.01, f1 + 0.02), "cost_usd": (cost - 0.1, cost + 0.1)}
+    return trial_of(number, cost, f1, cost_usd=None, origin=PREDICTED, run_id="", intervals=intervals)
 
 
 def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_their_intervals() -> None:
@@ -120,6 +119,8 @@ def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_the
     for shown in (found.text(), page(found)):
         assert "0.9300 (0.9200 to 0.9500)" in shown
         assert "0.9200 (" not in shown  # beaten by another predicted one
+    assert "predicted, not run" in page(found)  # the legend of the figure
+    assert "predicted, not run" not in page(answer(trials, COST_AND_F1, {}, name="s"))
     assert [pick.point.number for pick in found.picks] == [1]
     assert found.front.spent_usd == 20.0
 

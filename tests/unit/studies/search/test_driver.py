@@ -1,5 +1,6 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,14 +78,14 @@ def test_a_study_that_was_finished_is_not_paid_again(desk: Desk) -> None:
 
 
 def test_the_search_ends_when_not_even_the_cheapest_point_fits(desk: Desk) -> None:
-    """Worst cases: 0.1 USD on the small type and 0.2 on the large one."""
+    """Worst cases: 0.1 USD on the small type and 0.2 on the large one; less once it is known what they take."""
     types = {"instance_type": Choices(values=(LARGE, SMALL)), "learning_rate": Choices(values=RATES)}
     driver = desk.driver(search=types, job={"max_runtime_minutes": 6}, budget_usd=0.1 + 3 * USD, sampler="random")
     reason = search(driver)
 
     assert "no untried point fits what is left of the budget" in reason
-    assert len(driver.trials) == 4  # small ones, until less than 0.1 USD is left
-    assert {trial.parameters["instance_type"] for trial in driver.trials.values()} == {SMALL}
+    assert len(driver.trials) >= 4
+    assert driver.trials[0].parameters["instance_type"] == SMALL
     assert driver.ledger.balance().spent_usd <= 0.1 + 3 * USD
 
 
@@ -93,10 +94,12 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     driver = desk.driver(search=types, job={"max_runtime_minutes": 6}, budget_usd=0.15, sampler="random")
     reason = search(driver)
 
-    assert len(driver.trials) == 4
+    assert len(driver.trials) >= 4
+    assert len(driver.trials) == len({tuple(trial.point.items()) for trial in driver.trials.values()})
     assert {trial.state.name for trial in driver.study._study.get_trials()} == {"COMPLETE"}  # known ones, too
     assert desk.said == []
-    assert "the least one is 0.2 USD" in reason
+    left, least = re.findall(r"\(([\d.]+) USD\) with its worst case; the least one is ([\d.]+) USD", reason)[0]
+    assert float(least) > float(left)
 
 
 def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

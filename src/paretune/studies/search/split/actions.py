@@ -145,8 +145,9 @@ class Actions:
         item = know.pool[index]
         row = float((know.seconds[index] - know.overhead[index]) / know.rows[index])
         step = row * item.plan.global_batch_size
-        cost = float(know.overhead[index] + PROBE_STEPS * step) * float(know.usd_per_second[index])
-        if not know.can_follow(cost):
+        seconds = float(know.overhead[index] + PROBE_STEPS * step)
+        cost = seconds * float(know.usd_per_second[index])
+        if know.is_brief(index, cost) or not know.can_probe(index, seconds):
             return None
         action = Action(
             kind=PROBE,

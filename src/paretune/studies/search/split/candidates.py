@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -34,12 +33,6 @@ def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[floa
     """
     kinds = (spec.instance_type, *spec.key_of("seconds"))
     return kinds, (math.log2(spec.instance_count), math.log2(plan.per_device_train_batch_size))
-
-
-def rows_of(spec: JobSpec) -> float:
-    """Rows that a job trains on in all its epochs; in units of its data set where nobody knows its rows."""
-    rows = spec.max_train_samples or BUNDLED_ROWS.get(spec.dataset, (1,))[0]
-    return float(rows) * spec.num_train_epochs
 
 
 def candidates(file: StudyFile) -> list[Candidate]:

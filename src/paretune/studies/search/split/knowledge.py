@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint
@@ -20,7 +20,8 @@ from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split.candidates import candidates, rows_of, step_of
+from paretune.studies.search.split.candidates import candidates, step_of
+from paretune.studies.search.split.rows import DataRows, rows_of
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 SECONDS_KNOWN = 0.08
@@ -38,11 +39,15 @@ _OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
-_COMFORTABLE, _LEAST = 2.0, 1.3
-"""Times what a job takes if it goes rather badly: the limit that it gets, and the least where dollars are few."""
+_COMFORTABLE = 2.0
+"""Times what a job takes if it goes rather badly: the limit that it gets where dollars are not few."""
 _LEAST_LIMIT_S = 900.0
-_PROBE_S = 300.0
-"""Billed seconds of a probe, about, and what is added to a least limit for a start that is slow for once."""
+_START_SCATTER = 0.25
+"""Standard deviation of the seconds around a training, relative: capacity, images and data come fast or slowly."""
+_SURE = 1.0
+"""Standard deviations above what is expected that a limit must cover: five in six jobs end before it."""
+_BRIEF = 0.5
+"""Share of a training's dollars from which on a probe is not worth it: the training shows as much, and F1 too."""
 OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
 """Searched parameters that a training for F1 may choose freely."""
 Reached = tuple[float, float, float]
@@ -59,7 +64,7 @@ class Knowledge:
         self._memory_limits = driver.history.memory_limits
         self._footprints = [Footprint.of(item.spec, item.plan) for item in self.pool]
         self.quality_keys = [quality_of(item.spec, item.plan) for item in self.pool]
-        self.rows = np.array([rows_of(item.spec) for item in self.pool])
+        self._data = DataRows(self.pool[0].spec, driver) if self.pool else None
         rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
         numbers = {rest: number for number, rest in enumerate(dict.fromkeys(rests))}
         self.rest = np.array([numbers[rest] for rest in rests])
@@ -83,6 +88,9 @@ class Knowledge:
         """
         expected = list(expected)
         self._left_usd, self._reach_usd = left_usd, reach_usd
+        data_rows = self._data.count() if self._data else None
+        self._tells_rows = [bool(data_rows or item.spec.max_train_samples) for item in self.pool]
+        self.rows = np.array([rows_of(item.spec, data_rows) for item in self.pool])
         steps: list[Key] = []
         log_seconds: list[float] = []
         overheads: dict[int, list[float]] = {}
@@ -93,7 +101,7 @@ class Knowledge:
         for number, measured in self._driver.history.measured.items():
             spec = JobSpec.from_text(self._driver.trials[number].parameters)
             plan = spec.plan()
-            seconds, overhead = _seconds_of_a_row(measured, rows_of(spec))
+            seconds, overhead = _seconds_of_a_row(measured, rows_of(spec, data_rows))
             steps.append(step_of(spec, plan))
             log_seconds.append(math.log(seconds))
             overheads.setdefault(spec.instance_count, []).append(overhead)
@@ -116,16 +124,19 @@ class Knowledge:
             keys = [quality_of(spec, plan) for spec, plan in trained]
             predictions = self._f1.predict(keys).mean
             self._f1 = self._f1.fantasize(keys)
-            ran += [self._expected(spec, f1) for (spec, _), f1 in zip(trained, predictions, strict=True)]
+            ran += [
+                self._expected(spec, rows_of(spec, data_rows), f1)
+                for (spec, _), f1 in zip(trained, predictions, strict=True)
+            ]
             was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
         self.was_run = np.array([keys in was_run for keys in zip(self._step_keys, self.quality_keys, strict=True)])
         self._predict()
 
-    def _expected(self, spec: JobSpec, f1: float) -> Reached:
+    def _expected(self, spec: JobSpec, rows: float, f1: float) -> Reached:
         """What a job under way is expected to reach."""
         row = math.exp(float(self._times.predict([step_of(spec, spec.plan())]).mean[0]))
-        seconds = self._overhead_of(spec) + rows_of(spec) * row
+        seconds = self._overhead_of(spec) + rows * row
         return seconds, seconds * self._usd_per_second_of(spec), float(f1)
 
     def _predict(self) -> None:
@@ -142,7 +153,7 @@ class Knowledge:
             for (z, one), (y, other) in itertools.product(_NODES, _NODES)
         ]
         self.chance = np.array([self._memory_limits.chance(footprint) for footprint in self._footprints])
-        self.impossible = (self.chance == 0) | (self.seconds > self._limits)
+        self.impossible = (self.chance == 0) | (self._seconds_at(times, -1.0) > self._limits)
         self.fits = self.chance == 1
         self._waits = np.array([self._memory_limits.is_pending(footprint) for footprint in self._footprints])
         # Dollars of a job at each candidate: one that runs out of memory does so soon.
@@ -183,7 +194,7 @@ class Knowledge:
                 added += weight * np.where(self._meets(table), hypervolume_improvement(points, best, reference), 0.0)
             gains = np.maximum(gains, added / max(whole, 1e-12))
         gains[self.is_hopeless | self._waits] = 0.0
-        return np.asarray(gains * self.chance)
+        return np.asarray(gains * self.chance * self._in_time)
 
     def _reference(self, predicted: np.ndarray, optimistic: np.ndarray, column: int) -> np.ndarray:
         """A tenth of its range beyond the predicted front; and where a dearer point may be a better one, beyond that.
@@ -220,46 +231,56 @@ class Knowledge:
         return self._prices[spec.instance_type].cost_usd(1.0, spec.instance_count)
 
     def _look_at_limits(self, times: NormalPrediction) -> None:
-        """What candidates take if they go rather badly (two deviations, at most half as long again each) and cost then.
+        """Which candidates' jobs will probably end within the limit that can be paid, now or after those under way.
 
-        A candidate is out of reach where not even the least limit of what it takes if it goes well can be paid.
+        A job that is cut off at its limit was paid for and shows nothing. Where seconds are open, a candidate is out of
+        reach only if it cannot be paid even where it goes well. While jobs under way may give dollars back, a limit is
+        not cut as short as for the last job.
         """
         self._slow = self._seconds_at(times, 2 * np.minimum(1.0, 0.5 / times.deviation))
+        scatter = np.hypot(self._seconds_at(times, 1.0) - self.seconds, _START_SCATTER * self.overhead)
         is_open = self.time_open > SECONDS_KNOWN
-        takes = np.where(is_open, self._seconds_at(times, -1.0), self._slow)
-        least_usd = self._least_usd_of(takes)
-        needed = least_usd + np.where(is_open, self.usd_per_second * _PROBE_S, 0.0)
-        is_out_of_reach = needed > self._reach_usd
-        self.is_payable = self._least_usd_of(self._slow) <= self._left_usd
+        takes = np.where(is_open, self._seconds_at(times, -1.0), self.seconds + _SURE * scatter)
+        margin = np.where(is_open, 0.0, _SURE * scatter) if self._left_usd < self._reach_usd else 0.0
+        self.is_payable = takes + margin <= self._payable_s(self._left_usd)
+        is_out_of_reach = takes + is_open * self.overhead > self._payable_s(self._reach_usd)
         self.is_hopeless = self.impossible | is_out_of_reach
         self.is_short = bool((is_out_of_reach & ~self.impossible & ~self.was_run).any())
+        limits = np.minimum(self._limits, self._payable_s(self._reach_usd))
+        self._in_time = ndtr((limits - self.seconds) / scatter)  # chance to end before its limit
         possible = ~self.is_hopeless & ~self.was_run
         sure = possible & ~is_open & self.fits
-        self._to_follow_usd = float(least_usd[sure if sure.any() else possible].min(initial=math.inf))
+        needed = self.usd_per_second * (takes + self._overruns)
+        self._to_follow_usd = float(needed[sure if sure.any() else possible].min(initial=math.inf))
 
-    def _least_usd_of(self, takes: np.ndarray) -> np.ndarray:
-        """Worst cases of all candidates at the least limit of what they take in seconds."""
-        seconds = np.minimum(self._limits, _LEAST * takes + _PROBE_S)
-        return np.asarray(self.usd_per_second * (seconds + self._overruns))
+    def _payable_s(self, usd: float) -> np.ndarray:
+        """Limits of all candidates, seconds, of which so many dollars cover the worst case."""
+        return np.asarray(usd / self.usd_per_second - self._overruns)
 
-    def can_follow(self, probe_usd: float) -> bool:
-        """Whether some training could still be paid after a probe of so many dollars."""
-        return math.isinf(self._reach_usd) or probe_usd + self._to_follow_usd <= self._reach_usd
+    def can_probe(self, index: int, seconds: float) -> bool:
+        """Whether a probe of so many seconds can be paid, twice if need be, and some training after it."""
+        usd = seconds * float(self.usd_per_second[index])
+        can_follow = math.isinf(self._reach_usd) or usd + self._to_follow_usd <= self._reach_usd
+        return can_follow and _COMFORTABLE * seconds <= float(self._payable_s(self._left_usd)[index])
+
+    def is_brief(self, index: int, probe_usd: float) -> bool:
+        """Whether the candidate's training is known to cost not much more than a probe of so many dollars."""
+        return self._tells_rows[index] and probe_usd > _BRIEF * float(self.costs[index])
 
     def limit_minutes(self, index: int, *, is_probe: bool) -> float | None:
         """The limit of the candidate's job at `index`: comfortable where it can be paid; None without a budget."""
         if math.isinf(self._left_usd):
             return None
-        most = float(self._limits[index])
-        least = min(most, _LEAST_LIMIT_S if is_probe else _LEAST * float(self._slow[index]) + _PROBE_S)
-        wanted = least if is_probe else min(most, max(_LEAST_LIMIT_S, _COMFORTABLE * float(self._slow[index])))
-        payable = self._left_usd / float(self.usd_per_second[index]) - float(self._overruns[index])
-        return math.floor(10 * max(least, min(wanted, payable)) / 60) / 10
+        comfortable = max(_LEAST_LIMIT_S, 0.0 if is_probe else _COMFORTABLE * float(self._slow[index]))
+        if not (is_probe or self._tells_rows[index]):
+            comfortable = math.inf
+        payable = float(self._payable_s(self._left_usd)[index])
+        return math.floor(100 * min(float(self._limits[index]), comfortable, payable) / 60) / 100
 
     def _overhead_of(self, spec: JobSpec) -> float:
         """Billed seconds around a training: of the jobs with the nearest number of instances."""
-        if not self._overheads:
-            return _OVERHEAD_S
+        if not self._overheads:  # nobody limits jobs to less than twice what starting takes
+            return min(_OVERHEAD_S, spec.max_runtime_minutes * 60 / 2)
         return self._overheads[min(self._overheads, key=lambda count: abs(math.log(count / spec.instance_count)))]
 
     def known_types(self) -> set[str]:

@@ -131,11 +131,58 @@ def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> N
     (workplace / "study.yaml").write_text(
         STUDY.replace("[ml.g5.xlarge, ml.g5.12xlarge]", "[ml.g5.12xlarge, ml.g5.xlarge]")
     )
-    driver = driver_of(workplace, "study.yaml", {"budget_usd": "1.5"})  # a quarter of an hour of the dear type: 1.77
+    driver = driver_of(workplace, "study.yaml", {"budget_usd": "0.5"})  # twice a probe of the dear type: 0.52
 
     split.search(driver)
 
     assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
+
+
+def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    lines = (workplace / "table.csv").read_text().splitlines()
+    table = [f"{lines[0]},train_rows", *(f"{line},{ROWS}" for line in lines[1:])]
+    (workplace / "table.csv").write_text("\n".join(table) + "\n")
+    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", ""))
+    driver = driver_of(workplace, "study.yaml", {"n_trials": "8"})
+    searching = Split(driver)
+    searching.search()
+
+    told = searching.forecast()
+
+    assert told
+    for trial in told:
+        assert trial.plan is not None
+        size, (usd, _, speed, _) = trial.plan.per_device_train_batch_size, TYPES[str(trial.point["instance_type"])]
+        true = 200 + ROWS / trial.plan.global_batch_size * (0.02 + size / (40 * speed))
+        assert trial.values["cost_usd"] == pytest.approx(true * usd / 3600, rel=0.25)
+
+
+def test_jobs_that_are_limited_to_a_minute_are_begun_and_few_dollars_pay_for_several(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    rows = [line.split(",") for line in (workplace / "table.csv").read_text().splitlines()]
+    for row in rows[1:]:
+        row[4] = f"{float(row[4]) / 60:.2f}" if row[4] else ""
+    (workplace / "table.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS}", "max_train_samples: 1000"))
+    dollars = sorted(float(row[4]) * TYPES[row[0]][0] / 3600 for row in rows[1:] if row[4])
+    budget = {"budget_usd": f"{5 * dollars[len(dollars) // 2]:.6f}", "max_runtime_minutes": "1"}
+    driver = driver_of(workplace, "study.yaml", budget)
+
+    split.search(driver)
+
+    assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= 3
+    assert driver.ledger.balance().spent_usd <= float(budget["budget_usd"])
+
+
+def test_a_training_that_takes_little_longer_than_a_probe_is_not_probed(workplace: Path) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS}", "max_train_samples: 1500"))
+    driver = driver_of(workplace, "study.yaml", {"n_trials": "6"})
+
+    split.search(driver)
+
+    assert PROBE not in {note.kind for note in driver.history.notes.values()}
 
 
 @pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("4", 3)])

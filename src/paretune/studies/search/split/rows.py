@@ -1,0 +1,40 @@
+"""Rows that jobs train on: what turns seconds of a row into seconds of a job."""
+
+import statistics
+
+from paretune.estimating.workload import BUNDLED_ROWS
+from paretune.jobs.preparation import known_inputs
+from paretune.spec import metrics
+from paretune.spec.job import JobSpec
+from paretune.studies.search.driver import Driver
+
+_NEEDED = {metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS}
+
+
+def rows_of(spec: JobSpec, data_rows: float | None) -> float:
+    """Rows of all epochs of a job, of data with so many to train on; in units of the data set where that is None."""
+    return float(spec.max_train_samples or data_rows or 1) * spec.num_train_epochs
+
+
+class DataRows:
+    """Rows that the whole data set of a study has to train on, as far as anybody knows."""
+
+    def __init__(self, job: JobSpec, driver: Driver) -> None:
+        self._job, self._driver = job, driver
+        self._known: float | None = BUNDLED_ROWS.get(job.dataset, (None,))[0]
+
+    def count(self) -> float | None:
+        """Of data that come with the package, that were prepared, or that trainings have gone over in an epoch."""
+        if self._known is None and self._job.max_train_samples is None:
+            prepared = known_inputs(self._job, self._driver.workplace).dataset
+            self._known = prepared.facts["train_rows"] if prepared else None
+        return self._known or self._trained_on()
+
+    def _trained_on(self) -> float | None:
+        found = []
+        for number, measured in self._driver.history.measured.items():
+            spec = JobSpec.from_text(self._driver.trials[number].parameters)
+            if spec.probe_steps is None and spec.max_train_samples is None and measured.keys() >= _NEEDED:
+                rows = measured[metrics.THROUGHPUT_SAMPLES] * measured[metrics.TRAIN_SECONDS]
+                found.append(rows / spec.num_train_epochs)
+        return statistics.median(found) if found else None
