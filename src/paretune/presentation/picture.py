@@ -14,8 +14,8 @@ FRONT, DOMINATED, UNMET, PICKED, FORESEEN = "#0072B2", "#8C8C8C", "#B5651D", "#B
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#B5651D", "#8C8C8C")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)), (0, (3, 1, 1, 1)))
-HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
-"""Patterns of bars, which tell series apart without colour."""
+HATCHES = ("", "///", "---", "xxx", "\\\\\\", "+++", "|||", "/-")
+"""Patterns of bars, which tell series apart without colour; of lines only, for one of dots is 150 KB of SVG."""
 _TIP = "tip-"  # begins the id of an element with a tooltip; its text follows in hexadecimal digits
 
 
@@ -112,6 +112,7 @@ def _settings(name: str) -> Iterator[None]:
         "svg.hashsalt": name,
         "text.parse_math": False,  # "$" is a letter here
         "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans", "Verdana"],  # every text of an SVG repeats the list; both are as wide
         "axes.spines.top": False,
         "axes.spines.right": False,
     }

@@ -1,7 +1,6 @@
 """Straight lines through runs, whether they hold, and which levels can be told apart; statsmodels computes them."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,9 @@ SIGNIFICANT = 0.05
 """Probability below which a test is taken to tell something."""
 INFLUENTIAL = 1.0
 """Cook's distance from which one run decides a line (Cook and Weisberg, Residuals and Influence, 1982)."""
-ROWS_UNIT = 100_000
-"""Rows of data that an effect of data size is told for."""
-_EXACT = 1e-12  # share of the sum of squares below which runs do not scatter at all
+DEVICES, ROWS, BOTH = "devices", "data size", "devices x data size"
+"""Names of the terms of a line; the last one is the interaction of the first two."""
+_EXACT = 1e-12  # share of a sum of squares below which runs do not scatter at all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +42,25 @@ class LackOfFit:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A least-squares line of a quantity over devices and data size.
+    """A least-squares line of a quantity over logarithms (base 2) of devices and data size.
 
     Attributes:
-        terms: the coefficients, the constant first.
+        formula: what was fitted, in Wilkinson and Rogers' notation (Applied Statistics 22, 1973).
+        terms: the coefficients, the constant first: per doubling, or exponents where the quantity is a logarithm, too.
+        centre: predictor to the geometric mean of its values, where the effects of the others hold with an interaction.
         lack_of_fit: None without repeats, or where there are not more settings than coefficients.
         has_repeats: whether any setting ran twice.
         breusch_pagan: probability of residuals whose variance follows the predictors as much, if it does not at all
             (Breusch and Pagan, Econometrica 47, 1979).
         influential: runs whose Cook's distance is at least INFLUENTIAL.
-        predict: rows of predictors (devices, data size) to mean, low and high of the mean's interval of CONFIDENCE.
+        predict: rows of the predictors in `centre`, in their order, to mean, low and high of the mean's interval of
+            CONFIDENCE.
     """
 
     quantity: str
+    formula: str
     terms: tuple[Term, ...]
+    centre: Mapping[str, float]
     n: int
     r_squared: float
     lack_of_fit: LackOfFit | None
@@ -83,62 +87,84 @@ class Pair:
     p: float
 
 
-def line(found: Sequence[Observation], quantity: str, *, logarithmic: bool = False) -> Line | None:
-    """The line through the runs that tell the quantity, over devices and, where it varies, data size.
+def line(found: Sequence[Observation], quantity: str, *, power_law: bool = False) -> Line | None:
+    """The line through the runs that tell the quantity, over logarithms of devices and, where it varies, data size.
 
-    With `logarithmic`, logarithms of the quantity over those of the devices. None where the predictors do not vary, or
-    there are not more runs than coefficients, or the runs lie on the line exactly.
+    A power law is one of the quantity's own logarithm. Any other line has the interaction of the two, where there are
+    runs enough to tell it. None where the predictors do not vary, or there are not more runs than coefficients, or the
+    runs lie on the line exactly.
     """
-    bend: Callable[[float], float] = math.log if logarithmic else float
     known = [one for one in found if one.value(quantity) and one.devices]
-    values = np.array([bend(one.value(quantity) or 0.0) for one in known])
-    names, columns = ["constant"], [np.ones(len(known))]
-    sizes = [one.data_size for one in known]
-    if len({one.devices for one in known}) > 1:
-        names.append("devices")
-        columns.append(np.array([bend(one.devices or 0) for one in known]))
-    if len(set(sizes)) > 1 and None not in sizes:
-        names.append("data size")
-        columns.append(np.array([bend(size or 0.0) / (1 if logarithmic else ROWS_UNIT) for size in sizes]))
-    if len(names) < 2:
+    values = np.array([one.value(quantity) or 0.0 for one in known])
+    predictors = {DEVICES: [float(one.devices or 0) for one in known], ROWS: [one.data_size or 0.0 for one in known]}
+    varying = {name: np.log2(column) for name, column in predictors.items() if len(set(column)) > 1 and min(column) > 0}
+    if not varying:
         return None
-    matrix = np.column_stack(columns)
-    total = float(((values - values.mean()) ** 2).sum())
-    if len(known) <= np.linalg.matrix_rank(matrix) or np.linalg.matrix_rank(matrix) < len(names):
+    centre = {name: float(column.mean()) for name, column in varying.items()}
+
+    def design(logarithms: Any, has_both: bool) -> Any:
+        columns = [logarithms[:, place] - middle for place, middle in enumerate(centre.values())]
+        both = [columns[0] * columns[1]] if has_both else []
+        return np.column_stack([np.ones(len(logarithms)), *columns, *both])
+
+    at = np.column_stack(list(varying.values()))
+    has_both = len(varying) == len(predictors) and not power_law and _can_tell(design(at, True))
+    if not _can_tell(design(at, has_both)):
         return None
     import statsmodels.api as sm
 
-    fit = sm.OLS(values, matrix).fit()
-    if fit.ssr <= _EXACT * total or not total:
+    fit = sm.OLS(np.log2(values) if power_law else values, design(at, has_both)).fit()
+    if _is_exact(float(fit.ssr), fit.model.endog):
         return None
-    return _line(quantity, names, fit, known, bend if logarithmic else None)
+
+    def predict(rows: Any) -> tuple[Any, Any, Any]:
+        matrix = design(np.log2(np.asarray(rows, dtype=float)), has_both)
+        frame = fit.get_prediction(matrix).summary_frame(alpha=1 - CONFIDENCE)
+        ends = [frame[name].to_numpy() for name in ("mean", "mean_ci_lower", "mean_ci_upper")]
+        return tuple(2**end if power_law else end for end in ends)
+
+    names = [*varying, *([BOTH] if has_both else [])]
+    centres = {name: 2**middle for name, middle in centre.items()}
+    sides = (f"log2({quantity})" if power_law else quantity, (" * " if has_both else " + ").join(map(_log2, varying)))
+    return _line(quantity, " ~ ".join(sides), names, centres, fit, known, predict)
 
 
-def _line(quantity: str, names: Sequence[str], fit: Any, known: Sequence[Observation], bend: Any) -> Line:
+def _log2(name: str) -> str:
+    return f"log2({name.replace(' ', '_')})"
+
+
+def _can_tell(matrix: Any) -> bool:
+    """Whether there are more runs than coefficients, and every coefficient has one value."""
+    runs, coefficients = matrix.shape
+    return bool(runs > coefficients and np.linalg.matrix_rank(matrix) == coefficients)
+
+
+def _line(
+    quantity: str,
+    formula: str,
+    names: Sequence[str],
+    centre: Mapping[str, float],
+    fit: Any,
+    known: Sequence[Observation],
+    predict: Callable[[Any], tuple[Any, Any, Any]],
+) -> Line:
     from statsmodels.stats.diagnostic import het_breuschpagan
 
     matrix, values = fit.model.exog, fit.model.endog
     ends = fit.conf_int(1 - CONFIDENCE)
     distances = fit.get_influence().cooks_distance[0]
     groups = [values[(matrix == row).all(axis=1)] for row in np.unique(matrix, axis=0)]
-
-    def predict(rows: Any) -> tuple[Any, Any, Any]:
-        at = np.asarray(rows, dtype=float)
-        if bend is not None:
-            at = np.log(at)
-        frame = fit.get_prediction(np.column_stack([np.ones(len(at)), at])).summary_frame(alpha=1 - CONFIDENCE)
-        found = [frame[name].to_numpy() for name in ("mean", "mean_ci_lower", "mean_ci_upper")]
-        return tuple(np.exp(item) if bend is not None else item for item in found)
-
     return Line(
         quantity=quantity,
+        formula=formula,
         terms=tuple(
             Term(name=name, estimate=float(value), low=float(low), high=float(high), p=float(p))
-            for name, value, (low, high), p in zip(names, fit.params, ends, fit.pvalues, strict=True)
+            for name, value, (low, high), p in zip(["constant", *names], fit.params, ends, fit.pvalues, strict=True)
         ),
+        centre=centre,
         n=len(known),
         r_squared=float(fit.rsquared),
-        lack_of_fit=_lack_of_fit(float(fit.ssr), groups, len(names), float(fit.centered_tss)),
+        lack_of_fit=_lack_of_fit(float(fit.ssr), groups, matrix.shape[1]),
         has_repeats=any(len(group) > 1 for group in groups),
         breusch_pagan=float(het_breuschpagan(fit.resid, matrix)[1]) if fit.df_resid > 1 else None,
         influential=tuple(
@@ -150,14 +176,20 @@ def _line(quantity: str, names: Sequence[str], fit: Any, known: Sequence[Observa
     )
 
 
-def _lack_of_fit(missed: float, groups: Sequence[Any], coefficients: int, total: float) -> LackOfFit | None:
+def _is_exact(squares: float, values: Any) -> bool:
+    """Whether a sum of squares is none beside the scatter of all values, or beside their rounding."""
+    total = float(((values - values.mean()) ** 2).sum())
+    return squares <= _EXACT * max(total, _EXACT * float((values**2).sum()))
+
+
+def _lack_of_fit(missed: float, groups: Sequence[Any], coefficients: int) -> LackOfFit | None:
     """The test of a line that misses this sum of squares; `groups` has the values of each setting."""
     from scipy.stats import f
 
     pure = float(sum(((group - group.mean()) ** 2).sum() for group in groups))
     repeated = sum(len(group) for group in groups) - len(groups)
     left = len(groups) - coefficients
-    if repeated < 1 or left < 1 or pure <= _EXACT * total:
+    if repeated < 1 or left < 1 or _is_exact(pure, np.concatenate(groups)):
         return None
     statistic = max(missed - pure, 0.0) / left / (pure / repeated)
     return LackOfFit(f=statistic, missed=left, repeated=repeated, p=float(f.sf(statistic, left, repeated)))
@@ -175,7 +207,7 @@ def tukey(levels: Sequence[Level], quantity: str) -> list[Pair]:
     values = np.array([value for _, group in groups for value in group])
     names = [name for name, group in groups for _ in group]
     pure = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for _, group in groups)
-    if len(groups) < 2 or len(values) <= len(groups) or pure <= _EXACT * float(((values - values.mean()) ** 2).sum()):
+    if len(groups) < 2 or len(values) <= len(groups) or _is_exact(pure, values):
         return []
     from statsmodels.stats.multicomp import pairwise_tukeyhsd
 

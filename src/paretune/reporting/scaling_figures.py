@@ -9,7 +9,7 @@ import numpy as np
 from paretune.core.pareto import front
 from paretune.presentation.picture import DOMINATED, HATCHES, Picture, plain_ticks, style, tip
 from paretune.reporting.observations import Observation, grouped, sorted_levels
-from paretune.reporting.regression import ROWS_UNIT, line
+from paretune.reporting.regression import ROWS, line
 from paretune.reporting.scaling import Scaling
 from paretune.spec import metrics
 
@@ -45,6 +45,7 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
         return None
     size, unit = _unit_of([one.seconds or 0.0 for one in known])
     batches = grouped(known, lambda one: one.setting("global_batch_size"))
+    has_lines = any(len({one.devices for one in group}) > 1 for group in batches.values())
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
@@ -53,9 +54,13 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
             _points(axes, batches[batch], [(one.devices, (one.seconds or 0) / size) for one in batches[batch]], look)
             means = _means([(one.devices or 0, (one.seconds or 0) / size) for one in batches[batch]])
             axes.plot(*zip(*means, strict=True), color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
-            axes.plot([], [], **look, label=f"global batch {batch or 'unknown'}")
+            own = look if has_lines else look | {"linestyle": ""}
+            axes.plot([], [], **own, label=f"global batch {batch or 'unknown'}")
         counts = sorted({one.devices or 0 for one in known})
-        first = fmean((one.seconds or 0) / size for one in known if one.devices == counts[0])
+        means = _means([(one.devices or 0, (one.seconds or 0) / size) for one in known])
+        if not has_lines:
+            axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
+        first = means[0][1]
         ideal = [first * counts[0] / count for count in counts]
         axes.plot(counts, ideal, color=DOMINATED, linestyle=(0, (1, 2)), linewidth=1.4, label="perfect scaling")
         axes.set(xscale="log", yscale="log", xlabel="devices", ylabel=f"billed time ({unit})")
@@ -65,7 +70,8 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
         axes.grid(alpha=0.25)
         axes.legend(fontsize=9)
 
-    caption = "A point per run; lines join the means of one global batch size. Both axes are logarithmic."
+    joined = "of one global batch size" if has_lines else "over all global batch sizes"
+    caption = f"A point per run; lines join the means {joined}. Both axes are logarithmic."
     return Picture(name=_name("time", number), title=_title(scaling, "Time over devices"), caption=caption, draw=draw)
 
 
@@ -76,6 +82,7 @@ def _bars(scaling: Scaling, number: int) -> Picture | None:
         return None
 
     def draw(figure: Any) -> None:
+        figure.get_layout_engine().set(wspace=0.06)
         for place, quantity in enumerate(quantities):
             axes = figure.add_subplot(1, len(quantities), place + 1)
             values = [[one.value(quantity) for one in level.found] for level in scaling.levels]
@@ -98,9 +105,10 @@ def _bars(scaling: Scaling, number: int) -> Picture | None:
                     (point,) = axes.plot(value, row + shift, marker="o", ms=4.5, mfc="white", mec="black", linestyle="")
                     tip(point, one.describe())
             axes.set_yticks(range(len(scaling.levels)), [level.name for level in scaling.levels] if place == 0 else [])
-            axes.invert_yaxis()
             axes.set(
-                xlabel=f"{'billed time' if quantity == metrics.BILLABLE_SECONDS else 'cost'} ({unit})", xlim=(0, None)
+                ylim=(len(scaling.levels) - 0.5, -0.5),
+                xlabel=f"{'billed time' if quantity == metrics.BILLABLE_SECONDS else 'cost'} ({unit})",
+                xlim=(0, None),
             )
             axes.grid(axis="x", alpha=0.25)
 
@@ -122,32 +130,35 @@ def _f1_over_devices(scaling: Scaling, number: int) -> Picture | None:
     sizes = grouped(known, lambda one: one.data_size)
     ordered = sorted(sizes, key=lambda size: (size is None, size or 0))
     fit = line(known, metrics.F1)
-    has_sizes = fit is not None and any(term.name == "data size" for term in fit.terms)
+    has_sizes = fit is not None and ROWS in fit.centre
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        counts = [one.devices or 0 for one in known]
-        along = np.linspace(min(counts), max(counts), 60)
+        counts = sorted({one.devices or 0 for one in known})
+        along = np.geomspace(counts[0], counts[-1], 24)
         for place, size in enumerate(ordered):
             look = style(place)
             label = f"{size:,.0f} rows" if isinstance(size, float) else "rows unknown"
             _points(axes, sizes[size], [(one.devices, one.value(metrics.F1)) for one in sizes[size]], look)
-            axes.plot([], [], **look, label=label)
+            axes.plot([], [], **look, label=label if has_sizes or len(ordered) > 1 else "runs")
             if fit is not None and (has_sizes or place == 0):
-                at = [along, np.full_like(along, (size or 0) / ROWS_UNIT)] if has_sizes else [along]  # type: ignore[operator]
+                at = [along, np.full_like(along, size)] if has_sizes else [along]
                 mean, low, high = fit.predict(np.column_stack(at))
                 axes.plot(along, mean, color=look["color"], linestyle=look["linestyle"], linewidth=1.2)
                 axes.fill_between(along, low, high, color=look["color"], alpha=0.13, linewidth=0)
-        axes.set(xlabel="devices", ylabel="F1 (macro, validation)")
-        axes.set_xticks(sorted(set(counts)))
+        axes.set(xscale="log", xlabel="devices", ylabel="F1 (macro, validation)")
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
+        axes.set_xticks([], minor=True)
         axes.grid(alpha=0.25)
         axes.legend(fontsize=9)
 
-    held = {True: "holds", False: "does not hold", None: "cannot be tested with so few repeats"}
-    caption = "A point per run."
+    caption = (
+        "A point per run. Rows are those of the data set where they are told, else those trained on. "
+        "The axis of devices is logarithmic."
+    )
     if fit is not None:
-        over = "devices and data size" if has_sizes else "devices"
-        caption += f" Lines: least squares over {over}, with 95 % bands of the mean; a straight line {held[fit.holds]}."
+        held = {True: "holds", False: "does not hold", None: "cannot be tested with so few repeats"}[fit.holds]
+        caption += f" Lines: {fit.formula}, least squares, with 95 % bands of the mean; a straight line {held}."
     return Picture(name=_name("f1", number), title=_title(scaling, "F1 over devices"), caption=caption, draw=draw)
 
 
@@ -195,6 +206,7 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
         return None
 
     def draw(figure: Any) -> None:
+        labelled: set[str] = set()
         for place, (quantity, more) in enumerate(pairs):
             axes = figure.add_subplot(1, len(pairs), place + 1)
             size, unit = (1.0, "")
@@ -205,20 +217,13 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
                 known = [one for one in group if one.job.cost_usd and one.value(quantity) is not None]
                 at = [(one.job.cost_usd or 0.0, (one.value(quantity) or 0.0) / size) for one in known]
                 _points(axes, known, at, style(row))
-                if place == 0:
-                    look = style(row)
-                    figure_label = {"color": look["color"], "marker": look["marker"], "linestyle": ""}
-                    axes.plot([], [], **figure_label, label=label)
+                if known and label not in labelled:
+                    labelled.add(label)
+                    axes.plot([], [], **(style(row) | {"linestyle": ""}), label=label)
                 where += at
             best = sorted(point for point, is_best in zip(where, front(where, (False, more)), strict=True) if is_best)
-            steps = "steps-post"
-            axes.plot(
-                *zip(*best, strict=True),
-                drawstyle=steps,
-                color="black",
-                linewidth=1,
-                label="front" if not place else None,
-            )
+            look = {"drawstyle": "steps-post", "color": "black", "linewidth": 1, "marker": ".", "markersize": 3}
+            axes.plot(*zip(*best, strict=True), **look, label="front" if not place else None)
             axes.set(xlabel="cost (USD)", ylabel=f"billed time ({unit})" if unit else "F1 (macro, validation)")
             for values, set_scale, axis in (
                 ([x for x, _ in where], axes.set_xscale, axes.xaxis),

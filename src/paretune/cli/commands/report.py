@@ -13,6 +13,7 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import as_json, read_rows
 from paretune.pricing.prices import PriceList
+from paretune.reporting.estimated import TABLE, estimated_jobs
 from paretune.reporting.report import Report, Section
 from paretune.reporting.totals import totals
 from paretune.reporting.views import comparison_report, dates, front_pictures, scaling_report
@@ -31,6 +32,8 @@ def run(request: ReportRequest) -> Answer:
     prices = PriceList.read(environment)
     tracking = Tracking(environment, clock)
     jobs = [job for job in _jobs(request, tracking) if _has_rate(job, request.rate)]
+    if request.view != "runs" and not request.runs:
+        jobs += [job for job in _estimated(request, tracking) if _has_rate(job, request.rate)]
     if request.view == "scaling":
         report = scaling_report(jobs, request.factor)
     elif request.view == "compare":
@@ -104,6 +107,12 @@ def _studies(jobs: list[RecordedJob], tracking: Tracking) -> dict[str, str]:
         for run in tracking.runs(f"attributes.run_id IN ({listed_ids})"):
             names[run.run_id] = run.tags.get(schema.STUDY) or RecordedJob(run).name or run.run_id
     return names
+
+
+def _estimated(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
+    """The jobs that were only estimated, of all runs of `estimate` that fit the filter."""
+    condition = " and ".join(filter(None, [f"tags.`{schema.KIND}` = 'estimate'", request.filter]))
+    return estimated_jobs(tracking.runs(condition), lambda run_id: tracking.artifact_text(run_id, TABLE))
 
 
 def _has_rate(job: RecordedJob, rate: str) -> bool:
