@@ -1,7 +1,10 @@
-"""Drivers of a study that are killed: `python -m tests.killed_drivers KILLS SEED WORDS...` in the study's folder.
+"""Drivers of a study that are killed: `python -m tests.killed_drivers KILLS SEED COMMAND WORDS...` in its folder.
+
+COMMAND is study or design.
 
 Everything is imported once and each driver is a fork, so that a kill costs a tenth of a second and not the three of a
-Python start. A driver that ends by itself, because the budget is spent, is followed by one with a larger budget.
+Python start. A driver that ends by itself, because the budget is spent or the design has run, is followed by one with a
+larger budget, or of another design with the same rows.
 Printed at the end, as JSON: how many were killed, how many ended by themselves with which exit codes, and the budget.
 """
 
@@ -22,14 +25,15 @@ LONGEST_S = float(os.environ.get("PARETUNE_KILL_WITHIN_S", "1.2"))
 
 def main() -> None:
     """Kill drivers of a study, each at a random moment."""
-    kills, seed, words = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    _import_everything(words)
+    kills, seed, command, words = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    _import_everything(command, words)
     draw = random.Random(seed)
     done, codes, budget = 0, [], FIRST_BUDGET_USD
     while done < kills:
         child = os.fork()
         if child == 0:
-            _drive(["study", *words, "--budget_usd", str(budget)])
+            again = ["--budget_usd", str(budget)] if command == "study" else ["--name", f"survival {len(codes)}"]
+            _drive([command, *words, *again])
         code = _end(child, draw.uniform(0.0, LONGEST_S))
         if code is None:
             done += 1
@@ -39,8 +43,8 @@ def main() -> None:
     print(json.dumps({"killed": done, "codes": codes, "budget_usd": budget}))
 
 
-def _import_everything(words: list[str]) -> None:
-    """Run a study of one trial somewhere else: whatever is imported late is there then."""
+def _import_everything(command: str, words: list[str]) -> None:
+    """Run a study of one trial, or the design, somewhere else: whatever is imported late is there then."""
     from paretune.cli.main import main as paretune
 
     place, own = os.getcwd(), {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI", "PARETUNE_HOME")}
@@ -49,7 +53,7 @@ def _import_everything(words: list[str]) -> None:
         os.chdir(folder)
         os.environ |= {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "PARETUNE_HOME": f"{folder}/home"}
         with redirect_stdout(nowhere), redirect_stderr(nowhere):
-            paretune(["study", *words, "--n_trials", "2"])
+            paretune([command, *words, *(["--n_trials", "2"] if command == "study" else [])])
         os.chdir(place)
         os.environ |= own
     gc.freeze()

@@ -33,7 +33,7 @@ def test_drivers_killed_at_random_moments_lose_and_double_nothing(
 ) -> None:
     client = MlflowClient()
     write_study(workplace)
-    words = [str(KILLS), str(SEED), "--study", "study.yaml"]
+    words = [str(KILLS), str(SEED), "study", "--study", "study.yaml"]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     killed = subprocess.run(
         [sys.executable, "-m", "tests.killed_drivers", *words],

@@ -21,6 +21,7 @@ from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
 from paretune.spec.job import PARAMETER_GROUPS, parameter_help
 from paretune.spec.parameters import grouped, help_lines, parse
+from paretune.studies.definition.design import design_help
 from paretune.studies.definition.file import study_help
 
 _JSON_HELP = "print one JSON document on standard output, and everything else on standard error"
@@ -203,6 +204,13 @@ _COMMANDS = {
         "paretune.studies.run:run_study_file",
         readers.study,
         lambda: {"study": "the study's file, such as studies/smoke.yaml", **study_help()},
+        takes_jobs=True,
+    ),
+    "design": _Command(
+        "a designed experiment: a table of jobs, planned before it is paid, then run",
+        "paretune.studies.design.run:run_design_file",
+        readers.design,
+        lambda: {"design": "the design's file, such as studies/polarity_scaling.yaml", **design_help()},
         takes_jobs=True,
     ),
     "sync": _Command(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +19,23 @@ from paretune.spec import metrics
 from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedJob, Run, RunStatus, Tracking, schema
+from paretune.tracking.recorded_job import DATASET_SIZE
 
 ORIGIN = "published"
+_SAME_COST = 0.01  # of a cost: rounded seconds and prices make no larger a difference
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What became of a table: ids of new runs, how many rows were known, and the instance types without a price."""
+    """What became of a table: ids of new runs, how many rows were known, and the instance types without a price.
+
+    `lines_apart` are those of new rows whose cost_usd is not seconds x instances x hourly price, by more than 1 %.
+    """
 
     added: tuple[str, ...]
     known: int
     unpriced: tuple[str, ...]
+    lines_apart: tuple[int, ...] = ()
 
 
 def import_runs(
@@ -47,15 +54,17 @@ def import_runs(
         if job.row_key
     }
     added: list[str] = []
-    known, unpriced, seen = 0, dict[str, None](), Counter[str]()
+    known, unpriced, apart, seen = 0, dict[str, None](), list[int](), Counter[str]()
     for row, spec in zip(request.table.rows, request.specs, strict=True):
         key = _key(row, request, seen)
         unfinished = there.get(key)
         if key in there and unfinished is None:
             known += 1
             continue
-        price = price_of(spec)
-        if price is None:
+        price = _price(row, spec, request.table.name) or (price_of(spec) if row.cost_usd is None else None)
+        if _is_apart(row, spec, price):
+            apart.append(row.line)
+        if price is None and row.cost_usd is None:
             unpriced[spec.instance_type] = None
         tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
@@ -64,7 +73,28 @@ def import_runs(
             gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
-    return Imported(added=tuple(added), known=known, unpriced=tuple(unpriced))
+    return Imported(added=tuple(added), known=known, unpriced=tuple(unpriced), lines_apart=tuple(apart))
+
+
+def _price(row: RecordedRow, spec: JobSpec, source: str) -> Price | None:
+    """The price that the table tells of the row; None where it tells none."""
+    if row.hourly_price_usd is None:
+        return None
+    return Price(
+        usd_per_hour=row.hourly_price_usd,
+        region=spec.region or "",
+        as_of=row.price_as_of,
+        source=f"{source}: hourly_price_usd",
+        instance_type=spec.instance_type,
+        confidence="user",
+    )
+
+
+def _is_apart(row: RecordedRow, spec: JobSpec, price: Price | None) -> bool:
+    """Whether the cost that the table tells is another one than its seconds and its price make."""
+    if price is None or row.cost_usd is None or row.billable_seconds is None:
+        return False
+    return not math.isclose(row.cost_usd, cost_usd(price, spec, row.billable_seconds) or 0.0, rel_tol=_SAME_COST)
 
 
 def _key(row: RecordedRow, request: ImportRequest, seen: Counter[str]) -> str:
@@ -78,12 +108,16 @@ def _key(row: RecordedRow, request: ImportRequest, seen: Counter[str]) -> str:
 def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source: str, now: float) -> None:
     """Everything that a row says, and that it is all."""
     state = JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
-    usd = None if row.billable_seconds is None else cost_usd(price, spec, row.billable_seconds)
+    usd = row.cost_usd
+    if usd is None and row.billable_seconds is not None:
+        usd = cost_usd(price, spec, row.billable_seconds)
     known = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
     found = dict(row.measured) | {name: value for name, value in known.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
         run.log_params(params_of(spec))
+        if row.dataset_size is not None:
+            run.log_params({DATASET_SIZE: str(row.dataset_size)})
         run.log_events(
             Event(time=now, step=epoch, metrics={"eval/f1": value}) for epoch, value in enumerate(row.curve, start=1)
         )

@@ -64,6 +64,8 @@ def failure_message(job: Job, spec: JobSpec) -> str:
     return reason
 
 
+_VERSIONS = ("python", "torch", "transformers", "accelerate")
+"""Facts of a report that are versions of what trained."""
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
@@ -346,6 +348,8 @@ class JobRunWriter:
             self.run.log_text(classification_report(report), "classification_report.txt")
         used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
         self.run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
+        versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
+        self.run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None})
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:

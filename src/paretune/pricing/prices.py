@@ -219,6 +219,15 @@ def read_file(path: Path, *, own: bool) -> list[Price]:
     return found
 
 
+def as_of_fault(name: str, text: str) -> list[str]:
+    """What is wrong with `text` as the date of a price, which is called `name`; empty if nothing is."""
+    try:
+        _days(text or "2026")
+    except ValueError:
+        return [f"{name} must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got {text!r}"]
+    return []
+
+
 def _row_faults(row: Mapping[str, str], *, own: bool) -> list[str]:
     faults = []
     name, text = row["instance_type"], row["price_usd_per_hour"]
@@ -231,10 +240,7 @@ def _row_faults(row: Mapping[str, str], *, own: bool) -> list[str]:
         usd = math.nan
     if not (math.isfinite(usd) and usd >= 0):
         faults.append(f"price_usd_per_hour must be a number of at least 0, got {text!r}")
-    try:
-        _days(row["as_of"] or "2026")
-    except ValueError:
-        faults.append(f"as_of must be a date such as 2026-11-20, 2026-11 or 2026, or empty, got {row['as_of']!r}")
+    faults += as_of_fault("as_of", row["as_of"])
     if row.get("confidence") and row["confidence"] not in _CONFIDENCES:
         faults.append(f"confidence must be one of {', '.join(_CONFIDENCES)}, got {row['confidence']!r}")
     return faults

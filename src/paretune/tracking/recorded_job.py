@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.errors import BadInput
 from paretune.spec import metrics
@@ -14,6 +14,8 @@ from paretune.spec.job import PROJECT, JobSpec
 from paretune.spec.parameters import affecting, parse
 from paretune.tracking import schema
 
+DATASET_SIZE = "dataset_size"
+"""Parameter of a run: rows before validation rows were split off, where an imported table tells them."""
 _STATES = {"InProgress": "Running"}
 """SageMaker's word for a state, which runs of other projects had until 2026-11, to ours."""
 
@@ -50,6 +52,8 @@ class RecordedJob:
     machine = _Tag(schema.MACHINE)  # name of the machine that a local job ran on
     command = _Tag(schema.COMMAND)  # the `mlflow run` line that repeats it
     row_key = _Tag(schema.ROW_KEY)  # of the row that it was imported from
+    versions = _Tag(schema.USED_VERSIONS)  # of what trained, in words
+    parent_run_id = _Tag(MLFLOW_PARENT_RUN_ID)  # of the study's run
     price_region = _Tag(schema.PRICE_REGION)  # whose price `cost_usd` was computed with
     price_as_of = _Tag(schema.PRICE_AS_OF)  # year, month or day of that price
     price_source = _Tag(schema.PRICE_SOURCE)  # where that price was read

@@ -7,8 +7,8 @@ PREFIX = "paretune."  # what every tag of ours begins with
 
 # What the run is.
 KIND = "paretune.kind"
-"""What a run is that is no job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`,
-`doctor`. Empty on a watcher that has started a job of its own after all.
+"""What a run is that is no job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
+`prices`, `import`, `doctor`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
@@ -61,6 +61,9 @@ USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"
 USED_INSTANCE_TYPE = "paretune.used_instance_type"
 USED_PRECISION = "paretune.used_precision"
 USED_DEVICE = "paretune.used_device"
+USED_VERSIONS = (
+    "paretune.used_versions"  # of what trained, such as "python 3.11.7, torch 2.13.0"; absent before 2026-11-21
+)
 
 # The row of the price list that its cost was computed with.
 PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"

@@ -23,6 +23,8 @@ ROWS = (
     "ml.p3.2xlarge,1,16,5e-5,500,0.7,Completed",
 )
 
+TOLD = {"model": "m", "dataset": "d", "num_train_epochs": "1", "max_seq_length": "128", "precision": "auto"}
+
 
 @pytest.fixture
 def store(workplace: Path) -> MlflowClient:
@@ -43,6 +45,8 @@ def table(rows: Sequence[str] = ROWS, more: str = "", name: str = "theirs.csv") 
 
 
 def bring(path: str, **typed: str) -> Imported:
+    columns = Path(path).read_text().splitlines()[0].split(",")
+    typed = {name: text for name, text in TOLD.items() if name not in columns} | typed
     request = ImportRequest.from_text({"recorded_runs": path, **typed})
     return import_runs(request, Tracking({}, SystemClock()), price_of, now=1000.0)
 
@@ -138,6 +142,93 @@ def test_the_number_of_training_rows_follows_from_steps_and_epochs(store: Mlflow
     bring(table([f"{ROWS[0]},300,3"], ",num_steps,num_train_epochs"))
 
     assert runs(store)[0].data.metrics["train_rows"] == 300 * 32 / 3
+
+
+def test_the_dollars_and_the_data_size_of_a_table_are_kept(store: MlflowClient) -> None:
+    columns = ",hourly_price_usd,price_as_of,cost_usd,dataset_size"
+    bring(table([f"{ROWS[0]},3.825,2021-08,0.57,100000"], columns))
+    (run,) = runs(store)
+
+    assert run.data.metrics["cost_usd"] == 0.57  # and not 900 x 2 x 3.825 / 3600
+    assert run.data.params["dataset_size"] == "100000"
+    assert {name: run.data.tags[f"paretune.price_{name}"] for name in ("usd_per_hour", "as_of", "source")} == {
+        "usd_per_hour": "3.825",
+        "as_of": "2021-08",
+        "source": "theirs.csv: hourly_price_usd",
+    }
+    assert "paretune.price_region" not in run.data.tags
+
+
+def test_a_cost_follows_from_the_price_that_was_given(store: MlflowClient) -> None:
+    bring(table([ROWS[0]]), hourly_price_usd="4", price_as_of="2021", region="eu-west-1")
+    (run,) = runs(store)
+
+    assert run.data.metrics["cost_usd"] == pytest.approx(900 * 2 * 4 / 3600)
+    assert (run.data.tags["paretune.price_as_of"], run.data.tags["paretune.price_region"]) == ("2021", "eu-west-1")
+
+
+def test_a_cost_without_a_price_is_kept_without_one(store: MlflowClient) -> None:
+    imported = bring(table([f"{ROWS[2]},7"], ",cost_usd"))
+    (run,) = runs(store)
+
+    assert (run.data.metrics["cost_usd"], imported.unpriced) == (7, ())
+    assert "paretune.price_usd_per_hour" not in run.data.tags
+
+
+def test_a_cost_that_its_price_does_not_make_is_named_by_its_line(store: MlflowClient) -> None:
+    rows = [f"{ROWS[0]},2,1.0", f"{ROWS[0]},2,1.2"]
+
+    assert bring(table(rows, ",hourly_price_usd,cost_usd")).lines_apart == (3,)
+
+
+def test_columns_of_other_names_are_read_by_ours(store: MlflowClient) -> None:
+    path = table([f"{ROWS[0]},3.8,x"], ",usd an hour,note")
+    bring(path, columns='{"usd an hour": "hourly_price_usd"}')
+
+    assert runs(store)[0].data.tags["paretune.price_usd_per_hour"] == "3.8"
+
+
+@pytest.mark.parametrize(
+    ("columns", "part"),
+    [
+        ('{"f1": "f1", "f1": "seed"}', "columns: f1 is mapped twice"),
+        ('{"price": "cost_usd", "dollars": "cost_usd"}', "cost_usd must be one column, got price and dollars"),
+        ('{"price": "f1"}', "columns: f1 must be one column, got f1 and price"),
+        ('{"prise": "cost_usd"}', "columns: there is no column prise: did you mean price?"),
+        ('{"price": "cost"}', "columns: cost is no name of a column here: did you mean cost_usd?"),
+        ("[1]", "columns must be a JSON object such as"),
+        ('{"price": 3}', "columns must be a JSON object such as"),
+        ("{", "columns must be a JSON object such as"),
+    ],
+)
+def test_a_wrong_naming_of_columns_is_refused(workplace: Path, columns: str, part: str) -> None:
+    path = table([f"{ROWS[0]},1,2"], ",price,dollars")
+    with pytest.raises(BadInput) as caught:
+        ImportRequest.from_text({"recorded_runs": path, "columns": columns, **TOLD})
+
+    assert part in str(caught.value)
+
+
+def test_what_must_be_known_and_is_not_told_is_asked_for_in_one_message(workplace: Path) -> None:
+    path = table([f"{ROWS[0]},"], ",model")
+    typed = {name: text for name, text in TOLD.items() if name in ("dataset", "num_train_epochs")}
+    with pytest.raises(BadInput) as caught:
+        ImportRequest.from_text({"recorded_runs": path, **typed})
+
+    untold, empty = caught.value.faults
+    assert untold.startswith("max_seq_length, precision must be known of every run, and theirs.csv has no column")
+    assert "-P max_seq_length=512 -P precision=fp32" in untold
+    assert empty == "theirs.csv: line 2: model must be known of every run, and is empty: fill it in"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("hourly_price_usd", "0"), ("price_as_of", "yesterday"), ("dataset_size", "1.5"), ("cost_usd", "-1")],
+)
+def test_a_wrong_price_date_size_or_cost_is_refused_with_its_line(workplace: Path, name: str, text: str) -> None:
+    path = table([f"{ROWS[0]},{text}"], f",{name}")
+    with pytest.raises(BadInput, match=f"theirs.csv: line 2: {name} must be a"):
+        ImportRequest.from_text({"recorded_runs": path, **TOLD})
 
 
 def test_many_rows_are_imported_within_milliseconds_each(store: MlflowClient) -> None:

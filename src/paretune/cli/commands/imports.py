@@ -25,6 +25,12 @@ def run(request: ImportRequest) -> Answer:
         lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
     if imported.unpriced:
         lines.append(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
+    if imported.lines_apart:
+        lines.append(
+            "cost_usd is kept as it was given, and differs from seconds x instances x hourly price by more than 1 % "
+            f"in {len(imported.lines_apart)} runs, such as line {imported.lines_apart[0]}: it may hold storage or a "
+            "discount"
+        )
     return Answer(
         text="\n".join(lines),
         document={

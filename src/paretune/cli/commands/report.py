@@ -1,57 +1,124 @@
-"""The command `report`: tables of recorded runs, priced again, and the errors of their estimates."""
+"""The command `report`: recorded runs as tables, figures and findings, priced again; the errors of their estimates."""
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import date
 
 from paretune.cli.output.accuracy import accuracy, estimate_errors
 from paretune.cli.output.answer import Answer
-from paretune.cli.output.report_tables import about_kinds, cost_csv, cost_table, error_tables, front_changes
+from paretune.cli.output.report_tables import about_kinds, cost_rows, cost_table, error_tables, front_changes
 from paretune.cli.output.repricing import Terms, remarks, reprice
 from paretune.cli.requests.own_parameters import ReportRequest
-from paretune.core.clock import SystemClock
+from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import as_json, read_rows
 from paretune.pricing.prices import PriceList
+from paretune.reporting.estimated import TABLE, estimated_jobs
+from paretune.reporting.report import Report, Section
+from paretune.reporting.totals import totals
+from paretune.reporting.views import comparison_report, dates, front_pictures, scaling_report
 from paretune.spec.cluster import listed
+from paretune.spec.parameters import spell
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema, without_password
 
-_NEWEST = 200  # runs, where none are named
 _FRONT = "no other run is as cheap and as good; cost = seconds x instances x price"
 _JOBS = f"tags.`{schema.STATE}` != ''"  # every job has a state once it is created, and nothing else has one
+_IDS = 200  # of runs, in one question
 
 
 def run(request: ReportRequest) -> Answer:
-    """The tables, kept with the command's own run; the runs in them stay as they are."""
+    """The report, kept with the command's own run; the runs in it stay as they are."""
     environment, clock = dict(os.environ), SystemClock()
-    terms = Terms(region=request.region, on=request.on, spot_share=request.spot_share)
     prices = PriceList.read(environment)
     tracking = Tracking(environment, clock)
-    jobs = _jobs(request, tracking)
-    if not jobs:
+    jobs = [job for job in _jobs(request, tracking) if _has_rate(job, request.rate)]
+    if request.view != "runs" and not request.runs:
+        jobs += [job for job in _estimated(request, tracking) if _has_rate(job, request.rate)]
+    if request.view == "scaling":
+        report = scaling_report(jobs, request.factor)
+    elif request.view == "compare":
+        report = comparison_report(jobs, request.by or "", tracking.curve)
+    elif jobs:
+        report = _runs(request, jobs, prices, _studies(jobs, tracking), clock)
+    else:
         text = "no job is recorded" + (" that fits the filter" if request.filter else "")
         return Answer(text=text, document={"rows": []})
-    errors = estimate_errors(jobs)
-    costs = reprice(jobs, prices, terms)
-    lines = [cost_table(costs, terms), f"front *: {_FRONT}", *about_kinds(costs)]
+    run_id = _keep(report, request, tracking)
+    where = tracking.open_command(run_id)
+    return Answer(
+        text=f"{report.text()}\n\nreport.csv is in run {run_id}, with report.html, report.md and figures: {where}",
+        document={
+            "run_id": run_id,
+            "rows": as_json(read_rows(report.csv())),
+            "findings": [sentence for section in report.sections for sentence in section.sentences],
+            "open_command": where,
+        },
+    )
+
+
+def _runs(
+    request: ReportRequest, jobs: list[RecordedJob], prices: PriceList, studies: dict[str, str], clock: Clock
+) -> Report:
+    """A line per run, priced again where that is asked for, totals of dollars, and the errors of estimates."""
+    terms = Terms(region=request.region, on=request.on, spot_share=request.spot_share)
+    errors, costs = estimate_errors(jobs), reprice(jobs, prices, terms)
+    said = [f"front *: {_FRONT}", *about_kinds(costs)]
     if terms.are_new:
-        lines += [*front_changes(costs), *remarks(costs, terms, date.fromtimestamp(clock.now()))]
-    parts = ["\n".join(lines)]
+        said += [*front_changes(costs), *remarks(costs, terms, date.fromtimestamp(clock.now()))]
+    dollars = [(f"Dollars by {way}", table) for way, table in totals(jobs, studies).items()]
+    sections = [
+        Section(
+            heading="Runs",
+            tables=[("Newest first", cost_table(costs, terms))],
+            sentences=said,
+            pictures=front_pictures(jobs),
+        ),
+        Section(heading="Dollars, as they were recorded", tables=dollars),
+    ]
     if errors:
-        parts.append(f"estimates against measurements\n{error_tables(errors, accuracy(errors))}")
+        by_run, means = error_tables(errors, accuracy(errors))
+        tables = [("By run", by_run), ("In the mean", means)]
+        sections.append(Section(heading="Estimates against measurements", tables=tables))
+    rows = cost_rows(costs, errors)
+    return Report(title="Report on recorded runs", about=[dates(jobs)], sections=sections, rows=rows)
+
+
+def _keep(report: Report, request: ReportRequest, tracking: Tracking) -> str:
+    """The report as artifacts of the command's own run; the run's id."""
     own = tracking.begin("report")
     own.set_tags({schema.KIND: "report"})
-    own.log_params({name: str(value) for name, value in asdict(request).items() if value is not None})
-    table = cost_csv(costs, errors)
-    own.log_text(table, "report.csv")
-    text = "\n\n".join(parts)
-    own.log_text(f"{text}\n", "report.txt")
+    defaults = {item.name: item.default for item in fields(request)}
+    asked = {name: spell(value) for name, value in asdict(request).items() if value != defaults[name]}
+    own.log_params(asked)
+    for name, text in {"csv": report.csv(), "md": report.markdown(), "html": report.html()}.items():
+        own.log_text(text, f"report.{name}")
+    for picture in report.pictures:
+        own.log_figure(picture.figure(), f"{picture.name}.png")
     own.end(RunStatus.FINISHED)
-    where = tracking.open_command(own.run_id)
-    return Answer(
-        text=f"{text}\n\nreport.csv is in run {own.run_id}: {where}",
-        document={"run_id": own.run_id, "rows": as_json(read_rows(table)), "open_command": where},
-    )
+    return own.run_id
+
+
+def _studies(jobs: list[RecordedJob], tracking: Tracking) -> dict[str, str]:
+    """Id of the run of each study that the jobs belong to, to the study's name."""
+    ids = sorted({job.parent_run_id for job in jobs if job.parent_run_id})
+    names = {}
+    for start in range(0, len(ids), _IDS):
+        listed_ids = ", ".join(f"'{run_id}'" for run_id in ids[start : start + _IDS])
+        for run in tracking.runs(f"attributes.run_id IN ({listed_ids})"):
+            names[run.run_id] = run.tags.get(schema.STUDY) or RecordedJob(run).name or run.run_id
+    return names
+
+
+def _estimated(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
+    """The jobs that were only estimated, of all runs of `estimate` that fit the filter."""
+    condition = " and ".join(filter(None, [f"tags.`{schema.KIND}` = 'estimate'", request.filter]))
+    return estimated_jobs(tracking.runs(condition), lambda run_id: tracking.artifact_text(run_id, TABLE))
+
+
+def _has_rate(job: RecordedJob, rate: str) -> bool:
+    """Whether its learning rate is fixed, or scaled with the global batch size, as is asked for."""
+    is_scaled = job.param("learning_rate_scaling") not in ("", "none")
+    return rate == "all" or is_scaled == (rate == "scaled")
 
 
 def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
@@ -63,7 +130,7 @@ def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
     condition = " and ".join(filter(None, [_JOBS, request.filter]))
     named = listed(request.runs)
     if not named:
-        return [RecordedJob(run) for run in tracking.runs(condition, newest=_NEWEST)]
+        return [RecordedJob(run) for run in tracking.runs(condition)]
     faults, found = [], {}
     for name in named:
         fitting = tracking.runs(f"{condition} and attributes.run_id LIKE '{name}%'", newest=2)
@@ -74,7 +141,7 @@ def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
         else:
             fits = " that fits the filter" if request.filter else ""
             place = without_password(tracking.uri)
-            faults.append(f"runs: {name!r} is no job{fits} at {place}: `paretune report` lists the newest")
+            faults.append(f"runs: {name!r} is no job{fits} at {place}: `paretune report` lists all jobs")
     if faults:
         raise BadInput(faults)
     return list(found.values())

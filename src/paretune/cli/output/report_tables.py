@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from paretune.cli.output.accuracy import Accuracy, EstimateError
 from paretune.cli.output.repricing import RunCost, Terms
-from paretune.core.result import csv_text
-from paretune.core.text_table import text_table
+from paretune.presentation.page import Table
+from paretune.reporting.totals import day
 from paretune.tracking import RecordedJob
 
 _Item = TypeVar("_Item")
@@ -19,13 +19,13 @@ _OF_A_PRICE = ("usd_per_hour", "region", "as_of", "source")
 _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_gib": "memory per device, GiB"}
 
 
-def cost_table(costs: Sequence[RunCost], terms: Terms) -> str:
+def cost_table(costs: Sequence[RunCost], terms: Terms) -> Table:
     """A line per run: what it was, reached and cost, and what it would cost on other terms."""
     return _table(_RECORDED | (_REPRICED if terms.are_new else {}), costs)
 
 
-def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
-    """Everything about every run, as CSV; what is not known is an empty cell."""
+def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list[dict[str, object]]:
+    """Everything about every run; what is not known is None."""
     off = {(one.job.run_id, one.quantity): one for one in errors}
     rows: list[dict[str, object]] = []
     for cost in costs:
@@ -33,6 +33,7 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
         row: dict[str, object] = {
             "run_id": job.run_id,
             "run_name": job.name,
+            "date": day(job),
             **{name: getattr(job, name) for name in ("origin", "launcher", "state")},
             "dataset": job.param("dataset"),
             "instance_type": job.instance_type,
@@ -58,12 +59,12 @@ def cost_csv(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> str:
             row[f"estimated_{quantity}"] = one.predicted if one else None
             row |= {f"estimated_{quantity}_{name}": getattr(one, name, None) for name in ("low", "high", "error")}
         rows.append(row)
-    return csv_text(list(rows[0]) if rows else ["run_id"], rows)
+    return rows
 
 
-def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]) -> str:
-    """Predicted against measured, a line per run and quantity, and the mean errors below."""
-    return f"{_table(_ERRORS, errors)}\n\n{_table(_MEANS, accuracies)}"
+def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]) -> tuple[Table, Table]:
+    """Predicted against measured, a line per run and quantity; and the mean errors."""
+    return _table(_ERRORS, errors), _table(_MEANS, accuracies)
 
 
 def front_changes(costs: Sequence[RunCost]) -> list[str]:
@@ -104,6 +105,7 @@ def _text(value: float | None, form: str) -> str:
 
 _RECORDED: dict[str, Callable[[RunCost], str]] = {
     "run": lambda cost: cost.job.run_id[:_SHORT],
+    "date": lambda cost: day(cost.job),
     "origin": lambda cost: cost.job.origin,
     "state": lambda cost: "" if cost.job.is_completed else cost.job.state,
     "instances": lambda cost: str(cost.job.instance_count),
@@ -145,6 +147,9 @@ _MEANS: dict[str, Callable[[Accuracy], str]] = {
 }
 
 
-def _table(columns: Mapping[str, Callable[[_Item], str]], items: Sequence[_Item]) -> str:
-    """A line per item; `columns` maps the header of each column to what its cells say."""
-    return text_table(list(columns), [[text(item) for text in columns.values()] for item in items], _NUMBERS)
+def _table(columns: Mapping[str, Callable[[_Item], str]], items: Sequence[_Item]) -> Table:
+    """A row per item; `columns` maps the header of each column to what its cells say."""
+    right = [place for place, name in enumerate(columns) if name in _NUMBERS]
+    return Table(
+        head=list(columns), rows=[[text(item) for text in columns.values()] for item in items], right=right
+    ).filled()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from paretune.core.errors import BadInput
+from paretune.reporting.factors import factor_faults
 from paretune.spec.cluster import listed
 from paretune.spec.parameters import check, parameter
 from paretune.spec.regions import region_faults
@@ -43,7 +44,19 @@ class ReportRequest:
         BadInput: with all faults at once.
     """
 
-    runs: str | None = parameter(None, "run ids or their beginnings, comma-separated; by default the newest 200 jobs")
+    view: str = parameter(
+        "runs",
+        "runs: a line each, and totals of dollars; scaling: what larger clusters do; compare: one setting's values",
+        choices=("runs", "scaling", "compare"),
+    )
+    factor: str | None = parameter(None, "of view=scaling: shape (default), devices or a parameter of a job")
+    by: str | None = parameter(None, "of view=compare: the parameter of a job whose values are compared")
+    rate: str = parameter(
+        "all",
+        "runs with this learning rate: fixed, or scaled with the global batch size",
+        choices=("all", "fixed", "scaled"),
+    )
+    runs: str | None = parameter(None, "run ids or their beginnings, comma-separated; by default all jobs")
     filter: str | None = parameter(None, "MLflow's search language, such as \"metrics.f1 > 0.9 and params.seed = '1'\"")
     region: str | None = parameter(None, "price the runs again with this region's prices")
     price_date: str | None = parameter(None, "price the runs again with the prices of this day, such as 2026-11-20")
@@ -56,13 +69,28 @@ class ReportRequest:
         for name in listed(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):
                 faults.append(f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}")
-        faults += region_faults(self.region)
+        faults += [*region_faults(self.region), *self._view_faults()]
         try:
             _ = self.on
         except ValueError:
             faults.append(f"price_date must be a day such as 2026-11-20, got {self.price_date!r}")
         if faults:
             raise BadInput(faults)
+
+    def _view_faults(self) -> list[str]:
+        """What does not go with the view."""
+        faults = [*factor_faults("factor", self.factor), *factor_faults("by", self.by)]
+        if self.factor is not None and self.view != "scaling":
+            faults.append(f"factor is for view=scaling, got view={self.view}: leave one out")
+        if self.by is not None and self.view != "compare":
+            faults.append(f"by is for view=compare, got view={self.view}: leave one out")
+        if self.by is None and self.view == "compare":
+            faults.append("view=compare needs the setting whose values are compared: set by, such as by=compiler")
+        terms = ("region", "price_date", "spot_share")
+        asked = [name for name in terms if getattr(self, name) is not None and self.view in ("scaling", "compare")]
+        return faults + [
+            f"{name} prices the runs of view=runs again, got view={self.view}: leave it out" for name in asked
+        ]
 
     @property
     def on(self) -> date | None:

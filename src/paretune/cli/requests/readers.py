@@ -14,6 +14,8 @@ from paretune.jobs.estimates.request import EstimateRequest
 from paretune.spec.job import JobSpec, missing_files
 from paretune.spec.parameters import read
 from paretune.spec.profile import with_profile
+from paretune.studies.definition.design import DesignFile
+from paretune.studies.definition.design_reading import read_design
 from paretune.studies.definition.file import StudyFile
 
 _Request = TypeVar("_Request")
@@ -48,6 +50,15 @@ def study(texts: Mapping[str, str], faults: list[str]) -> StudyFile:
         raise BadInput([*faults, "study must name a study file, such as studies/smoke.yaml"])
     overrides = {name: text for name, text in texts.items() if name != "study"}
     return all_or_faults(lambda: StudyFile.read(path, overrides), faults)
+
+
+def design(texts: Mapping[str, str], faults: list[str]) -> DesignFile:
+    """The design of a file, and what was typed over it."""
+    path = texts.get("design", "").strip()
+    if not path:
+        raise BadInput([*faults, "design must name a design file, such as studies/polarity_scaling.yaml"])
+    overrides = {name: text for name, text in texts.items() if name != "design"}
+    return all_or_faults(lambda: read_design(path, overrides), faults)
 
 
 def nothing(texts: Mapping[str, str], faults: list[str]) -> None:

@@ -5,6 +5,9 @@
     f1_epoch_1,f1_epoch_2,...    the curve: F1 after each epoch
     train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
     num_steps                    optimiser steps; with num_train_epochs they tell train_rows where it is not given
+    dataset_size                 rows before validation rows were split off
+    hourly_price_usd,price_as_of what an hour of one instance cost then, and the day, month or year of that price
+    cost_usd                     what the job cost; where it is left out, it follows from seconds and price
     any parameter of a job       hyperparameters: a job is answered only from rows with the same value
 
 Where `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
@@ -20,13 +23,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, did_you_mean
+from paretune.pricing.prices import as_of_fault
 from paretune.spec import catalog
 from paretune.spec.batch_size import scale_learning_rate
 from paretune.spec.job import JobSpec, current_name
 from paretune.spec.parameters import COMPUTES, affecting, annotations, parse, range_faults, spell
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
+OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
+"""What is no parameter of a job and may be said of all rows at once, in place of a column."""
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "billable_seconds", "f1")
@@ -49,6 +55,9 @@ class RecordedRow:
         f1: None unless the status is Completed.
         curve: F1 after each epoch; empty where it is not known.
         measured: of MEASURED, what the row has.
+        dataset_size: rows before validation rows were split off.
+        hourly_price_usd: of one instance; `price_as_of` is the year, month or day of that price, empty if not told.
+        cost_usd: dollars of the job, as the table tells them.
         texts: the row as it was read; empty cells left out.
     """
 
@@ -66,6 +75,10 @@ class RecordedRow:
     f1: float | None
     curve: tuple[float, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
+    dataset_size: int | None = None
+    hourly_price_usd: float | None = None
+    price_as_of: str = ""
+    cost_usd: float | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def digest(self) -> str:
@@ -79,6 +92,7 @@ class RunTable:
 
     Attributes:
         name: the file's name, without its folder.
+        columns: what they are called here.
         others: the further hyperparameters it has columns for.
         ignored: columns that mean nothing here.
     """
@@ -90,8 +104,13 @@ class RunTable:
     ignored: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path) -> "RunTable":
+    def read(
+        cls, path: Path, columns: Mapping[str, str] | None = None, said: Mapping[str, str] | None = None
+    ) -> "RunTable":
         """The table in a CSV file.
+
+        `columns` maps what the file calls a column to what it is called here; `said` has a text for every row, of any
+        of OF_ALL_ROWS.
 
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
@@ -105,17 +124,19 @@ class RunTable:
             raise BadInput([f"recorded_runs {path} does not exist (looked from {Path.cwd()})"]) from None
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise BadInput([f"recorded_runs must be a readable CSV file, got {path}: {error}"]) from error
-        faults = _header_faults(header)
+        faults = _column_faults(header, columns or {})
+        header = [(columns or {}).get(name, name) for name in header]
+        faults = faults or _header_faults(header)
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
-        readings = [] if faults else [_Reading(number, header, cells) for number, cells in lines]
+        readings = [] if faults else [_Reading(number, header, cells, said or {}) for number, cells in lines]
         rows = [reading.row() for reading in readings]
         faults += [fault for reading in readings for fault in reading.faults]
         if faults:
             shown = [f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS]]
             more = len(faults) - len(shown)
             raise BadInput(shown + ([f"{path.name}: and {more} more"] if more else []))
-        known = {*NEEDED, "status", "seed", "num_steps", *MEASURED, *_BATCH, *OTHERS}
+        known = {*_OWN, *_BATCH, *OTHERS}
         return cls(
             name=path.name,
             rows=tuple(row for row in rows if row is not None),
@@ -123,6 +144,26 @@ class RunTable:
             others=tuple(name for name in header if name in OTHERS),
             ignored=tuple(name for name in header if name not in known and not _EPOCH.fullmatch(name)),
         )
+
+
+def _column_faults(header: list[str], columns: Mapping[str, str]) -> list[str]:
+    """What is wrong with the names that the columns of a file are given."""
+    faults = []
+    known = {*_OWN, *_FIELDS}
+    for theirs, ours in columns.items():
+        if theirs not in header:
+            hint = did_you_mean(theirs, header) or f"it has {', '.join(header)}"
+            faults.append(f"columns: there is no column {theirs}: {hint}")
+        if ours not in known and not _EPOCH.fullmatch(ours):
+            hint = did_you_mean(ours, known, or_longer=True) or "`paretune import --help` lists all names"
+            faults.append(f"columns: {ours} is no name of a column here: {hint}")
+    meant: dict[str, list[str]] = {}
+    for name in dict.fromkeys(header):
+        meant.setdefault(columns.get(name, name), []).append(name)
+    for ours, theirs_too in meant.items():
+        if len(theirs_too) > 1:
+            faults.append(f"columns: {ours} must be one column, got {' and '.join(theirs_too)}: leave one out")
+    return faults
 
 
 def _header_faults(header: list[str]) -> list[str]:
@@ -138,14 +179,15 @@ def _header_faults(header: list[str]) -> list[str]:
 class _Reading:
     """One line on its way to a row; what is wrong with it is collected."""
 
-    def __init__(self, line: int, header: list[str], cells: list[str]) -> None:
+    def __init__(self, line: int, header: list[str], cells: list[str], said: Mapping[str, str]) -> None:
         self.faults: list[str] = []
         self._line = line
         self._header = header
         if len(cells) != len(header):
             self._fault(f"has {len(cells)} cells, the header line {len(header)}")
         # An empty cell says nothing.
-        self._texts = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()}
+        self._own = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()}
+        self._texts = {**said, **self._own}
 
     def row(self) -> RecordedRow | None:
         """The row; None when something is wrong with it."""
@@ -161,6 +203,12 @@ class _Reading:
         f1 = self._number("f1", needed=completed, highest=1.0)
         curve = tuple(self._curve())
         measured = {name: value for name in MEASURED if (value := self._number(name, above_zero=True)) is not None}
+        price, cost = self._number("hourly_price_usd", above_zero=True), self._number("cost_usd")
+        size, as_of = self._number("dataset_size", above_zero=True), self._texts.get("price_as_of", "")
+        if size is not None and not size.is_integer():
+            self._fault(f"dataset_size must be a whole number, got {self._texts['dataset_size']!r}")
+        for fault in as_of_fault("price_as_of", as_of):
+            self._fault(fault)
         others = {name: spell(self._parameter(name)) for name in self._header if name in OTHERS}
         seed = self._parameter("seed") if "seed" in self._texts else None
         if self.faults:
@@ -182,7 +230,11 @@ class _Reading:
             f1=f1 if completed else None,
             curve=curve if completed else (),
             measured=measured,
-            texts=self._texts,
+            dataset_size=None if size is None else int(size),
+            hourly_price_usd=price,
+            price_as_of=as_of,
+            cost_usd=cost,
+            texts=self._own,
         )
 
     def _batch(self, values: Mapping[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
@@ -258,4 +310,6 @@ class _Reading:
         self.faults.append(f"line {self._line}: {text}")
 
 
+_OWN = {*NEEDED, "status", "seed", "num_steps", *MEASURED, *OF_ALL_ROWS, "cost_usd"}
+"""Columns that have a meaning of their own here."""
 _FIELDS = {item.name: item for item in fields(JobSpec)}

@@ -19,9 +19,9 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import help_lines, spell
-from paretune.studies.definition.reading import Reading
 from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of, shown
 from paretune.studies.definition.space import Value, all_points, make_spec
+from paretune.studies.definition.study_reading import StudyReading
 from paretune.studies.definition.yaml import write_yaml
 
 
@@ -48,7 +48,7 @@ class StudyFile(Draft):
         Raises:
             BadInput: all faults at once, each with its line where it has one.
         """
-        return cls(**vars(Reading(path, overrides).draft()))
+        return cls(**vars(StudyReading(path, overrides).draft()))
 
     def __repr__(self) -> str:
         return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"
@@ -64,6 +64,11 @@ class StudyFile(Draft):
         if self.method is None:
             return self.sampler is None and can_be_split(self.objectives)
         return self.method == "split"
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether its points are tried in the order of `points`."""
+        return False
 
     def size(self) -> int | None:
         """How many points there are; None where a range is searched."""

@@ -1,34 +1,46 @@
-"""From a study file and what was typed to the parts of a study: every fault with the line it stands in."""
+"""From a file and what was typed to the parts of a study or a design: every fault with the line it stands in.
+
+`FileReading` knows what the files of studies and designs have in common; a subclass per kind reads its own keys.
+"""
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from paretune.core.errors import BadInput
-from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, listed
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import annotations, parameter_hint, parse
-from paretune.studies.definition.objectives import default_objectives, nearest
-from paretune.studies.definition.rules import Draft, StudyTerms, faults_of
-from paretune.studies.definition.space import NOT_SEARCHED, Choices, FaultPath, Range, Value, kind_of, parameters
-from paretune.studies.definition.yaml import Node, read_yaml
+from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED
+from paretune.spec.parameters import parameter_hint, parse
+from paretune.studies.definition.objectives import nearest
+from paretune.studies.definition.space import Fault, FaultPath, Value, plain_kind
+from paretune.studies.definition.yaml import FileKind, Node, read_yaml
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
-_SECTIONS = ("job", "search", "objectives", "constraints")
-_TERMS: dict[str, Any] = dict.fromkeys(item.name for item in fields(StudyTerms))
-KEYS = ("name", *_SECTIONS, *_TERMS)
-"""Keys of a study file."""
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
 
 
-class Reading:
-    """Collects parts and faults of one study; of what was typed, an empty text is none."""
+class FileReading:
+    """Collects parts and faults of one file; of what was typed, an empty text is none.
+
+    Attributes:
+        kind: what the file is.
+        sections: its keys that map names to values, `job` first, then where a parameter of a job varies.
+        terms: its keys that are one value, and their types.
+        typed_terms: those of `terms` that can be typed; the others are parameters of the job when they are typed.
+        kinds: parameters that a job may have here, and their types.
+        examples: section to how it may look.
+    """
+
+    kind: ClassVar[FileKind]
+    sections: ClassVar[tuple[str, ...]]
+    terms: ClassVar[Mapping[str, Any]]
+    typed_terms: ClassVar[Collection[str]]
+    kinds: ClassVar[Mapping[str, Any]]
+    examples: ClassVar[Mapping[str, str]]
 
     def __init__(self, path: str, overrides: Mapping[str, str]) -> None:
         self._path = path
@@ -38,11 +50,15 @@ class Reading:
         self._broken: list[FaultPath] = []
         self._parts: dict[str, Any] = {}
         self._job: dict[str, Any] = {}
-        self._search: dict[str, Choices | Range] = {}
 
-    def draft(self) -> Draft:
-        """The whole study; BadInput with everything that is wrong with it."""
-        document, doubles = read_yaml(self._path)
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the file."""
+        return ("name", *self.sections, *self.terms)
+
+    def _read(self) -> None:
+        """Read the file, then take what was typed."""
+        document, doubles = read_yaml(self._path, self.kind)
         self._faults += [(line, f"{self._path}:{line}: {text}") for line, text in doubles]
         for key, node in document.items():
             self._lines[(key,)] = node.line
@@ -50,27 +66,29 @@ class Reading:
                 self._key(key, node)
         self._take_typed()
         if "name" not in {*document, *self._typed}:
-            self._refuse(("name",), "name is missing: add name: and a few words, under which the study is found again")
-        parts = {"name": "unnamed", "objectives": default_objectives(self._job), **self._parts}
-        draft = Draft(job=self._job, search=self._search, **parts)
-        for fault_path, text in faults_of(draft, self._broken):
+            text = f"name is missing: add name: and a few words, under which the {self.kind.word} is found again"
+            self._refuse(("name",), text)
+
+    def _finish(self, faults: Iterable[Fault]) -> None:
+        """Raise BadInput with everything that is wrong; `faults` are those of the parts together."""
+        for fault_path, text in faults:
             self._refuse(fault_path, text)
         if self._faults:
-            raise BadInput([text for _, text in sorted(self._faults, key=lambda fault: fault[0])])
-        return draft
+            raise BadInput(list(dict.fromkeys(text for _, text in sorted(self._faults, key=lambda fault: fault[0]))))
 
     def _refuse(self, fault_path: FaultPath, text: str) -> None:
         """Note a fault with the line of the innermost key that is known; what was typed has none."""
         self._broken.append(fault_path)
         line = next((self._lines[fault_path[:end]] for end in (2, 1) if fault_path[:end] in self._lines), math.inf)
-        if fault_path[-1] in self._typed and (len(fault_path) == 1 or self._is_typed(fault_path[1])):
+        is_of_file = fault_path[0] in self.terms and fault_path[0] not in self.typed_terms
+        if fault_path[-1] in self._typed and (self._is_typed(fault_path[1]) if len(fault_path) > 1 else not is_of_file):
             self._faults.append((0, text))
         else:
             self._faults.append((line, f"{self._path}{f':{line}' if line < math.inf else ''}: {text}"))
 
     def _is_typed(self, name: str) -> bool:
-        """Whether a parameter of the job was typed; `seed` is then that of the study."""
-        return name in self._typed and name not in _TERMS
+        """Whether a parameter of the job was typed, and not a term of the same name."""
+        return name in self._typed and name not in self.typed_terms
 
     @contextmanager
     def _noting(self, fault_path: FaultPath) -> Iterator[None]:
@@ -82,19 +100,17 @@ class Reading:
                 self._refuse(fault_path, text)
 
     def _key(self, key: str, node: Node) -> None:
-        if key not in KEYS:
-            raise ValueError(f"unknown key {key}: {_meant(key)}")
-        if key in _SECTIONS:
+        if key not in self.keys:
+            raise ValueError(f"unknown key {key}: {self._meant(key)}")
+        if key in self.sections:
             self._section(key, node)
-        elif key not in self._typed:
-            self._take_term(key, _text((key,), node))
+        elif key not in self._typed or key not in (*self.typed_terms, "name"):
+            self._take_term(key, self._text((key,), node))
 
     def _section(self, key: str, node: Node) -> None:
         if not isinstance(node.value, dict):
             got = "nothing" if node.is_nothing else node.described()
-            raise ValueError(f"{key} must be a mapping of names to values, got {got}: {_EXAMPLES[key]}")
-        if key in ("objectives", "constraints"):
-            self._parts[key] = {}
+            raise ValueError(f"{key} must be a mapping of names to values, got {got}: {self.examples[key]}")
         for name, entry in node.value.items():
             self._lines[(key, name)] = entry.line
             if key != "job" or not self._is_typed(name):
@@ -102,91 +118,82 @@ class Reading:
                     self._entry((key, name), entry)
 
     def _entry(self, fault_path: FaultPath, node: Node) -> None:
-        section, name = fault_path
-        if section in ("job", "search") and name not in parameters():
-            raise ValueError(f"unknown parameter {name} in {section}: {_meant(name, of_job=True)}")
-        if section == "job":
-            if (value := _value(fault_path, node)) != "":  # an empty list
-                self._job[name] = value
-        elif section == "search":
-            self._searched(fault_path, node)
-        elif section == "objectives":
-            self._parts[section][name] = _text(fault_path, node).strip()
-        else:
-            self._parts[section][name] = _numbers(fault_path, node, ("min", "max"), float)
-
-    def _searched(self, fault_path: FaultPath, node: Node) -> None:
+        """Take one entry of a section; here of `job`."""
         name = fault_path[1]
-        if self._is_typed(name) and not self._keeps_searching(name, node):
-            return
-        if name in NOT_SEARCHED:
-            self._search[name] = Choices(values=())  # the rules say why not
-        elif not isinstance(node.value, dict):
-            wanted = "{choices: [1, 2]} or {low: 1, high: 2}"
-            raise ValueError(f"{name} in search must be like {wanted}, got {node.described()}; one value goes in job")
-        elif unknown := [key for key in node.value if key not in _OF_A_RANGE]:
-            raise ValueError(f"unknown key {unknown[0]} of {name}: {nearest(unknown[0], _OF_A_RANGE)}")
-        elif "choices" in node.value:
-            self._search[name] = self._choices(fault_path, node.value)
-        else:
-            self._search[name] = self._range(fault_path, node.value)
-
-    def _choices(self, fault_path: FaultPath, entries: Mapping[str, Node]) -> Choices:
-        name, listed_node = fault_path[1], entries["choices"]
-        if len(entries) > 1:
-            others = " and ".join(key for key in entries if key != "choices")
-            raise ValueError(f"{name} has choices and {others}: keep one kind")
-        if not isinstance(listed_node.value, list):
-            got = "nothing" if listed_node.is_nothing else listed_node.described()
-            raise ValueError(f"{name}: choices must be a list, got {got}: write choices: [A, B]")
-        if self._is_typed(name):
-            return Choices(values=())  # what was typed takes its place
-        return Choices(values=tuple(_each(listed_node.value, partial(_value, fault_path, is_choice=True))))
-
-    def _range(self, fault_path: FaultPath, entries: Mapping[str, Node]) -> Range:
-        name, kind, log = fault_path[1], kind_of(fault_path[1]), False
-        if kind not in (int, float):
-            raise ValueError(f"{name} is no number and has no range: write {{choices: [...]}}")
-        if "log" in entries:
-            text = ""
-            with self._noting(fault_path):  # and look at the ends as well
-                text = _text(fault_path, entries["log"])
-            log = text != "" and parse(f"{name}: log", text, bool)
-        ends = {key: node for key, node in entries.items() if key != "log"}
-        if missing := [key for key in ("low", "high") if key not in ends]:
-            text = "choices, or low and high" if len(missing) == 2 else f"{missing[0]} as well"
-            raise ValueError(f"{name} in search needs {text}: such as {{low: 1, high: 8}}")
-        return Range(**_numbers(fault_path, Node(0, ends), ("low", "high"), kind), log=log)
+        if name not in self.kinds:
+            raise ValueError(f"unknown parameter {name} in {fault_path[0]}: {self._meant(name, of_job=True)}")
+        if (value := self._value(fault_path, node)) != "":  # an empty list
+            self._job[name] = value
 
     def _take_term(self, key: str, text: str) -> None:
-        self._parts[key] = parse(key, text.strip(), str if key == "name" else annotations(StudyTerms)[key])
-
-    def _keeps_searching(self, name: str, node: Node) -> bool:
-        """Whether what was typed for a searched parameter are other choices, and not one value for all jobs."""
-        chooses = isinstance(node.value, dict) and "choices" in node.value
-        return chooses and "," in self._typed[name] and kind_of(name) is not dict
+        self._parts[key] = parse(key, text.strip(), str if key == "name" else self.terms[key])
 
     def _take_typed(self) -> None:
         """Take what was typed: it wins over the file."""
         for name, text in self._typed.items():
-            of_job, section = name in parameters() and name not in KEYS, "search" if name in self._search else "job"
+            of_job = name in self.kinds and name not in self.typed_terms
+            section = self._section_of(name)
             with self._noting((section, name) if of_job else (name,)):
-                if name in _TERMS or name == "name":
+                if name in self.typed_terms or name == "name":
                     self._take_term(name, text)
-                elif name in KEYS:
+                elif of_job:
+                    self._take_parameter(section, name, text)
+                elif name in self.keys:
                     raise ValueError(f"{name} is set in {self._path} and cannot be typed")
-                elif not of_job:
-                    raise ValueError(f"unknown parameter {name}: {nearest(name, (*_TERMS, *parameters()))}")
-                elif section == "search":
-                    self._search[name] = _typed_choices(name, text)
                 else:
-                    self._job[name] = _parsed(name, text)
+                    raise ValueError(f"unknown parameter {name}: {nearest(name, (*self.typed_terms, *self.kinds))}")
         if "launcher" in self._typed and self._job.get("launcher") != SIMULATED:  # the file's rehearsal is over
             for name in set(ONLY_SIMULATED) - self._typed.keys():
                 self._job.pop(name, None)
 
+    def _section_of(self, name: str) -> str:
+        """Where a parameter belongs that was typed: `job`, or where it varies."""
+        return "job"
 
-def _each(items: Iterable[_Item], read: Callable[[_Item], _Found]) -> list[_Found]:
+    def _take_parameter(self, section: str, name: str, text: str) -> None:
+        """Take a parameter of a job that was typed."""
+        self._job[name] = self._parsed(name, text)
+
+    def _text(self, fault_path: FaultPath, node: Node, what: str = "") -> str:
+        name = what or fault_path[-1]
+        if not isinstance(node.value, str):
+            raise ValueError(f"{name} must be one value, got {node.described()}")
+        if node.is_nothing:
+            has_default = fault_path[0] == "job" or fault_path[-1] in self.terms
+            rest = ", or take the line out for the default" if has_default else ""
+            raise ValueError(f"{name} has no value: give one{rest}")
+        return node.value
+
+    def _value(self, fault_path: FaultPath, node: Node, is_choice: bool = False) -> Value:
+        """The value of a parameter of a job; empty for an empty list."""
+        name = fault_path[-1]
+        if isinstance(node.value, list) and name in LISTED:
+            return ",".join(each(node.value, partial(self._text, fault_path)))
+        if isinstance(node.value, dict) and plain_kind(self.kinds[name]) is dict:
+            return self._parsed(name, json.dumps(node.as_json(), sort_keys=True))
+        if isinstance(node.value, str):
+            return self._parsed(name, self._text(fault_path, node))
+        where = f"{self.sections[1]} as {self.examples[f'{self.sections[1]} of'].format(name=name)}"
+        several = "" if is_choice else f"; to try several, put them under {where}"
+        raise ValueError(f"{name} must be one value, got {node.described()}{several}")
+
+    def _parsed(self, name: str, text: str) -> Value:
+        """The value that a text means: a number, a truth value, or the text where it means anything else."""
+        value = parse(name, text, self.kinds[name])
+        return value if isinstance(value, str | int | float) else text.strip()
+
+    def _meant(self, key: str, of_job: bool = False) -> str:
+        """What a wrong key was probably meant to be, or where it belongs."""
+        if of_job:
+            if key in self.keys:
+                return f"it is a key of the {self.kind.word}, move it to the left; a job has none of this name"
+            return parameter_hint(key, self.kinds)
+        if key in self.kinds:
+            return f"it is a parameter of the job, put it under {self.sections[0]} or {self.sections[1]}"
+        return nearest(key, self.keys)
+
+
+def each(items: Iterable[_Item], read: Callable[[_Item], _Found]) -> list[_Found]:
     """What `read` makes of every item; their faults are raised together, one argument of the ValueError each."""
     found: list[_Found] = []
     faults: list[str] = []
@@ -198,74 +205,3 @@ def _each(items: Iterable[_Item], read: Callable[[_Item], _Found]) -> list[_Foun
     if faults:
         raise ValueError(*faults)
     return found
-
-
-def _text(fault_path: FaultPath, node: Node, what: str = "") -> str:
-    name = what or fault_path[-1]
-    if not isinstance(node.value, str):
-        raise ValueError(f"{name} must be one value, got {node.described()}")
-    if node.is_nothing:
-        has_default = fault_path[0] == "job" or fault_path[-1] in _TERMS
-        rest = ", or take the line out for the default" if has_default else ""
-        raise ValueError(f"{name} has no value: give one{rest}")
-    return node.value
-
-
-def _value(fault_path: FaultPath, node: Node, is_choice: bool = False) -> Value:
-    """The value of a parameter of a job; empty for an empty list."""
-    name = fault_path[1]
-    if isinstance(node.value, list) and name in LISTED:
-        return ",".join(_each(node.value, partial(_text, fault_path)))
-    if isinstance(node.value, dict) and kind_of(name) is dict:
-        return _parsed(name, json.dumps(node.as_json(), sort_keys=True))
-    if isinstance(node.value, str):
-        return _parsed(name, _text(fault_path, node))
-    several = "" if is_choice else f"; to try several, put them under search as {name}: {{choices: [...]}}"
-    raise ValueError(f"{name} must be one value, got {node.described()}{several}")
-
-
-def _numbers(fault_path: FaultPath, node: Node, keys: tuple[str, str], kind: type) -> dict[str, Any]:
-    name = fault_path[1]
-    if not isinstance(node.value, dict):
-        got = "nothing" if node.is_nothing else node.described()
-        raise ValueError(f"{fault_path[0]}: {name} must be like {{{keys[0]}: 0.9}} or {{{keys[1]}: 30}}, got {got}")
-
-    def number(entry: tuple[str, Node]) -> tuple[str, Any]:
-        if entry[0] not in keys:
-            raise ValueError(f"unknown key {entry[0]} of {name}: {nearest(entry[0], keys)}")
-        what = f"{name}: {entry[0]}"
-        return entry[0], parse(what, _text(fault_path, entry[1], what), kind)
-
-    return dict(_each(node.value.items(), number))
-
-
-def _parsed(name: str, text: str) -> Value:
-    """The value that a text means: a number, a truth value, or the text where it means anything else."""
-    value = parse(name, text, annotations(JobSpec)[name])
-    return value if isinstance(value, str | int | float) else text.strip()
-
-
-def _typed_choices(name: str, text: str) -> Choices:
-    if not all(part.strip() for part in text.split(",")):
-        raise ValueError(f"{name} must have a value between all commas, got {text!r}")
-    return Choices(values=tuple(_each(listed(text), partial(_parsed, name))))
-
-
-_OF_A_RANGE = ("choices", "low", "high", "log")
-_EXAMPLES = {
-    "job": "job: {num_train_epochs: 2}",
-    "search": "search: {learning_rate: {low: 1e-5, high: 1e-4, log: true}}",
-    "objectives": "objectives: {cost_usd: minimize, f1: maximize}",
-    "constraints": "constraints: {f1: {min: 0.9}}",
-}
-
-
-def _meant(key: str, of_job: bool = False) -> str:
-    """What a wrong key was probably meant to be, or where it belongs."""
-    if of_job:
-        if key in KEYS:
-            return "it is a key of the study, move it to the left; a job has none of this name"
-        return parameter_hint(key, parameters())
-    if key in parameters():
-        return "it is a parameter of the job, put it under job or search"
-    return nearest(key, KEYS)

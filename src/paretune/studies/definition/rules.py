@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from paretune.spec.job import JobSpec
@@ -97,14 +97,7 @@ def _intact(broken: Set[FaultPath], *keys: str) -> bool:
 
 def _own_faults(draft: Draft) -> Iterator[Fault]:
     """What is wrong with one part, whatever the others are."""
-    if not draft.name.isprintable() or not draft.name.strip() or len(draft.name) > _LONGEST_NAME:
-        yield ("name",), f"name must be one line of 1 to {_LONGEST_NAME} characters, got {draft.name[:90]!r}"
-    for item in fields(StudyTerms):
-        if (value := getattr(draft, item.name)) is not None:
-            yield from (((item.name,), text) for text in range_faults(item, value))
-    if draft.storage is not None and not _STORAGE.fullmatch(draft.storage):
-        text = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
-        yield ("storage",), text + f"outlives the command), got {shown(draft.storage)!r}"
+    yield from term_faults(draft, StudyTerms)
     sections: dict[str, Callable[[str, Any], list[str]]] = {
         "job": _parameter_faults,
         "search": _entry_faults,
@@ -118,14 +111,31 @@ def _own_faults(draft: Draft) -> Iterator[Fault]:
         yield ("job", "probe_steps"), "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
 
 
+def term_faults(draft: Any, terms: Any) -> Iterator[Fault]:
+    """What is wrong with the name, and with the terms of a study or a design, each by itself."""
+    if not draft.name.isprintable() or not draft.name.strip() or len(draft.name) > _LONGEST_NAME:
+        yield ("name",), f"name must be one line of 1 to {_LONGEST_NAME} characters, got {draft.name[:90]!r}"
+    for item in fields(terms):
+        if (value := getattr(draft, item.name)) is not None:
+            yield from (((item.name,), text) for text in range_faults(item, value))
+    if draft.storage is not None and not _STORAGE.fullmatch(draft.storage):
+        text = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
+        yield ("storage",), text + f"outlives the command), got {shown(draft.storage)!r}"
+
+
 def _parameter_faults(name: str, value: Any) -> list[str]:
     if name not in parameters():
         return [f"unknown parameter {name} of a job: {parameter_hint(name, parameters())}"]
+    return value_faults(parameters()[name], annotations(JobSpec)[name], value)
+
+
+def value_faults(item: "Field[Any]", annotation: Any, value: Any) -> list[str]:
+    """What is wrong with the value of one parameter of a job, by its own rules; an empty one is the default."""
     text = spell(value)
     if not text.strip():
-        return []  # the default
+        return []
     try:
-        return range_faults(parameters()[name], parse(name, text, annotations(JobSpec)[name]))
+        return range_faults(item, parse(item.name, text, annotation))
     except ValueError as error:
         return [str(error)]
 
@@ -195,14 +205,19 @@ def _ending_faults(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
 
     They are where any runs in an AWS account; local costs are notional, simulated ones virtual.
     """
-    launcher = draft.job.get("launcher") or "auto"
     searched = draft.search.get("instance_type")
-    types = searched.corners if searched is not None else (draft.job.get("instance_type") or "local",)
-    if launcher == "sagemaker" or (launcher == "auto" and any(str(name).startswith("ml.") for name in types)):
+    types = searched.corners if searched is not None else (draft.job.get("instance_type"),)
+    if is_billed(draft.job.get("launcher"), types):
         text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
         yield ("budget_usd",), f"{text}budget_usd: 20"
     elif draft.n_trials is None and draft.sampler != "grid" and _intact(broken, "n_trials", "sampler"):
         yield ("n_trials",), "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
+
+
+def is_billed(launcher: str | None, instance_types: Iterable[Any]) -> bool:
+    """Whether jobs of this launcher run in an AWS account on any of these types; None is the default of either."""
+    is_ml = any(str(name).startswith("ml.") for name in instance_types)
+    return launcher == "sagemaker" or (launcher in (None, "", "auto") and is_ml)
 
 
 def shown(storage: str) -> str:

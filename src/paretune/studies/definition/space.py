@@ -95,7 +95,11 @@ def parameters() -> dict[str, Any]:
 
 def kind_of(name: str) -> type:
     """Plain type of a job parameter: str, bool, int, float or dict (JSON)."""
-    annotation = annotations(JobSpec)[name]
+    return plain_kind(annotations(JobSpec)[name])
+
+
+def plain_kind(annotation: Any) -> type:
+    """Plain type of a parameter with this annotation: str, bool, int, float or dict (JSON)."""
     if isinstance(annotation, types.UnionType):
         (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
     return annotation if isinstance(annotation, type) else dict

@@ -22,6 +22,24 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
+class FileKind:
+    """What a file is, for messages: a word for it, keys that it needs, and one that is shipped."""
+
+    word: str
+    keys: str
+    example: str
+
+    @property
+    def article(self) -> str:
+        """The word with its article."""
+        return f"a {self.word}"
+
+
+STUDY = FileKind("study", "name and search", "studies/smoke.yaml")
+DESIGN = FileKind("design", "name and factors", "studies/polarity_scaling.yaml")
+
+
+@dataclass(frozen=True)
 class Node:
     """One value of the file; `line` from 1, where its key stands; `is_plain` of a scalar without quotes."""
 
@@ -56,19 +74,19 @@ class Node:
         return words.get(self.value.lower(), self.value)
 
 
-def read_yaml(path: str) -> tuple[dict[str, Node], list[tuple[int, str]]]:
-    """The mapping that a file holds, and its keys that are there twice, as line and fault.
+def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[tuple[int, str]]]:
+    """The mapping that a file of this kind holds, and its keys that are there twice, as line and fault.
 
     BadInput, one sentence, where there is no such file, or it is not one mapping in YAML.
     """
-    text = _text(path)
+    text = _text(path, kind)
     faults: list[tuple[int, str]] = []
     try:
-        _check(text)
+        _check(text, kind)
         root = _node(yaml.compose(text, Loader=yaml.SafeLoader), faults)
         if not isinstance(root.value, dict):
             got = root.described()
-            raise _Refused(root.line, f"a study file is a mapping with keys such as name and search, got {got}")
+            raise _Refused(root.line, f"{kind.article} file is a mapping with keys such as {kind.keys}, got {got}")
     except (_Refused, yaml.MarkedYAMLError) as error:
         line, what = error.args if isinstance(error, _Refused) else _problem(error)
         raise BadInput([f"{path}:{line}: {what}"]) from error
@@ -88,23 +106,26 @@ def _flow(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def _text(path: str) -> str:
+def _text(path: str, kind: FileKind) -> str:
     """What the file holds; BadInput where it cannot be read, is too large, or no text."""
     file = Path(path).expanduser()
     try:
         if not file.is_file():
             what = "is a folder" if file.is_dir() else f"does not exist (looked from {Path.cwd()})"
-            raise BadInput([f"study must name a YAML file, and {path} {what}: those that are shipped are in studies/"])
+            raise BadInput(
+                [f"{kind.word} must name a YAML file, and {path} {what}: those that are shipped are in studies/"]
+            )
         size = file.stat().st_size
         if size > LARGEST_FILE:
-            raise BadInput([f"{path} has {size:,} bytes, a study file at most {LARGEST_FILE:,}: is it a study file?"])
+            most = f"{kind.article} file at most {LARGEST_FILE:,}"
+            raise BadInput([f"{path} has {size:,} bytes, {most}: is it {kind.article} file?"])
         text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput([f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8"]) from error
     except (OSError, ValueError) as error:  # not allowed; a name with a NUL in it
         raise BadInput([f"{path} cannot be read ({error}): allow it, or name another file"]) from error
     if not text.strip():
-        raise BadInput([f"{path} is empty: it needs name and search; begin with a copy of studies/smoke.yaml"])
+        raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
     return text
 
 
@@ -112,23 +133,23 @@ class _Refused(Exception):
     """A line, and what is wrong in it."""
 
 
-def _check(text: str) -> None:
-    """Refuse what YAML has and a study file has no use for: aliases, tags, several documents, endless nesting."""
+def _check(text: str, kind: FileKind) -> None:
+    """Refuse what YAML has and such a file has no use for: aliases, tags, several documents, endless nesting."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
-            raise _Refused(line, "a second document begins: a study file is one; take --- out")
+            raise _Refused(line, f"a second document begins: {kind.article} file is one; take --- out")
         if isinstance(event, yaml.AliasEvent):
             raise _Refused(line, f"*{event.anchor} refers to another place: write the value itself")
         if getattr(event, "tag", None) is not None:
-            raise _Refused(line, f"{event.tag} is a tag, and a study file has none: write the value alone")
+            raise _Refused(line, f"{event.tag} is a tag, and {kind.article} file has none: write the value alone")
         if depth > _DEEPEST:
-            raise _Refused(line, f"more than {_DEEPEST} values inside one another: a study file needs five")
+            raise _Refused(line, f"more than {_DEEPEST} values inside one another: {kind.article} file needs five")
     if not documents:
-        raise _Refused(1, "there are only comments: it needs name and search; see studies/smoke.yaml")
+        raise _Refused(1, f"there are only comments: it needs {kind.keys}; see {kind.example}")
 
 
 def _node(found: Any, faults: list[tuple[int, str]], key_line: int | None = None) -> Node:

@@ -1,21 +1,17 @@
 """The figures of a study's page, each as an SVG element that stands in HTML."""
 
-import html
-import io
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from paretune.presentation.picture import DOMINATED, FORESEEN, FRONT, PICKED, UNMET, plain_ticks, svg
 from paretune.spec import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import axis, label
 from paretune.studies.results.trials import Trial
 
-# Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour vision. On white.
-FRONT, DOMINATED, UNMET, PICKED, FORESEEN = "#0072B2", "#8C8C8C", "#B5651D", "#B3261E", "#007A59"
 MANY = 150
 """Points beyond which they are drawn as one picture and only the recommended ones have error bars and names."""
 _LOG_FROM = 20  # largest over smallest value from which an axis is logarithmic
@@ -194,8 +190,7 @@ def _scale(axes: Any, points: Sequence[Point], pair: tuple[str, str]) -> None:
         values = [point.means[name] for point in points if name in point.means]
         if name != metrics.F1 and min(values) > 0 and max(values) / min(values) > _LOG_FROM:
             set_scale("log")
-            line.set_major_formatter(lambda tick, _: f"{tick:,g}")  # matplotlib's own would be TeX
-            line.set_minor_formatter("")
+            plain_ticks(line)
 
 
 def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
@@ -220,27 +215,5 @@ def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]
 
 
 def _svg(draw: Callable[[Any], None], name: str, size: tuple[float, float], about: str) -> str:
-    """What `draw` draws, as an SVG element whose ids carry `name`: several of them share a page."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    settings: dict[Any, Any] = {
-        "svg.fonttype": "none",  # text stays text
-        "svg.hashsalt": name,
-        "text.parse_math": False,  # "$" is a letter here
-        "font.family": "sans-serif",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=size, layout="constrained", dpi=110)
-        canvas = FigureCanvasSVG(figure)
-        draw(figure.add_subplot())
-        stream = io.StringIO()
-        canvas.print_svg(stream, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    text = stream.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
-    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(about, quote=True)}"', 1)
+    """What `draw` draws on the axes of a figure, as an SVG element."""
+    return svg(lambda figure: draw(figure.add_subplot()), name, size, about)

@@ -2,14 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
-import jinja2
 import numpy as np
 
+from paretune.presentation.numbers import usd, with_error
+from paretune.presentation.page import Table, template
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.results.answer import StudyAnswer
@@ -18,7 +17,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.points import value_of
-from paretune.studies.results.quantities import axis, between, format_value, label, usd, with_error
+from paretune.studies.results.quantities import axis, between, format_value, label
 from paretune.studies.results.recommendation import failures, headline
 from paretune.studies.results.trials import TrialStatus
 
@@ -26,27 +25,6 @@ _MOST_POINTS = 30  # rows of the table of the front
 _MOST_PAIRS = 10  # 5 objectives; each picture takes a fifth of a second
 _MOST_CELLS = 9  # rows or columns of the heat map; more values are put together
 _TELLING = 0.3  # share of the variance that a forest must explain before its shares are worth reading
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Rows of text; the first `numbers` columns are aligned right, the last may break, `shaded` rows are blue."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: int
-    shaded: Set[int] = frozenset()
-
-
-@cache
-def _template() -> jinja2.Template:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("paretune.studies.results", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    ).get_template("page.html")
 
 
 def page(answer: StudyAnswer) -> str:
@@ -59,7 +37,7 @@ def page(answer: StudyAnswer) -> str:
     if total is not None:
         budget += [("left", usd(total - parts[0] - parts[1])), ("budget", usd(total))]
         bar = [100 * min(part / total, 1.0) if total > 0 else 0.0 for part in parts]
-    return _template().render(
+    return template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
         is_all_simulated=all(trial.origin == "simulated" for trial in front.trials),
@@ -119,7 +97,7 @@ def _front_table(front: StudyFront) -> Table:
         ]
         for point in ordered[:_MOST_POINTS]
     ]
-    return Table(head=head, rows=rows, numbers=len(names) + 2)
+    return Table(head=head, rows=rows, right=range(len(names) + 2))
 
 
 def _forecast_table(front: StudyFront) -> Table:
@@ -129,7 +107,7 @@ def _forecast_table(front: StudyFront) -> Table:
         [*(between(trial, name) for name in names), *map(trial.shown, front.shown)]
         for trial in front.forecast[:_MOST_POINTS]
     ]
-    return Table(head=[*map(axis, names), *front.shown], rows=rows, numbers=len(names))
+    return Table(head=[*map(axis, names), *front.shown], rows=rows, right=range(len(names)))
 
 
 def _noise(front: StudyFront) -> list[str]:
@@ -161,7 +139,7 @@ def _trials_table(front: StudyFront) -> Table:
             + [trial.shown_status, trial.run_id, "; ".join(filter(None, (repeat, trial.reason)))]
         )
     best = {row for row, trial in enumerate(front.trials) if front.rank(trial) == 0}
-    return Table(head=head, rows=rows, numbers=len(objectives) + 4, shaded=best)
+    return Table(head=head, rows=rows, right=range(len(objectives) + 4), shaded=best)
 
 
 def _importance(front: StudyFront) -> dict[str, Any]:

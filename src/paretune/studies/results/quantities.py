@@ -1,7 +1,6 @@
 """Objectives as text: names, units, and values with their standard errors."""
 
-import math
-
+from paretune.presentation.numbers import with_error
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.results.trials import Trial
 
@@ -26,21 +25,6 @@ def format_value(objective: str, value: float, error: float | None = None) -> st
     return f"{with_error(value, error)} {unit}".strip()
 
 
-def usd(value: float) -> str:
-    """Dollars to the cent, or to three digits where there is less than a dollar: 1,204.50 USD, 0.0123 USD."""
-    if value and abs(value) < 1:
-        return f"{_plain(value, 3)} USD"
-    return f"{value:,.2f} USD"
-
-
-def with_error(value: float, error: float | None = None) -> str:
-    """The value to two digits of its error: 0.9130 ± 0.0049; to four digits where there is none."""
-    if not error or not math.isfinite(error):
-        return _plain(value, 4)
-    decimals = min(max(0, 1 - math.floor(math.log10(error))), 12)
-    return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
-
-
 def between(trial: Trial, objective: str) -> str:
     """A predicted value with the ends of its interval: 0.9130 (0.9080 to 0.9170)."""
     said = with_error(trial.values[objective])
@@ -50,11 +34,3 @@ def between(trial: Trial, objective: str) -> str:
 
 def _unit(objective: str) -> str:
     return OBJECTIVES[objective].unit if objective in OBJECTIVES else ""
-
-
-def _plain(value: float, digits: int) -> str:
-    """So many digits, without an exponent."""
-    if not value:
-        return "0"
-    decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)
-    return f"{value:,.{decimals}f}"

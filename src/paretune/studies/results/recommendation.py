@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
+from paretune.presentation.numbers import with_error
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import format_value, label, with_error
+from paretune.studies.results.quantities import format_value, label
 from paretune.studies.results.trials import Trial, TrialStatus, job_of
 
 _MOST_REASONS = 6

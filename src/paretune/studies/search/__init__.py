@@ -12,5 +12,6 @@
 - `untried.UntriedPoints`: points for when the sampler has none that fit.
 - `default_job.default_point`, `default_job.default_trial`: what the search has to beat.
 - `early_stopping`: when a running job cannot reach the front; `stopping`: when a study has found enough.
+- `parent_run.open_parent_run`: the MLflow run that those of the trials are nested under.
 - `study_run.StudyRunWriter`: the study's MLflow run, and its lines in the terminal.
 """

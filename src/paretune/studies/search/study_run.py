@@ -21,6 +21,7 @@ from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import front_of
 from paretune.studies.search.ledger import Ledger
+from paretune.studies.search.parent_run import open_parent_run
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
@@ -40,7 +41,7 @@ class StudyRunWriter:
         self._file = file
         self._ledger = ledger
         self._tracking = tracking
-        self.run_id = self._opened()
+        self.run_id = open_parent_run(tracking, ledger, "study", file.name, described(file))
         self._run = tracking.run(self.run_id)
         self._run.reopen()
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name})
@@ -117,24 +118,6 @@ class StudyRunWriter:
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(None if self._driver.others() else RunStatus.KILLED)
         self.say("the same command goes on with the study")
-
-    def _opened(self) -> str:
-        """The study's run: that of `mlflow run`, the one that another driver has opened, or a new one."""
-        tracking, ledger = self._tracking, self._ledger
-        name = f"study {self._file.name}"
-        own = tracking.begin(name) if tracking.opened_run_id() else None
-        run_id = ledger.open(own.run_id if own is not None else "", described(self._file))
-        if not run_id:
-            mark = {schema.STUDY_MARK: ledger.mark()}
-            there = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark[schema.STUDY_MARK]}'")
-            made = tracking.run(there[-1].run_id) if there else tracking.create(name, mark)
-            run_id = ledger.name_run(made.run_id)
-            if run_id != made.run_id:  # another driver was faster
-                made.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
-                made.end(RunStatus.FINISHED)
-        if own is not None and own.run_id != run_id:  # `mlflow run` opens a run for every command
-            own.set_tags({schema.KIND: "study driver", schema.STUDY_RUN: run_id})
-        return run_id
 
     def _so_far(self) -> str:
         best = front_of(self._driver.trials.values(), self._file.objectives, self._file.constraints)

@@ -18,14 +18,18 @@ _DRAWN = 300
 
 
 class UntriedPoints:
-    """Looks for points of a study in an order drawn by its seed. Exact where all of up to 5,000 are choices."""
+    """Looks for points of a study in an order drawn by its seed, unless it keeps its own.
+
+    Exact where all of up to 5,000 are choices.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         size = driver.file.size()
         self.is_exact = size is not None and size <= _MOST_POINTS
         self._left = deque(driver.file.jobs_at(driver.file.points()) if self.is_exact else [])
-        random.Random(driver.file.seed).shuffle(self._left)
+        if not driver.file.keeps_order:
+            random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
         self._too_dear, self._least_usd = 0, math.inf
 

@@ -3,8 +3,11 @@
 import csv
 import io
 import os
+import re
+import statistics
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli.main import main
+from tests.recorded_jobs import TOLD, published_table
 
 Run = Callable[..., tuple[int, str, str]]
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
@@ -76,10 +80,10 @@ def test_runs_are_tabled_newest_first_with_what_they_cost(run: Run, record: Call
     code, out, _ = run()
 
     assert code == 0
-    header, *lines = out.splitlines()
-    assert header.split()[:3] == ["run", "origin", "instances"]
+    header, *lines = out.partition("Newest first:\n")[2].splitlines()
+    assert header.split()[:4] == ["run", "date", "origin", "instances"]
     assert [line.split()[0] for line in lines[:2]] == [second[:8], first[:8]]
-    assert lines[0].split()[1:7] == ["measured", "1", "ml.p4d.24xlarge", "5e-05", "0.9500", "3,600"]
+    assert lines[0].split()[2:8] == ["measured", "1", "ml.p4d.24xlarge", "5e-05", "0.9500", "3,600"]
     assert "new cost" not in out
     assert "mixes" not in out
 
@@ -212,8 +216,8 @@ def test_a_job_of_another_project_is_shown_with_its_instances_seconds_cost_and_s
     assert (row["instance_type"], row["instance_count"]) == ("ml.g5.12xlarge", "2")
     assert (row["billable_seconds"], row["cost_usd"], row["price_region"]) == ("1800.0", "7.09", "us-east-1")
     assert (row["f1"], row["learning_rate"], row["on_front"]) == ("", "", "")
-    shown = out.splitlines()[1].split()
-    assert shown[:3] == [run_id[:8], "measured", "2" if by_now else "Running"]
+    (shown,) = [line.split() for line in out.splitlines() if line.startswith(run_id[:8])]
+    assert shown[2:4] == ["measured", "2" if by_now else "Running"]
 
 
 def test_a_job_of_another_project_is_priced_again(
@@ -249,7 +253,7 @@ WRONG = {
     "share of nothing": (["--spot_share", "0"], ["spot_share must be greater than 0 and at most 1, got 0.0"]),
     "share above all": (["--spot_share", "2"], ["spot_share must be greater than 0 and at most 1, got 2.0"]),
     "no id": (["--runs", "my run"], ["runs must be run ids of MLflow", "'my run'"]),
-    "unknown id": (["--runs", "deadbeef"], ["'deadbeef' is no job", "`paretune report` lists the newest"]),
+    "unknown id": (["--runs", "deadbeef"], ["'deadbeef' is no job", "`paretune report` lists all jobs"]),
     "filter": (["--filter", "f1 is high"], ["MLflow cannot search for", "f1 is high"]),
     "all at once": (["--runs", "x", "--spot_share", "-1", "--region", "mars"], ["3 faults"]),
 }
@@ -296,3 +300,131 @@ def test_a_beginning_that_several_runs_share_is_refused(
 
     assert code == 2
     assert "several begin with 'abcd0': give more of its id" in err
+
+
+def test_all_runs_that_match_are_in_it_however_many(run: Run, store: MlflowClient, record: Callable[..., str]) -> None:
+    names = {record(f1=0.5 + number / 1000) for number in range(205)}
+    out = run()[1]
+
+    assert {row["run_id"] for row in own_run(store, out)[1]} == names
+    assert "205 jobs" in out.splitlines()[0]
+
+
+def test_dates_and_totals_of_dollars_are_shown(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
+    study = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], tags={"paretune.study": "my search"}).info.run_id
+    store.set_tag(record(cost_usd=2.5), "mlflow.parentRunId", study)
+    record()
+    out = run()[1]
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+
+    assert f" {today}  measured" in out
+    assert ["my", "search", "measured", "1", "2.50"] in [line.split() for line in out.splitlines()]
+    assert [today[:7], "measured", "2", "3.50"] in [line.split() for line in out.splitlines()]
+    assert ["ml.g5.xlarge", "measured", "2", "3.50"] in [line.split() for line in out.splitlines()]
+
+
+@pytest.fixture
+def published(run: Run, workplace: Path) -> None:
+    """The runs of an invented benchmark, imported."""
+    (workplace / "theirs.csv").write_text(published_table())
+    words = [word for name, text in TOLD.items() for word in (f"--{name}", text)]
+    assert main(["import", "--recorded_runs", "theirs.csv", "--price_as_of", "2021-08", *words]) == 0
+
+
+def artifacts(store: MlflowClient, run_id: str) -> set[str]:
+    return {item.path for item in store.list_artifacts(run_id)}
+
+
+@pytest.mark.usefixtures("published")
+def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store: MlflowClient) -> None:
+    code, out, _ = run("--view", "scaling")
+    found, rows = own_run(store, out)
+    by_hand = list(csv.DictReader(io.StringIO(published_table())))
+    seconds = [[float(row["billable_seconds"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
+    dollars = [[float(row["cost_usd"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
+
+    assert code == 0
+    assert [row["level"] for row in rows] == ["1 x ml.p3.2xlarge", "1 x ml.p3.16xlarge", "2 x ml.p3.16xlarge"]
+    assert [row["devices"] for row in rows] == ["1", "8", "16"]
+    for row, own_seconds, own_dollars in zip(rows, seconds, dollars, strict=True):
+        assert float(row["billable_seconds_mean"]) == pytest.approx(statistics.fmean(own_seconds))
+        assert float(row["billable_seconds_deviation"]) == pytest.approx(statistics.stdev(own_seconds))
+        assert float(row["cost_usd_mean"]) == pytest.approx(statistics.fmean(own_dollars), rel=1e-5)
+    assert float(rows[2]["dearer_usd"]) == pytest.approx(statistics.fmean(dollars[2]) - statistics.fmean(dollars[1]))
+    assert "8 h 24 m ± 3 m 10 s" in out
+    assert "Published: distilbert-base-uncased on some_reviews" in out
+    assert "A straight line" in out
+    assert artifacts(store, found.info.run_id) >= {
+        *("report.html", "report.md", "report.csv", "time.png", "time-and-cost.png", "f1.png", "trade-offs.png"),
+    }
+    assert found.data.params == {"view": "scaling"}
+
+
+@pytest.mark.usefixtures("published")
+def test_the_page_stands_alone_and_has_every_figure_with_tooltips(run: Run, store: MlflowClient) -> None:
+    found, _ = own_run(store, run("--view", "scaling")[1])
+    page = mlflow.artifacts.load_text(f"{found.info.artifact_uri}/report.html")
+
+    assert page.count("<svg") == 4
+    assert page.count("<title>run ") >= 15 * 4
+    assert set(re.findall(r'https?://[^\s"<]+', page)) == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert 'src="' not in page.replace('src="data:image/png;base64,', "")
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert len(page) < 400_000
+
+
+def test_a_report_on_one_shape_only_is_refused(run: Run, record: Callable[..., str]) -> None:
+    record()
+    code, _, err = run("--view", "scaling")
+
+    assert code == 2
+    assert "view=scaling compares at least two values of shape, got measured" in err
+    assert "1 x ml.g5.xlarge" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--view", "scale"], ["view must be one of runs, scaling, compare, got 'scale'"]),
+        (["--view", "scaling", "--factor", "batch"], ["factor must be shape, devices or a parameter of a job"]),
+        (["--view", "compare"], ["view=compare needs the setting whose values are compared: set by"]),
+        (
+            ["--factor", "shape", "--by", "compilr", "--rate", "high"],
+            ["factor is for view=scaling", "by is for view=compare", "did you mean compiler?", "rate must be one of"],
+        ),
+        (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
+    ],
+)
+def test_a_wrong_view_is_refused_with_all_faults(run: Run, words: list[str], parts: list[str]) -> None:
+    code, _, err = run(*words)
+
+    assert code == 2
+    for part in parts:
+        assert part in err
+
+
+def test_settings_are_compared_with_curves(run: Run, store: MlflowClient, record: Callable[..., str]) -> None:
+    for compiler, seconds in (("none", 3600.0), ("none", 3500.0), ("inductor", 3000.0), ("inductor", 3050.0)):
+        run_id = record(billable_seconds=seconds, throughput_samples_per_second=1e6 / seconds)
+        store.log_param(run_id, "compiler", compiler)
+        for step in (10, 20, 30):
+            store.log_metric(run_id, "train/loss", 1 / step, step=step)
+    code, out, _ = run("--view", "compare", "--by", "compiler")
+    found, rows = own_run(store, out)
+
+    assert code == 0
+    assert [row["level"] for row in rows] == ["none", "inductor"]
+    assert float(rows[1]["billable_seconds_ratio"]) == pytest.approx(3025 / 3550)
+    assert "inductor against none: billed time x 0.852 (95 % interval " in out
+    assert artifacts(store, found.info.run_id) >= {"compared.png", "loss.png", "trade-offs.png", "report.html"}
+
+
+def test_runs_with_a_scaled_rate_can_be_looked_at_alone(
+    run: Run, store: MlflowClient, record: Callable[..., str]
+) -> None:
+    fixed, scaled = record(), record()
+    store.log_param(scaled, "learning_rate_scaling", "linear")
+
+    assert [row["run_id"] for row in own_run(store, run("--rate", "scaled")[1])[1]] == [scaled]
+    assert [row["run_id"] for row in own_run(store, run("--rate", "fixed")[1])[1]] == [fixed]

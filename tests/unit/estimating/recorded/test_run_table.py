@@ -56,7 +56,7 @@ def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_n
 
     assert table.others == ("num_train_epochs", "model")
     assert table.rows[0].others == {"num_train_epochs": "3.0", "model": "bert"}
-    assert table.ignored == ("run_id", "cost_usd", "region")
+    assert table.ignored == ("run_id", "region")
 
 
 def test_a_strategy_of_none_is_plain_data_parallelism(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact
@@ -272,11 +272,11 @@ def test_from_the_first_statement_of_a_transaction_others_cannot_write_and_wait_
             except sqlite3.OperationalError as error:
                 answers.append(str(error))
 
-    event.listen(Engine, "after_cursor_execute", try_to_write)
+    event.listen(ledger._engine, "after_cursor_execute", try_to_write)
     try:
         ledger.balance()
     finally:
-        event.remove(Engine, "after_cursor_execute", try_to_write)
+        event.remove(ledger._engine, "after_cursor_execute", try_to_write)
 
     assert len(answers) >= 4
     assert set(answers) == {60_000, "database is locked"}
@@ -296,9 +296,7 @@ def test_on_postgresql_the_study_s_row_is_locked_from_the_first_statement_of_a_t
     ledger, other, answers = Ledger(server, "locked"), create_engine(server), []
     ledger.open("", "{}")
 
-    def try_to_lock(connection: Connection, *_: object) -> None:
-        if connection.engine is other:
-            return
+    def try_to_lock(*_: object) -> None:
         with other.connect() as second:
             try:
                 second.execute(text("SELECT name FROM paretune_studies WHERE name = 'locked' FOR UPDATE NOWAIT"))
@@ -306,11 +304,11 @@ def test_on_postgresql_the_study_s_row_is_locked_from_the_first_statement_of_a_t
             except OperationalError as error:
                 answers.append(type(error.orig).__name__)
 
-    event.listen(Engine, "after_cursor_execute", try_to_lock)
+    event.listen(ledger._engine, "after_cursor_execute", try_to_lock)
     try:
         ledger.balance()
     finally:
-        event.remove(Engine, "after_cursor_execute", try_to_lock)
+        event.remove(ledger._engine, "after_cursor_execute", try_to_lock)
         ledger.close()
         other.dispose()
     assert answers == ["LockNotAvailable"] * 2

@@ -1,0 +1,49 @@
+"""Values as text: dollars, durations, values with their errors."""
+
+import math
+
+_TO_THE_MINUTE_S = 1800
+"""Durations from here on are told to the minute, shorter ones to the second."""
+
+
+def usd(value: float) -> str:
+    """Dollars to the cent, or to three digits where there is less than a dollar: 1,204.50 USD, 0.0123 USD."""
+    return f"{dollars(value)} USD"
+
+
+def dollars(value: float) -> str:
+    """The same without the unit."""
+    return plain(value, 3) if value and abs(value) < 1 else f"{value:,.2f}"
+
+
+def with_error(value: float, error: float | None = None) -> str:
+    """The value to two digits of its error: 0.9130 ± 0.0049; to four digits where there is none."""
+    if not error or not math.isfinite(error):
+        return plain(value, 4)
+    decimals = min(max(0, 1 - math.floor(math.log10(error))), 12)
+    return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
+
+
+def plain(value: float, digits: int) -> str:
+    """So many digits, without an exponent."""
+    if not value:
+        return "0"
+    decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)
+    return f"{value:,.{decimals}f}"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s; from half an hour on to the minute."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 59.95:
+        return f"{plain(seconds, 2 if seconds < 10 else 3)} s"
+    step = 60 if seconds >= _TO_THE_MINUTE_S else 1
+    whole = round(seconds / step) * step
+    parts = [(whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")]
+    return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
+
+
+def p_value(value: float) -> str:
+    """A probability of a test: p 0.0006, p 0.12; below 0.0001 only that it is."""
+    return "p < 0.0001" if value < 0.0001 else f"p {plain(value, 1 if value < 0.01 else 2)}"

@@ -1,0 +1,95 @@
+"""What the rows of a design are estimated to take and to cost, and what they can cost at worst."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paretune.core.errors import BadInput, BudgetRefused, collecting
+from paretune.jobs.preparation import known_inputs
+from paretune.jobs.workplace import Workplace
+from paretune.spec.job import JobSpec
+from paretune.studies.search.worst_case import WorstCase
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowBill:
+    """Of one row; None where it is not known. `seconds` are billable ones per instance, with an 80 % interval."""
+
+    seconds: float | None
+    seconds_low: float | None
+    seconds_high: float | None
+    usd: float | None
+    worst_usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bill:
+    """Of all rows, in their order."""
+
+    rows: Sequence[RowBill]
+
+    @property
+    def usd(self) -> float | None:
+        """Estimated dollars of all rows; None where one is not known."""
+        return _sum([row.usd for row in self.rows])
+
+    @property
+    def worst_usd(self) -> float | None:
+        """The most that all rows can cost; None where a price is not known."""
+        return _sum([row.worst_usd for row in self.rows])
+
+    def refusal(self, budget_usd: float | None) -> str:
+        """Why the budget does not allow the design, in words; empty where it does."""
+        if budget_usd is None or self.worst_usd is None or self.worst_usd <= budget_usd:
+            return ""
+        estimated = "" if self.usd is None else f" (estimated {self.usd:.4g})"
+        return (
+            f"the design can cost {self.worst_usd:.4g} USD at worst{estimated}, budget_usd is {budget_usd:g}: raise "
+            "it, lower max_runtime_minutes, or take fewer runs"
+        )
+
+
+def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float | None) -> Bill:
+    """The bill of these jobs; under a budget each gets a maximum runtime not far above its estimate, as in a study.
+
+    Raises:
+        BadInput: there is a budget, and the price of an instance type is not known.
+        BudgetRefused: one job alone exceeds max_cost_usd.
+    """
+    worst_case = WorstCase(workplace, {}, has_budget=budget_usd is not None)
+    unpriced = dict.fromkeys(spec.instance_type for spec in specs if workplace.launcher.price(spec) is None)
+    if budget_usd is not None and unpriced:
+        text = f"budget_usd needs a price, and that of {' and '.join(unpriced)} is not known"
+        raise BadInput([f"{text}: give it with prices: FILE.csv, or leave the type out"])
+    refused: list[str] = []
+    rows = []
+    for spec in specs:
+        try:
+            rows.append(_row(spec, workplace, worst_case))
+        except BudgetRefused as error:
+            refused.append(str(error))
+    if refused:
+        raise BudgetRefused(refused[0])
+    return Bill(rows=rows)
+
+
+def _row(spec: JobSpec, workplace: Workplace, worst_case: WorstCase) -> RowBill:
+    price, inputs = workplace.launcher.price(spec), known_inputs(spec, workplace)
+    estimate = None
+    with collecting([]):  # an estimate is an addition, and what keeps it from being made is said at the launch
+        estimate = workplace.forecast.of(spec, spec.plan(), inputs, price)
+    worst = worst_case.usd(worst_case.limited(spec))
+    if estimate is None:
+        return RowBill(seconds=None, seconds_low=None, seconds_high=None, usd=None, worst_usd=worst)
+    time = estimate.time
+    return RowBill(
+        seconds=time.seconds,
+        seconds_low=time.seconds_low,
+        seconds_high=time.seconds_high,
+        usd=estimate.cost_usd,
+        worst_usd=worst,
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,39 @@
+"""Values as people read them."""
+
+import pytest
+
+from paretune.presentation.numbers import dollars, duration, p_value
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (65808.8, "18 h 17 m"),
+        (5014.75, "1 h 24 m"),
+        (3165, "53 m"),
+        (3599, "1 h"),
+        (1799.6, "30 m"),
+        (390.4, "6 m 30 s"),
+        (244, "4 m 4 s"),
+        (60, "1 m"),
+        (59.96, "1 m"),
+        (12.34, "12.3 s"),
+        (0.051, "0.051 s"),
+        (0, "0 s"),
+        (-90, "-1 m 30 s"),
+    ],
+)
+def test_a_duration_is_told_in_hours_minutes_and_seconds(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(20.5705, "20.57"), (1204.5, "1,204.50"), (0.01234, "0.0123"), (0, "0.00")]
+)
+def test_dollars_have_cents_and_small_ones_three_digits(value: float, text: str) -> None:
+    assert dollars(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.00058, "p 0.0006"), (0.123, "p 0.12"), (1e-9, "p < 0.0001")])
+def test_a_probability_has_the_digits_that_matter(value: float, text: str) -> None:
+    assert p_value(value) == text
