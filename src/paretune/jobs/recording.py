@@ -17,6 +17,7 @@ from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec.parameters import spell
 from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure
 
@@ -353,9 +354,10 @@ class JobRunWriter:
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:
-    """The parameters of a run: every field of its specification, and what of its batch was derived."""
+    """The parameters of a run: every field of its specification, and what of batch and rate was derived."""
     plan = spec.plan()
     return spec.as_text() | {
+        "learning_rate": spell(spec.unscaled_learning_rate),
         "per_device_train_batch_size": str(plan.per_device_train_batch_size),
         "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
         "global_batch_size": str(plan.global_batch_size),
