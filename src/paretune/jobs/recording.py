@@ -1,7 +1,7 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
@@ -121,9 +121,14 @@ class JobRunWriter:
         self._retries = 0
 
     def begin(
-        self, inputs: JobInputs | None, *, plan: BatchPlan | None = None, estimate: Estimate | None = None
+        self,
+        inputs: JobInputs | None,
+        *,
+        plan: BatchPlan | None = None,
+        estimate: Estimate | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
-        """Parameters, tags, what is known of the data alone, and what the job was predicted to take.
+        """Parameters, tags, what is known of the data alone, what the job was predicted to take, and warnings.
 
         `inputs` is None where an earlier launcher has recorded all this; `plan` is the batch of the first attempt,
         recorded where it is not the one that was asked for.
@@ -133,6 +138,7 @@ class JobRunWriter:
             self._tag_location()
             self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: spec.command()})
             self.run.log_params(params_of(spec))
+            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None and plan != spec.plan():
                 self._tag_plan(plan, ("first", "used"))
             if estimate is not None:

@@ -128,8 +128,8 @@ class JobPreview(Result):
 
     Attributes:
         spec: the job, with dry_run off.
-        shown: `specification`, `batch`, `data`, `request` (to SageMaker) and `worst_case_usd`; what is not known is
-            absent.
+        shown: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd` and `warnings`; what is not
+            known is absent.
     """
 
     spec: JobSpec
