@@ -6,6 +6,7 @@ from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
+from paretune.jobs.advice import below_baseline
 from paretune.jobs.priced import price_tags
 from paretune.jobs.result import JobResult
 from paretune.jobs.warm_pools import KEPT, Retention, retained, tell_follower
@@ -101,7 +102,7 @@ class JobRunWriter:
         self.workplace = workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.remarks: list[str] = []
-        """What `collect` could not take over, in sentences."""
+        """What is to be known of the job that has ended, in sentences."""
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
@@ -220,7 +221,11 @@ class JobRunWriter:
         report, state, reason = job.report(), job.state(), failure_message(job, self.spec)
         with self.run.later():
             self.run.log_events(self._events)
-        self.remarks = [*self._collect(job, self.run.run_id), *script_remarks(self.spec, report)]
+        self.remarks = [
+            *self._collect(job, self.run.run_id),
+            *script_remarks(self.spec, report),
+            *self._quality(report),
+        ]
         measured = self._write(report, state, reason, job)
         patience = self.workplace.clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and self.workplace.clock.monotonic() < patience:
@@ -252,10 +257,15 @@ class JobRunWriter:
             return
         self.remarks = self._collect(job, self.run.run_id) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
+            self.remarks += self._quality(job.report())
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
             ended = JobState.STOPPED if isinstance(error, Interrupted | KeyboardInterrupt) else JobState.FAILED
             self._write(None, ended, str(error), job)
+
+    def _quality(self, report: JobReport | None) -> list[str]:
+        """That the model is worse than its baseline."""
+        return [] if report is None else below_baseline(self.spec, {**self._facts, **report.metrics})
 
     def totals(self) -> dict[str, float]:
         """Seconds and dollars of all attempts that have ended; dollars only where the price is known.
