@@ -25,15 +25,18 @@ from paretune.tracking import Tracking
 class Forecast:
     """Estimates of the jobs of one process, from the runs that were there when it began.
 
-    `simulated`: the jobs are simulated; only simulated runs say something about them.
+    `simulated`: the jobs are simulated; only simulated runs say something about them. Without `tracking` nothing was
+    run before.
     """
 
-    def __init__(self, tracking: Tracking, *, simulated: bool = False) -> None:
+    def __init__(self, tracking: Tracking | None, *, simulated: bool = False) -> None:
         self._tracking = tracking
         self._simulated = simulated
 
     @cached_property
     def _estimator(self) -> Estimator:
+        if self._tracking is None:
+            return Estimator(Evidence())
         try:
             return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
         except TrackingUnavailable:  # the job's own record will say so
@@ -48,7 +51,7 @@ class Forecast:
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
         """The estimate of a job with this batch; None where its model or its rows are not known."""
-        built = _built(spec, inputs)
+        built = known_architecture(spec, inputs)
         if built is None or spec.entry_script is not None:
             return None
         return self._estimator.estimate(spec, built, price, plan=plan, facts=_facts(inputs))
@@ -59,7 +62,7 @@ class Forecast:
         The global batch size stays. Also the job that shows it; None where nothing stands against what was asked for.
         """
         plan, shown = spec.plan(), None
-        built = _built(spec, inputs)
+        built = known_architecture(spec, inputs)
         if built is None or spec.entry_script is not None:
             return plan, None
         while (described := describe(spec, plan, built, _facts(inputs))) and (smaller := plan.with_less_memory()):
@@ -70,7 +73,7 @@ class Forecast:
         return plan, shown
 
 
-def _built(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
+def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
     """The model, from its name or from the configuration that was prepared for the job; nothing is downloaded."""
     known = well_known(spec.model)
     if known is not None or inputs.model is None:

@@ -54,12 +54,10 @@ def workload(
     """
     known = facts or {}
     rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
-    if spec.max_train_samples is not None:
-        if rows is None or spec.max_train_samples > rows:  # other rows are meant than those of the package
-            validation, tokens = None, None
-        rows = spec.max_train_samples
+    if spec.max_train_samples is not None and (rows is None or spec.max_train_samples > rows):
+        validation, tokens = None, None  # other rows are meant than those of the package
     tokens = None if tokens is None else min(tokens, spec.max_seq_length)
-    found = known.get("train_rows", rows)
+    found = training_rows(spec, known)
     if not found:
         return None
     if "train_tokens" in known:
@@ -80,6 +78,12 @@ def workload(
         attention_share=attention / (attention + 2 * built.matrices),
         trained_parameters=trained,
     )
+
+
+def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
+    """Rows that a job trains on in an epoch; None where neither its arguments nor `facts` of its data say so."""
+    asked = spec.max_train_samples
+    return (facts or {}).get("train_rows", BUNDLED_ROWS.get(spec.dataset, (None,))[0] if asked is None else asked)
 
 
 def recomputes(spec: JobSpec) -> bool:

@@ -7,13 +7,13 @@ starts, so that a job is never without a record.
 import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.hardware import speed_remarks
 from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
+from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter, opening_tags
@@ -22,12 +22,10 @@ from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, Launcher, job_name
-from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
-from paretune.spec.regions import usual_region
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import first_plan
 
@@ -90,7 +88,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         run, inputs = workplace.tracking.run(former.run_id), None
     else:
         run, inputs = None, prepared
-    plan, estimate, sentences = _foresee(spec, inputs, workplace)
+    plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
     writer = JobRunWriter(spec, workplace, run=run)
     job = RetryingJob(
         writer,
@@ -99,8 +97,8 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         plan=plan or first_plan(spec, writer.run.tags()),
     )
     try:
-        writer.begin(inputs, plan=plan, estimate=estimate)
-        said = [_announcement(spec, inputs, writer.run.run_id), *sentences]
+        writer.begin(inputs, plan=plan, estimate=estimate, warnings=warnings)
+        said = [_announcement(spec, inputs, writer.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
         on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
         job.begin()
         while (outcome := job.poll()) is None:
@@ -121,36 +119,32 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
 
 def _foresee(
     spec: JobSpec, inputs: JobInputs | None, workplace: Workplace
-) -> tuple[BatchPlan | None, Estimate | None, list[str]]:
-    """The batch to begin with, the job's estimate, and what to tell the user about both and about the price.
+) -> tuple[BatchPlan | None, Estimate | None, list[str], list[str]]:
+    """The batch to begin with, the job's estimate, what to tell the user about both, and warnings.
 
     The batch is None for a job that was started before: its run says with which one.
     """
     if inputs is None:
-        return None, None, []
-    launcher, forecast = workplace.launcher, workplace.forecast
-    price = launcher.price(spec)
+        return None, None, [], []
     sentences = []
     if spec.has_instances:
-        region = launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment)
-        sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
         sentences += speed_remarks(spec.instance())
         if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
                 "kms_key encrypts uploads and results only"
             )
-    plan, against = forecast.first_plan(spec, inputs)
+    plan, against = workplace.forecast.first_plan(spec, inputs)
     if against is not None:
         sentences.append(
             f"per-device batch {against.rows} ran out of memory on as much memory before (run {against.run_id}): "
             f"beginning with {plan.per_device_train_batch_size} x {plan.gradient_accumulation_steps} accumulation "
             f"steps (global batch size stays {plan.global_batch_size})"
         )
-    estimate = forecast.of(spec, plan, inputs, price)
-    if estimate is not None:
-        sentences.append(estimate.sentence())
-    return plan, estimate, sentences
+    job = foreseen(spec, inputs, workplace, plan=plan)
+    if job.estimate is not None:
+        sentences.append(job.estimate.sentence())
+    return plan, job.estimate, sentences, warnings_of(with_history([job], workplace.tracking))
 
 
 def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
@@ -226,6 +220,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
+        "warnings": warnings_of([foreseen(spec, inputs, workplace, with_store=False)]) or None,
     }
     known = {name: value for name, value in shown.items() if value is not None}
     return JobPreview(spec=replace(spec, dry_run=False), shown=known)

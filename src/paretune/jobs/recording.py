@@ -1,11 +1,12 @@
 """What one job leaves in MLflow: parameters and price before it starts, everything it measured and cost at its end."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
+from paretune.jobs.advice import below_baseline
 from paretune.jobs.priced import price_tags
 from paretune.jobs.result import JobResult
 from paretune.jobs.warm_pools import KEPT, Retention, retained, tell_follower
@@ -17,6 +18,7 @@ from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec.parameters import spell
 from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure
 
@@ -100,7 +102,7 @@ class JobRunWriter:
         self.workplace = workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.remarks: list[str] = []
-        """What `collect` could not take over, in sentences."""
+        """What is to be known of the job that has ended, in sentences."""
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
@@ -120,9 +122,14 @@ class JobRunWriter:
         self._retries = 0
 
     def begin(
-        self, inputs: JobInputs | None, *, plan: BatchPlan | None = None, estimate: Estimate | None = None
+        self,
+        inputs: JobInputs | None,
+        *,
+        plan: BatchPlan | None = None,
+        estimate: Estimate | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
-        """Parameters, tags, what is known of the data alone, and what the job was predicted to take.
+        """Parameters, tags, what is known of the data alone, what the job was predicted to take, and warnings.
 
         `inputs` is None where an earlier launcher has recorded all this; `plan` is the batch of the first attempt,
         recorded where it is not the one that was asked for.
@@ -132,6 +139,7 @@ class JobRunWriter:
             self._tag_location()
             self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: spec.command()})
             self.run.log_params(params_of(spec))
+            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None and plan != spec.plan():
                 self._tag_plan(plan, ("first", "used"))
             if estimate is not None:
@@ -213,7 +221,11 @@ class JobRunWriter:
         report, state, reason = job.report(), job.state(), failure_message(job, self.spec)
         with self.run.later():
             self.run.log_events(self._events)
-        self.remarks = [*self._collect(job, self.run.run_id), *script_remarks(self.spec, report)]
+        self.remarks = [
+            *self._collect(job, self.run.run_id),
+            *script_remarks(self.spec, report),
+            *self._quality(report),
+        ]
         measured = self._write(report, state, reason, job)
         patience = self.workplace.clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and self.workplace.clock.monotonic() < patience:
@@ -245,10 +257,15 @@ class JobRunWriter:
             return
         self.remarks = self._collect(job, self.run.run_id) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
+            self.remarks += self._quality(job.report())
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
             ended = JobState.STOPPED if isinstance(error, Interrupted | KeyboardInterrupt) else JobState.FAILED
             self._write(None, ended, str(error), job)
+
+    def _quality(self, report: JobReport | None) -> list[str]:
+        """That the model is worse than its baseline."""
+        return [] if report is None else below_baseline(self.spec, {**self._facts, **report.metrics})
 
     def totals(self) -> dict[str, float]:
         """Seconds and dollars of all attempts that have ended; dollars only where the price is known.
@@ -353,9 +370,10 @@ class JobRunWriter:
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:
-    """The parameters of a run: every field of its specification, and what of its batch was derived."""
+    """The parameters of a run: every field of its specification, and what of batch and rate was derived."""
     plan = spec.plan()
     return spec.as_text() | {
+        "learning_rate": spell(spec.unscaled_learning_rate),
         "per_device_train_batch_size": str(plan.per_device_train_batch_size),
         "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
         "global_batch_size": str(plan.global_batch_size),

@@ -32,7 +32,7 @@ class JobResult(Result):
         price: of one instance; None where it is not known, then so are the dollars.
         has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
         basis: where a simulated job's figures come from, in words.
-        remarks: what its record lacks and why, in sentences.
+        remarks: what its record lacks and why, and an F1 below that of TF-IDF, in sentences.
     """
 
     run_id: str
@@ -76,7 +76,7 @@ class JobResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """Where to look, and what the record lacks."""
+        """Where to look, what the record lacks, and an F1 below that of TF-IDF."""
         gap = ["MLflow was away: this run's record has gaps; the job's own files are complete"] if self.has_gap else []
         return [*filter(None, [self.open_command]), *gap, *self.remarks]
 
@@ -128,8 +128,8 @@ class JobPreview(Result):
 
     Attributes:
         spec: the job, with dry_run off.
-        shown: `specification`, `batch`, `data`, `request` (to SageMaker) and `worst_case_usd`; what is not known is
-            absent.
+        shown: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd` and `warnings`; what is not
+            known is absent.
     """
 
     spec: JobSpec

@@ -74,6 +74,9 @@ RESERVED_TRAINING_ARGUMENTS = {
 }
 
 
+FULL_LEARNING_RATE = 5e-5
+"""That of TrainingArguments (transformers 5.23), which suits full fine-tuning."""
+_ADAPTERS_OVER_FULL = 10.0
 _EVALUATED_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
 _TRAINING: frozenset[Effect] = STEP | {"quality"}
 _BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
@@ -132,8 +135,12 @@ class JobSpec(Cluster):
     global_batch_size: int | None = parameter(
         None, "rows per optimiser step; the open part is derived", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
     )
-    learning_rate: float = parameter(
-        5e-5, "peak learning rate at the reference batch size", above=0, maximum=10, affects=_BATCH
+    learning_rate: float | None = parameter(
+        None,
+        "peak learning rate at the reference batch size; by default 5e-5, with fine_tuning=lora ten times that",
+        above=0,
+        maximum=10,
+        affects=_BATCH,
     )
     learning_rate_scaling: str = parameter(
         "none", "how the rate follows the global batch size", choices=("none", "sqrt", "linear"), affects=_BATCH
@@ -213,7 +220,13 @@ class JobSpec(Cluster):
 
     def plan(self) -> BatchPlan:
         """The batch sizes and the learning rate this job trains with."""
-        return plan_batch(devices=self.devices, **{name: getattr(self, name) for name in affecting(JobSpec, "batch")})
+        asked = {name: getattr(self, name) for name in affecting(JobSpec, "batch")}
+        return plan_batch(devices=self.devices, **(asked | {"learning_rate": self.unscaled_learning_rate}))
+
+    @property
+    def unscaled_learning_rate(self) -> float:
+        """The learning rate at the reference batch size: what was asked for, else the default of `fine_tuning`."""
+        return self.learning_rate or default_learning_rate(self.fine_tuning)
 
     @property
     def runs_project(self) -> bool:
@@ -256,6 +269,7 @@ class JobSpec(Cluster):
         """Twelve hexadecimal digits, equal for two jobs that compute the same."""
         texts, told = self.as_text(), _ALWAYS_IN_THE_HASH | set(self.changed())
         what = {name: texts[name] for name in affecting(type(self), *COMPUTES) if name in told}
+        what["learning_rate"] = spell(self.unscaled_learning_rate)
         for name in ("model", "dataset"):
             what[name] = re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, what[name])
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
@@ -278,6 +292,15 @@ class JobSpec(Cluster):
 def current_name(text: str) -> str:
     """The name of a model or a data set, with the word for bundled ones that is in use now."""
     return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
+
+
+def default_learning_rate(fine_tuning: str) -> float:
+    """The learning rate at the reference batch size where none is given.
+
+    Adapters need about ten times the rate of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
+    Machines Lab, 2025).
+    """
+    return _ADAPTERS_OVER_FULL * FULL_LEARNING_RATE if fine_tuning == "lora" else FULL_LEARNING_RATE
 
 
 PARAMETER_GROUPS = {

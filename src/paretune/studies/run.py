@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.jobs.preparation import inputs_of
+from paretune.jobs.advice import foreseen, warnings_of, with_history
+from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.spec.job import JobSpec
@@ -24,6 +25,8 @@ from paretune.studies.verification import Verification, verify
 
 _MOST_CHECKED = 300
 """Jobs that are asked about before a study counts as impossible."""
+_MOST_WARNED = 20
+"""Jobs whose estimates are made for a warning about all of them, beside one for each instance type."""
 
 
 def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) -> StudyResult:
@@ -68,6 +71,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         workplace = workplaces.of(jobs[0])
         tracking = workplace.tracking
         _check(jobs, workplace)
+        for text in _warnings(jobs, workplace):
+            say(f"warning: {text}")
         ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
         record = StudyRunWriter(file, ledger, tracking, say)
         driver = Driver(
@@ -86,6 +91,14 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         finally:
             ledger.close()
             study.close()
+
+
+def _warnings(jobs: list[JobSpec], workplace: Workplace) -> list[str]:
+    """What is true of all points of the study, and the prices of all types; the rest the search finds out."""
+    types = {spec.instance_type: spec for spec in jobs}
+    some = {spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}
+    known = [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in some.values()]
+    return warnings_of(with_history(known, workplace.tracking), only_common=True)
 
 
 def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:

@@ -32,6 +32,9 @@ Runs of other projects that were recorded before 2026-11-20 have SageMaker's `In
 """
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 FAILURE_REASON = "paretune.failure_reason"
+WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22
+REMARKS = "paretune.remarks"
+"""What is to be known of a job that has ended, in words: what its record lacks and why, an F1 below its baseline."""
 WARM_POOL = "paretune.warm_pool"
 """What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
@@ -49,7 +52,6 @@ LOGGING = "paretune.logging"
 """How the project's command records: `direct` to the tracking server, or `collect` at its end. No other run has it."""
 INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
-REMARKS = "paretune.remarks"  # what the record lacks and why, in words
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
 # What ran in place of what was asked for.

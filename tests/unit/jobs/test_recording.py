@@ -4,7 +4,7 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from paretune.jobs.recording import failure_message
+from paretune.jobs.recording import failure_message, params_of
 from paretune.launchers.base import Job
 from paretune.spec.container import FailureKind
 from paretune.spec.job import JobSpec
@@ -42,3 +42,12 @@ def test_a_job_without_a_failure_has_no_message() -> None:
     job.failure.return_value = None
 
     assert failure_message(job, ON_SAGEMAKER) == ""
+
+
+def test_a_run_records_the_learning_rate_that_was_used_where_none_was_given() -> None:
+    spec = JobSpec(fine_tuning="lora", global_batch_size=64, learning_rate_scaling="linear")
+
+    found = params_of(spec)
+
+    assert (float(found["learning_rate"]), float(found["scaled_learning_rate"])) == pytest.approx((5e-4, 2e-3))
+    assert JobSpec.from_text({name: found[name] for name in spec.as_text()}).plan() == spec.plan()

@@ -227,6 +227,19 @@ def test_paretune_s_own_training_has_no_remark_about_results(desk: Desk, monkeyp
     assert desk.follow(desk.attempts(ScriptedLauncher([DONE]))).remarks == ()
 
 
+def test_a_model_that_is_worse_than_words_alone_is_said_at_the_end_and_in_its_run(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = {"f1": 0.5, "baseline_f1_tfidf": 0.74}
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics=measured))
+    outcome = desk.follow(desk.attempts(ScriptedLauncher([DONE])))
+
+    (said,) = outcome.remarks
+    assert said.startswith("F1 0.5000 is below 0.7400")
+    assert said in str(outcome)
+    assert (desk.tags["remarks"], desk.tags["state"]) == (said, "Completed")
+
+
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)

@@ -450,6 +450,7 @@ def test_the_hash_ignores_waiting_and_networks(name: str) -> None:
                 "dataset": "rows.csv",
                 "task": "causal-lm",
                 "fine_tuning": "lora",
+                "learning_rate": "5e-05",  # its default until 2026-11
                 "probe_steps": "20",
                 "max_train_samples": "800",
                 "num_train_epochs": "3",
@@ -490,6 +491,27 @@ def test_the_hash_ignores_limits_prices_and_dry_runs(name: str) -> None:
     assert replace(BASE, **{name: SAME_RESULT[name]}).spec_hash() == BASE.spec_hash()
 
 
+@pytest.mark.parametrize(("fine_tuning", "rate"), [("full", 5e-5), ("head", 5e-5), ("lora", 5e-4)])
+def test_the_default_learning_rate_of_adapters_is_ten_times_that_of_full_fine_tuning(
+    fine_tuning: str, rate: float
+) -> None:
+    spec = JobSpec(fine_tuning=fine_tuning)
+
+    assert spec.plan().learning_rate == pytest.approx(rate)
+    assert spec.spec_hash() == spec.replace(learning_rate=spec.plan().learning_rate).spec_hash()
+    assert JobSpec(fine_tuning=fine_tuning, learning_rate=3e-5).plan().learning_rate == 3e-5
+
+
+def test_scaling_starts_from_the_default_learning_rate_of_adapters() -> None:
+    spec = JobSpec(fine_tuning="lora", global_batch_size=64, learning_rate_scaling="sqrt")
+
+    assert spec.plan().learning_rate == pytest.approx(10 * 2 * 5e-5)
+
+
+def test_a_change_of_the_fine_tuning_changes_the_default_learning_rate() -> None:
+    assert JobSpec().replace(fine_tuning="lora").plan().learning_rate == pytest.approx(5e-4)
+
+
 def test_the_hash_depends_on_values_not_on_spelling_order_or_process() -> None:
     one = JobSpec.from_text({"learning_rate": "0.0001", "training_arguments": '{"a": 1, "b": 2}'})
     other = JobSpec.from_text({"training_arguments": '{"b":2,"a":1}', "learning_rate": "1e-4"})
@@ -518,6 +540,6 @@ def test_help_has_a_line_with_the_default_for_every_parameter() -> None:
     lines = parameter_help()
 
     assert set(lines) == {item.name for item in fields(JobSpec)}
-    assert lines["learning_rate"].endswith("(default: 5e-05)")
+    assert lines["num_train_epochs"].endswith("(default: 1.0)")
     assert "[none | sqrt | linear]" in lines["learning_rate_scaling"]
     assert all("\n" not in line and line for line in lines.values())

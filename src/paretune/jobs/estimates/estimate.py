@@ -4,15 +4,16 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import JobFailed, refuse
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name, precision_faults, speed_remarks
-from paretune.estimating.workload import BUNDLED_ROWS
+from paretune.estimating.workload import BUNDLED_ROWS, training_rows
+from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
 from paretune.jobs.estimates.probing import probes, require_limit, run_probes
 from paretune.jobs.estimates.request import EstimateRequest
 from paretune.jobs.estimates.table import EstimateTable, as_csv, figure
@@ -20,8 +21,9 @@ from paretune.jobs.launch import run_job
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.workplace import Workplaces
-from paretune.pricing.prices import PriceList, price_remarks, usual_price
+from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.spec.cluster import Cluster
+from paretune.spec.container import JobInputs
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.spec.parameters import COMPUTES, affecting
 from paretune.spec.profile import completed
@@ -81,25 +83,55 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     refuse([*_precision_faults(request.specs), *_unknown_data(request, facts)])
     tracking = Tracking(environment, SystemClock())
 
-    def table() -> list[Estimate]:
+    def table() -> list[ForeseenJob]:
         estimator = Estimator(collect(tracking, simulated=request.specs[0].is_simulated, machine=machine_name()))
-        found = [
-            estimator.estimate(spec, built[spec.model], usual_price(spec, prices, environment), facts=known)
+        return [
+            _foreseen(spec, known, built[spec.model], usual_price(spec, prices, environment), region, estimator)
             for spec, known in zip(request.specs, facts, strict=True)
         ]
-        return [item for item in found if item is not None]
 
-    estimates = table()
+    jobs = table()
+    estimates = _estimates(jobs)
     if request.probe:
         chosen = probes(estimates)
         own = workplaces.without_opened_run()
         if chosen:
             limit, overrun_s = require_limit(chosen), own.of(chosen[0].spec).launcher.overrun_s
             run_probes(chosen, limit, overrun_s, lambda spec: _run_probe(spec, own, say, quiet=quiet), say)
-            estimates = table()
+            jobs = table()
+            estimates = _estimates(jobs)
     run_id = _record(estimates, tracking)
-    remarks, where = [*_left_out(request.specs), *_remarks(estimates, region)], tracking.open_command(run_id)
-    return EstimateTable(estimates=estimates, region=region, remarks=remarks, run_id=run_id, open_command=where)
+    return EstimateTable(
+        estimates=estimates,
+        region=region,
+        remarks=[*_left_out(request.specs), *_remarks(estimates)],
+        warnings=warnings_of(with_history(jobs, tracking)),
+        run_id=run_id,
+        open_command=tracking.open_command(run_id),
+    )
+
+
+def _foreseen(
+    spec: JobSpec,
+    facts: Mapping[str, float] | None,
+    built: Architecture,
+    price: Price | None,
+    region: str,
+    estimator: Estimator,
+) -> ForeseenJob:
+    return ForeseenJob(
+        spec=spec,
+        plan=spec.plan(),
+        region=region,
+        rows=training_rows(spec, facts),
+        disk_bytes=disk_bytes(spec, JobInputs(), built.parameters),
+        price=price,
+        estimate_of=lambda one, plan: estimator.estimate(one, built, price, plan=plan, facts=facts),
+    )
+
+
+def _estimates(jobs: Sequence[ForeseenJob]) -> list[Estimate]:
+    return [job.estimate for job in jobs if job.estimate is not None]
 
 
 def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
@@ -164,14 +196,8 @@ def _left_out(specs: Sequence[JobSpec]) -> list[str]:
     return [remark for instance in types.values() for remark in speed_remarks(instance)]
 
 
-def _remarks(estimates: Sequence[Estimate], region: str) -> list[str]:
-    today = datetime.now(UTC).date()
-    remarks = [
-        remark
-        for item in {item.spec.instance_type: item for item in estimates}.values()
-        if item.spec.has_instances
-        for remark in price_remarks(item.price, item.spec.instance_type, region, today)
-    ]
+def _remarks(estimates: Sequence[Estimate]) -> list[str]:
+    remarks = []
     if any(item.spec.spot for item in estimates):
         remarks.append(
             "spot: dollars and seconds are those of a job on demand; AWS bills less, and interruptions make it longer"

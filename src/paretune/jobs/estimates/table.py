@@ -32,7 +32,8 @@ class EstimateTable(Result):
     """Estimates of jobs that have not run, one row each.
 
     Attributes:
-        remarks: what is to be said of prices and intervals, a sentence each.
+        remarks: what is to be said of dollars and intervals, a sentence each.
+        warnings: what is to be known before such a job is paid for, a sentence each.
     """
 
     estimates: Sequence[Estimate]
@@ -40,6 +41,7 @@ class EstimateTable(Result):
     remarks: Sequence[str]
     run_id: str
     open_command: str
+    warnings: Sequence[str] = ()
 
     @property
     def title(self) -> str:
@@ -51,21 +53,22 @@ class EstimateTable(Result):
         return rows(self.estimates)
 
     def to_dict(self) -> dict[str, object]:
-        """Run, region, rows and remarks."""
+        """Run, region, rows, remarks and warnings."""
         return {
             "run_id": self.run_id,
             "region": self.region,
             "rows": as_json(self.rows()),
             "remarks": list(self.remarks),
+            "warnings": list(self.warnings),
             "open_command": self.open_command,
         }
 
     def notes(self) -> list[str]:
-        """Whose prices, the remarks, and where to look."""
+        """Whose prices, remarks, warnings, and where to look."""
         return [*self._remarks(), self.open_command]
 
     def __str__(self) -> str:
-        """The table for a terminal with its remarks."""
+        """The table for a terminal with remarks and warnings."""
         return "\n".join(
             [as_text(self.estimates), "", f"{self.title}; {_MARK}", *self._remarks(), "", f"  {self.open_command}"]
         )
@@ -74,10 +77,11 @@ class EstimateTable(Result):
         return self.to_frame()[list(_SHOWN)]
 
     def _remarks(self) -> list[str]:
+        said = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         if not any(item.spec.has_instances for item in self.estimates):
-            return list(self.remarks)
+            return said
         of = f"prices of {self.region}, SageMaker Training, on demand; data and model are counted, storage is not"
-        return [of, *self.remarks]
+        return [of, *said]
 
 
 def rows(estimates: Sequence[Estimate]) -> list[Row]:

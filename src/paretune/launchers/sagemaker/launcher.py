@@ -10,7 +10,6 @@ from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting, refuse
-from paretune.estimating.workload import LORA_SHARE
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -27,15 +26,15 @@ from paretune.launchers.sagemaker.request import (
     tracking_environment,
 )
 from paretune.launchers.sagemaker.staging import Claim, Staging
+from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import ALLOW_NO_GPU, CHECKPOINTS_KEPT, JobDocument, JobInputs, ProjectPayload
+from paretune.spec.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
 from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 
 _CODE = "/opt/ml/input/data/code"
-_SMALLEST_VOLUME_GIB = 30
 _LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
 _SHOWN_WITHIN_S = 60.0  # a job that exists: DescribeTrainingJob may know it later than CreateTrainingJob does
 _LOOK_EVERY_S = 2.0
@@ -107,7 +106,7 @@ class SageMakerLauncher(Launcher):
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
         """Model, data and checkpoints must fit on disks that no volume can enlarge."""
-        needed = _needed_gib(_bytes_on_disk(spec, inputs))
+        needed = volume_for_gib(bytes_on_disk(spec, inputs))
         if spec.volume_gib is None:
             refuse([fault for name in spec.instance_types() for fault in _room_faults(spec.instance(name), needed)])
 
@@ -212,7 +211,7 @@ class SageMakerLauncher(Launcher):
             },
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, _bytes_on_disk(spec, JobInputs(project=project))),
+            volume_gib=_volume_gib(spec, bytes_on_disk(spec, JobInputs(project=project))),
             tags={"paretune:run": run, **spec.tags},
         )
 
@@ -238,7 +237,7 @@ class SageMakerLauncher(Launcher):
             environment=self._job_environment(document),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, _bytes_on_disk(spec, inputs)),
+            volume_gib=_volume_gib(spec, bytes_on_disk(spec, inputs)),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
@@ -345,12 +344,7 @@ def _volume_gib(spec: JobSpec, size: float) -> int:
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
     own = spec.instance().local_storage_gib
-    return spec.volume_gib or min(_needed_gib(size), own or _LARGEST_VOLUME_GIB)
-
-
-def _needed_gib(size: float) -> int:
-    """GiB of a volume with room for `size` bytes, image layers not included."""
-    return max(_SMALLEST_VOLUME_GIB, math.ceil(size / 2**30) + 10)
+    return spec.volume_gib or min(volume_for_gib(size), own or _LARGEST_VOLUME_GIB)
 
 
 def _room_faults(instance: Instance, needed_gib: int) -> list[str]:
@@ -364,59 +358,6 @@ def _room_faults(instance: Instance, needed_gib: int) -> list[str]:
         f"model, data and checkpoints may take {needed_gib} GiB, and {given}: take "
         "fine_tuning=lora, an instance_type with more room, or set volume_gib to what you know to suffice"
     ]
-
-
-def _bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
-    """Most bytes that lie on an instance at one time: what it reads, its checkpoints and its results.
-
-    Data count twice, for their Arrow caches. The trained model lies there as a folder and as an archive.
-    """
-    if inputs.project is not None:
-        return 2 * sum(map(_bytes, inputs.project.inputs.values()))
-    data = 2 * _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
-    if inputs.model is None:
-        return data
-    read, weights = _bytes(inputs.model), _fp32_bytes(inputs.model)
-    written, checkpoint = _written_shares(spec)
-    return data + read + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
-
-
-def _written_shares(spec: JobSpec) -> tuple[float, float]:
-    """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
-
-    A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
-    twice more, in the model's and in its own format. Without the frozen weights are only adapters, which have up to
-    LORA_SHARE of them. A head is counted as half of all weights: the output layer of a small language model.
-    """
-    if spec.fine_tuning == "lora":
-        return LORA_SHARE, 3 * LORA_SHARE
-    if spec.fine_tuning == "head":
-        return 1.0, 2.0
-    return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0
-
-
-def _most_checkpoints(spec: JobSpec) -> int:
-    """Checkpoints that exist at one time: the newest is complete before the oldest is removed."""
-    if spec.probe_steps is not None:
-        return 0
-    chosen = spec.training_arguments
-    most = int(chosen.get("save_total_limit") or CHECKPOINTS_KEPT) + 1 + bool(chosen.get("load_best_model_at_end"))
-    # One after each epoch, but after the last one only where the job was stopped.
-    is_by_epoch = chosen.get("save_strategy", "epoch") == "epoch"
-    return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
-
-
-def _fp32_bytes(model: Path) -> int:
-    """Size of the weights of a model's folder once they are loaded in fp32."""
-    config = model / "config.json"
-    told = json.loads(config.read_text()) if config.is_file() else {}
-    stored = told.get("dtype") or told.get("torch_dtype") or ""
-    return _bytes(model) * (1 if stored == "float32" else 2)
-
-
-def _bytes(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
 
 
 def _without_account(spec: JobSpec) -> JobSpec:

@@ -22,7 +22,7 @@ def plan_text(plan: DesignPlan, bill: Bill) -> str:
     }
     budget = "" if plan.file.budget_usd is None else f", budget {plan.file.budget_usd:g} USD"
     bill_line = f"estimated {_usd(bill.usd) or 'unknown'} USD, at worst {_usd(bill.worst_usd) or 'unknown'} USD{budget}"
-    warnings = [f"warning: {text}" for text in plan.warnings()]
+    warnings = [f"warning: {text}" for text in [*plan.warnings(), *bill.warnings]]
     return "\n".join([plan.table(cells), "", *plan.findings(), bill_line, *warnings])
 
 
@@ -83,7 +83,7 @@ class DesignResult(Result):
                 {"factor": item.factor, "seconds": as_json(item.seconds), "f1": as_json(item.f1)}
                 for item in self.plan.detectable
             ],
-            "warnings": self.plan.warnings(),
+            "warnings": [*self.plan.warnings(), *self.bill.warnings],
             "estimated_usd": as_json(self.bill.usd),
             "worst_usd": as_json(self.bill.worst_usd),
             "budget_usd": self.plan.file.budget_usd,
@@ -94,7 +94,7 @@ class DesignResult(Result):
 
     def notes(self) -> list[str]:
         """What the design can tell, and where to look."""
-        return [*self.plan.findings(), *self.plan.warnings(), self.open_command]
+        return [*self.plan.findings(), *self.plan.warnings(), *self.bill.warnings, self.open_command]
 
     def __str__(self) -> str:
         """Plan or table for a terminal."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting
+from paretune.jobs.advice import ForeseenJob, foreseen, warnings_of, with_history
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.spec.job import JobSpec
@@ -23,9 +24,10 @@ class RowBill:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """Of all rows, in their order."""
+    """Of all rows, in their order; `warnings` are what to know of their jobs before they are paid for."""
 
     rows: Sequence[RowBill]
+    warnings: Sequence[str] = ()
 
     @property
     def usd(self) -> float | None:
@@ -61,23 +63,23 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
         text = f"budget_usd needs a price, and that of {' and '.join(unpriced)} is not known"
         raise BadInput([f"{text}: give it with prices: FILE.csv, or leave the type out"])
     refused: list[str] = []
+    jobs = [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
     rows = []
-    for spec in specs:
+    for job in jobs:
         try:
-            rows.append(_row(spec, workplace, worst_case))
+            rows.append(_row(job, worst_case))
         except BudgetRefused as error:
             refused.append(str(error))
     if refused:
         raise BudgetRefused(refused[0])
-    return Bill(rows=rows)
+    return Bill(rows=rows, warnings=warnings_of(with_history(jobs, workplace.tracking)))
 
 
-def _row(spec: JobSpec, workplace: Workplace, worst_case: WorstCase) -> RowBill:
-    price, inputs = workplace.launcher.price(spec), known_inputs(spec, workplace)
+def _row(job: ForeseenJob, worst_case: WorstCase) -> RowBill:
     estimate = None
     with collecting([]):  # an estimate is an addition, and what keeps it from being made is said at the launch
-        estimate = workplace.forecast.of(spec, spec.plan(), inputs, price)
-    worst = worst_case.usd(worst_case.limited(spec))
+        estimate = job.estimate
+    worst = worst_case.usd(worst_case.limited(job.spec))
     if estimate is None:
         return RowBill(seconds=None, seconds_low=None, seconds_high=None, usd=None, worst_usd=worst)
     time = estimate.time

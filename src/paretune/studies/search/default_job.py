@@ -10,7 +10,7 @@ from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
 from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import COMPUTES
+from paretune.spec.parameters import COMPUTES, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, Value, make_spec
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -73,10 +73,10 @@ def default_trial(driver: Driver) -> Trial | None:
 
 
 def _run(spec: JobSpec, trials: Iterable[Trial]) -> Trial | None:
-    wanted, rate = _computed(spec), spec.as_text()["learning_rate"]
+    wanted, rates = _computed(spec), {"", spell(spec.unscaled_learning_rate)}
     completed = (trial for trial in trials if trial.status is TrialStatus.COMPLETED)
     # The specification of a trial is read again only where it may be the one: that takes a while.
-    likely = (trial for trial in completed if trial.parameters.get("learning_rate") == rate)
+    likely = (trial for trial in completed if trial.parameters.get("learning_rate", "") in rates)
     return next((trial for trial in likely if _computed(JobSpec.from_text(trial.parameters)) == wanted), None)
 
 

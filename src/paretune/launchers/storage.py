@@ -1,0 +1,85 @@
+"""What lies on the disk of an instance: data, model, checkpoints and results, and how large its volume has to be."""
+
+import json
+import math
+from pathlib import Path
+
+from paretune.estimating.workload import LORA_SHARE
+from paretune.spec.container import CHECKPOINTS_KEPT, JobInputs
+from paretune.spec.job import JobSpec
+
+SPARE_GIB = 10
+"""Of a volume, beside what a job is known to read and write: packages, logs, files that a library writes meanwhile."""
+_SMALLEST_VOLUME_GIB = 30
+
+
+def volume_for_gib(size: float) -> int:
+    """GiB of a volume with room for `size` bytes, image layers not included; never a small one."""
+    return max(_SMALLEST_VOLUME_GIB, least_volume_gib(size))
+
+
+def least_volume_gib(size: float) -> int:
+    """GiB below which `size` bytes may not fit on a volume."""
+    return math.ceil(size / 2**30) + SPARE_GIB
+
+
+def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
+    """Most bytes that lie on an instance at one time: what it reads, its checkpoints and its results.
+
+    Data count twice, for their Arrow caches. The trained model lies there as a folder and as an archive.
+    """
+    if inputs.project is not None:
+        return 2 * sum(map(_bytes, inputs.project.inputs.values()))
+    data = 2 * _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
+    if inputs.model is None:
+        return data
+    return data + _bytes_of_model(spec, _bytes(inputs.model), _fp32_bytes(inputs.model))
+
+
+def bytes_of_weights(spec: JobSpec, parameters: int) -> float:
+    """The same without the data, of a model of which only the number of its weights is known."""
+    return _bytes_of_model(spec, 4 * parameters, 4 * parameters)
+
+
+def _bytes_of_model(spec: JobSpec, read: float, weights: float) -> float:
+    """Bytes of the model as it is read, of its checkpoints and of the trained one; `weights` are its bytes in fp32."""
+    written, checkpoint = _written_shares(spec)
+    return read + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
+
+
+def _written_shares(spec: JobSpec) -> tuple[float, float]:
+    """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
+
+    A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
+    twice more, in the model's and in its own format. Without the frozen weights are only adapters, which have up to
+    LORA_SHARE of them. A head is counted as half of all weights: the output layer of a small language model.
+    """
+    if spec.fine_tuning == "lora":
+        return LORA_SHARE, 3 * LORA_SHARE
+    if spec.fine_tuning == "head":
+        return 1.0, 2.0
+    return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0
+
+
+def _most_checkpoints(spec: JobSpec) -> int:
+    """Checkpoints that exist at one time: the newest is complete before the oldest is removed."""
+    if spec.probe_steps is not None:
+        return 0
+    chosen = spec.training_arguments
+    most = int(chosen.get("save_total_limit") or CHECKPOINTS_KEPT) + 1 + bool(chosen.get("load_best_model_at_end"))
+    # One after each epoch, but after the last one only where the job was stopped.
+    is_by_epoch = chosen.get("save_strategy", "epoch") == "epoch"
+    return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
+
+
+def _fp32_bytes(model: Path) -> int:
+    """Size of the weights of a model's folder once they are loaded in fp32."""
+    config = model / "config.json"
+    told = json.loads(config.read_text()) if config.is_file() else {}
+    stored = told.get("dtype") or told.get("torch_dtype") or ""
+    return _bytes(model) * (1 if stored == "float32" else 2)
+
+
+def _bytes(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())

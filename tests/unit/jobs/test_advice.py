@@ -1,0 +1,298 @@
+"""What is said of a job before it is paid for."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli.main import main
+from paretune.estimating.estimates import Estimate
+from paretune.estimating.memory import MemoryPrediction
+from paretune.estimating.timing import Prediction
+from paretune.jobs.advice import ForeseenJob, below_baseline, disk_bytes, warnings_of
+from paretune.pricing.prices import Price
+from paretune.spec.batch_size import BatchPlan
+from paretune.spec.container import JobInputs
+from paretune.spec.job import JobSpec
+
+PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")
+CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}
+
+
+def foreseen(
+    *, seconds: Callable[[JobSpec], float] = lambda spec: 900.0, gib: float = 1.0, **given: Any
+) -> ForeseenJob:
+    """A job whose estimate is `seconds` and `gib` of 10 GiB; what `ForeseenJob` has wins over parameters of a job."""
+    own = {name: given.pop(name) for name in ("rows", "disk_bytes", "has_worked", "price") if name in given}
+    spec = JobSpec(**{"learning_rate_scaling": "sqrt", **given})
+
+    def estimate_of(one: JobSpec, plan: BatchPlan) -> Estimate:
+        time = Prediction(
+            seconds=seconds(one),
+            seconds_low=1.0,
+            seconds_high=1e6,
+            startup_seconds=300.0,
+            step_seconds=1.0,
+            steps=10,
+        )
+        return Estimate(
+            spec=one,
+            plan=plan,
+            measured_here=0,
+            time=time,
+            memory=MemoryPrediction(gib=gib, gib_low=gib, gib_high=gib),
+            usable_gib=10.0,
+            price=PRICE,
+            basis="a guess",
+        )
+
+    known = {"rows": 5000.0, "disk_bytes": None, "has_worked": True, "price": PRICE} | own
+    return ForeseenJob(spec=spec, plan=spec.plan(), region="us-east-1", estimate_of=estimate_of, **known)
+
+
+def test_nothing_is_said_of_the_default_job() -> None:
+    job = foreseen(learning_rate_scaling="none", instance_type="local")
+
+    assert warnings_of([job]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"global_batch_size": 17}, False),  # 5e-5 is within a tenth of 5e-5 x sqrt(17 / 16)
+        ({"global_batch_size": 64}, True),
+        ({"global_batch_size": 64, "learning_rate_scaling": "linear"}, False),
+        ({"global_batch_size": 64, "reference_batch_size": 64}, False),
+        ({"global_batch_size": 64, "learning_rate": 1e-4}, False),  # scaled by hand
+        ({"global_batch_size": 256, "learning_rate": 1e-4}, True),
+        ({"global_batch_size": 64, "fine_tuning": "lora"}, True),
+        ({"global_batch_size": 64, "probe_steps": 40}, False),  # of which no F1 is asked
+        ({}, False),
+    ],
+)
+def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], said: bool) -> None:
+    found = warnings_of([foreseen(**{"learning_rate_scaling": "none"} | changes)])
+
+    assert [("-P learning_rate_scaling=sqrt" in text, "reference_batch_size" in text) for text in found] == [
+        (True, True)
+    ] * said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({}, False), ({"learning_rate": 5e-5}, True), ({"learning_rate": 2e-4}, False)],
+)
+def test_adapters_with_a_rate_of_full_fine_tuning_are_told_theirs(changes: dict[str, Any], said: bool) -> None:
+    found = warnings_of([foreseen(fine_tuning="lora", **changes)])
+
+    assert ["-P learning_rate=0.0005" in text for text in found] == [True] * said
+    assert warnings_of([foreseen(fine_tuning="full", **changes)]) == []
+
+
+@pytest.mark.parametrize(("rows", "said"), [(7.0, True), (8.0, False), (None, False)])
+def test_devices_without_a_row_of_their_own_are_named(rows: float | None, said: bool) -> None:
+    job = foreseen(launcher="simulated", instance_type="ml.g5.48xlarge", rows=rows, seconds=perfect)
+
+    assert ["8 devices share 7 rows in a batch" in text for text in warnings_of([job])] == [True] * said
+
+
+def perfect(spec: JobSpec) -> float:
+    """Seconds of a training that scales perfectly."""
+    return 8000.0 / (spec.processes * spec.instance_count)
+
+
+@pytest.mark.parametrize(("has_worked", "said"), [(False, True), (True, False), (None, False)])
+def test_several_instances_before_one_has_worked(has_worked: bool | None, said: bool) -> None:
+    job = foreseen(**CLUSTER, instance_count=4, has_worked=has_worked, seconds=perfect)
+
+    assert ["4 times as much; first -P instance_count=1" in text for text in warnings_of([job])] == [True] * said
+
+
+def test_efficiency_is_the_speed_up_over_one_device_for_each_device() -> None:
+    def seconds(spec: JobSpec) -> float:
+        return 900.0 if spec.processes * spec.instance_count == 1 else 800.0
+
+    (text,) = warnings_of([foreseen(launcher="simulated", instance_type="ml.g5.12xlarge", seconds=seconds)])
+
+    assert text.startswith("estimated efficiency 28% (below 50%): 4 devices take 800 s, one would take 900 s")  # 9 / 32
+    assert text.endswith("-P instance_type=ml.g5.xlarge")
+    (text,) = warnings_of([foreseen(**CLUSTER, instance_count=4, seconds=seconds)])
+    assert text.endswith("-P instance_count=1")
+
+
+def test_a_cluster_that_is_half_as_fast_as_it_could_be_is_efficient_enough() -> None:
+    def seconds(spec: JobSpec) -> float:
+        return 800.0 if spec.processes * spec.instance_count == 1 else 400.0
+
+    assert warnings_of([foreseen(**CLUSTER, instance_count=4, seconds=seconds)]) == []
+
+
+def test_the_same_training_is_compared_and_sharding_is_left_out() -> None:
+    asked: list[JobSpec] = []
+
+    def seconds(spec: JobSpec) -> float:
+        asked.append(spec)
+        return perfect(spec)
+
+    cluster = {"launcher": "simulated", "instance_type": "ml.p4d.24xlarge", "instance_count": 2}
+    warnings_of([foreseen(**cluster, strategy="smp", tensor_parallel_degree=4, global_batch_size=64, seconds=seconds)])
+
+    alone = asked[-1]
+    assert (alone.devices, alone.plan().global_batch_size, alone.strategy) == (1, 64, "ddp")
+
+
+@pytest.mark.parametrize(
+    ("changes", "mended"),
+    [
+        ({"gib": 9.0}, None),
+        ({"gib": 9.1}, "-P per_device_train_batch_size=8 -P gradient_accumulation_steps=2"),
+        ({"gib": 20.0, "per_device_train_batch_size": 1}, "-P fine_tuning=lora"),
+        ({"gib": 20.0, "per_device_train_batch_size": 1, "fine_tuning": "lora"}, "-P max_seq_length=64"),
+    ],
+)
+def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
+    changes: dict[str, Any], mended: str | None
+) -> None:
+    found = warnings_of([foreseen(**changes)])
+
+    assert [text.rpartition("; ")[2] for text in found] == ([] if mended is None else [mended])
+
+
+@pytest.mark.parametrize(
+    ("volume", "said"),
+    [
+        (1, "-P volume_gib=15, or leave it out"),
+        (14, "volume_gib 14 is below 15 GiB"),  # 4.2 GiB, rounded up, and 10 to spare
+        (15, None),
+        (None, None),
+    ],
+)
+def test_a_volume_below_what_lies_on_it_is_named(volume: int | None, said: str | None) -> None:
+    job = foreseen(launcher="simulated", instance_type="ml.p3.2xlarge", volume_gib=volume, disk_bytes=4.2 * 2**30)
+
+    found = warnings_of([job])
+
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
+def test_a_volume_of_an_instance_with_disks_of_its_own_changes_nothing() -> None:
+    (text,) = warnings_of([foreseen(**CLUSTER, volume_gib=1, disk_bytes=2**30)])
+
+    assert "volume_gib 1 changes nothing: ml.g5.xlarge has disks of its own" in text
+
+
+def test_without_prepared_inputs_the_number_of_weights_tells_the_disk() -> None:
+    full = disk_bytes(JobSpec(), JobInputs(), 10**9)
+
+    assert full == 4e9 * (1 + 2 + 3)  # read, written twice, and one checkpoint of weights and two moments
+    assert disk_bytes(JobSpec(), JobInputs(), None) is None
+
+
+def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> None:
+    unsure = Price(
+        usd_per_hour=1.0,
+        region="us-east-1",
+        as_of="",
+        source="uncertain: a blog",
+        instance_type="ml.g6.xlarge",
+        confidence="uncertain",
+    )
+    jobs = [foreseen(**CLUSTER, price=None, seed=seed) for seed in (1, 2)]
+    jobs.append(foreseen(launcher="simulated", instance_type="ml.g6.xlarge", price=unsure))
+
+    unknown, uncertain = [text for text in warnings_of(jobs) if "price of" in text]
+
+    assert "ml.g5.xlarge in us-east-1 is not known" in unknown
+    assert "ml.g6.xlarge in us-east-1" in uncertain
+    assert "uncertain" in uncertain
+
+
+def test_of_many_jobs_the_first_one_is_described_and_the_others_are_counted() -> None:
+    jobs = [foreseen(learning_rate_scaling="none", global_batch_size=size) for size in (16, 64, 128)]
+
+    (text,) = warnings_of(jobs)
+
+    assert text.startswith("2 of 3 jobs, the first on 1 x local: global batch size 64 is above")
+
+
+def test_a_search_is_told_only_what_is_true_of_all_its_points() -> None:
+    jobs = [foreseen(learning_rate_scaling="none", global_batch_size=size) for size in (16, 64)]
+
+    assert warnings_of(jobs, only_common=True) == []
+    assert len(warnings_of(jobs[1:], only_common=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "mended"),
+    [
+        ({}, "-P num_train_epochs=3"),
+        ({"fine_tuning": "lora", "learning_rate": 5e-5}, "-P learning_rate=0.0005, -P num_train_epochs=3"),
+        ({"learning_rate": 0.01}, "-P learning_rate=5e-05, -P num_train_epochs=3"),
+        ({"global_batch_size": 256}, "-P learning_rate_scaling=sqrt, -P num_train_epochs=3"),
+        ({"fine_tuning": "head", "num_train_epochs": 0.5}, "-P fine_tuning=full, -P num_train_epochs=1.5"),
+    ],
+)
+def test_an_f1_below_that_of_words_alone_is_said_with_what_to_change(changes: dict[str, Any], mended: str) -> None:
+    (text,) = below_baseline(JobSpec(**changes), {"f1": 0.5, "baseline_f1_tfidf": 0.74})
+
+    assert text.startswith("F1 0.5000 is below 0.7400, which TF-IDF")
+    assert text.partition("; ")[2] == mended
+
+
+@pytest.mark.parametrize(
+    "found", [{"f1": 0.74, "baseline_f1_tfidf": 0.74}, {"f1": 0.5}, {"baseline_f1_tfidf": 0.74}, {}], ids=str
+)
+def test_a_model_as_good_as_words_alone_or_without_that_measure_is_left_in_peace(found: dict[str, float]) -> None:
+    assert below_baseline(JobSpec(), found) == []
+
+
+def run(*words: str) -> int:
+    return main([words[0], *CLUSTER_WORDS, *words[1:]])
+
+
+CLUSTER_WORDS = ("--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000")
+PROVED = "has completed on an instance yet"
+
+
+def test_several_instances_are_warned_of_until_such_a_job_has_completed(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("main", "--instance_count", "2") == 0
+    assert PROVED in capsys.readouterr().err
+    assert run("main", "--instance_count", "4") == 0
+    assert PROVED not in capsys.readouterr().err
+    assert run("main", "--instance_count", "4", "--fine_tuning", "head") == 0
+    assert PROVED in capsys.readouterr().err
+
+
+def test_a_simulated_run_does_not_show_that_a_real_job_works(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("main") == 0
+    real = ("--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000", "--region", "us-east-1")
+    assert main(["estimate", *real, "--instance_count", "2"]) == 0
+
+    assert PROVED in capsys.readouterr().out
+
+
+def test_a_run_keeps_its_warnings_and_they_are_said_once(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("main", "--global_batch_size", "128") == 0
+
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    (recorded,) = MlflowClient(f"sqlite:///{workplace / 'mlflow.db'}").search_runs(["0"])
+    assert len(said) == 1
+    assert recorded.data.tags["paretune.warnings"] == said[0].removeprefix("warning: ")
+
+
+def test_estimate_and_dry_run_say_them_as_well(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("estimate", "--global_batch_size", "128", "--json") == 0
+    (estimated,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert run("main", "--global_batch_size", "128", "--dry_run", "true", "--json") == 0
+    (shown,) = json.loads(capsys.readouterr().out)["warnings"]
+
+    assert estimated == shown
+    assert "global batch size 128 is above reference_batch_size 16" in shown
