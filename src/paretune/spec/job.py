@@ -92,6 +92,12 @@ class JobSpec(Cluster):
         "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
         affects=_TRAINING | {"data"},
     )
+    init: str = parameter(
+        "pretrained",
+        "random: train from the model's configuration and tokenizer, its weights are not read",
+        choices=("pretrained", "random"),
+        affects={"data", "quality"},
+    )
     dataset: str = parameter(
         BUNDLED_DATASET,
         "hub id, folder, or CSV, TSV, JSONL, Parquet file; also bundled:rotten_tomatoes, bundled:imdb",
@@ -302,6 +308,9 @@ def _contradictions(spec: JobSpec) -> list[str]:
     for name in spec.training_arguments:
         if name in RESERVED_TRAINING_ARGUMENTS:
             faults.append(f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}")
+    if spec.init == "random" and spec.fine_tuning != "full":
+        rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
+        faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
         rule = "validation_file goes with a data set of your own"
         faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")

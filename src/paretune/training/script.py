@@ -33,9 +33,10 @@ RENAMED = {
 def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
     """The script's command line.
 
-    Always: the TrainingArguments that paretune sets. Only when the user has set them: model_name_or_path, dataset_name
-    or train_file, dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples, max_eval_samples.
-    Last: all of `training_arguments`, which may hold arguments of the script.
+    Always: the TrainingArguments that paretune sets. Only when the user has set them: model_name_or_path (with
+    init=random config_name and tokenizer_name, as Hugging Face's scripts call them), dataset_name or train_file,
+    dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples, max_eval_samples. Last: all of
+    `training_arguments`, which may hold arguments of the script.
     """
     spec, plan = document.spec, document.plan
     arguments: dict[str, Any] = {
@@ -55,7 +56,8 @@ def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
         arguments["torch_compile"] = True
     changed = spec.changed()
     if "model" in changed:
-        arguments["model_name_or_path"] = spec.model
+        names = ("model_name_or_path",) if spec.init == "pretrained" else ("config_name", "tokenizer_name")
+        arguments |= dict.fromkeys(names, spec.model)
     if "dataset" in changed:
         arguments["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
     same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")

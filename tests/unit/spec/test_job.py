@@ -296,9 +296,18 @@ def test_a_value_made_in_python_is_checked_as_one_that_was_typed() -> None:
         JobSpec(text_column=" ")
 
 
+@pytest.mark.parametrize("kind", ["lora", "head"])
+def test_random_weights_are_not_kept_as_they_are(kind: str) -> None:
+    (fault,) = faults_of(init="random", fine_tuning=kind)
+
+    assert fault.startswith(f"fine_tuning must be full with init=random, got {kind}: ")
+    assert fault.endswith("or set init=pretrained")
+
+
 CHANGES: dict[str, Any] = {
     "probe_steps": 40,
     "model": "gpt2",
+    "init": "random",
     "dataset": "imdb",
     "dataset_config_name": "sst2",
     "validation_file": "valid.csv",
