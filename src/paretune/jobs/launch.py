@@ -25,7 +25,7 @@ from paretune.launchers.base import JobState, Launcher, job_name
 from paretune.pricing.prices import price_remarks
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.spec.job import TRAINING_COMPILER, TRAINING_COMPILER_ENDED, JobSpec
 from paretune.spec.profile import completed
 from paretune.spec.regions import usual_region
 from paretune.tracking import schema
@@ -135,6 +135,7 @@ def _foresee(
         region = launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment)
         sentences += price_remarks(price, spec.instance_type, region, datetime.now(UTC).date())
         sentences += speed_remarks(spec.instance())
+        sentences += [TRAINING_COMPILER_ENDED] if spec.compiler == TRAINING_COMPILER else []
         if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
