@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,20 @@ def test_integer_labels_three_classes_and_own_validation_and_test_files(
     assert report(run)["labels"] == ["7", "8", "9"]
     assert {"test_f1", "test_loss", "test_accuracy"} <= set(run.data.metrics)
     assert [run.data.metrics[f"{split}_rows"] for split in ("train", "validation", "test")] == [60, 15, 15]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_random_weights_learn_from_a_folder_that_has_none(workplace: Path, tiny_model: Path, reviews: Path) -> None:
+    folder = shutil.copytree(tiny_model, workplace / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    run = run_job(
+        *("--model", str(folder), "--init", "random", "--dataset", str(reviews), "--precision", "fp32"),
+        *("--num_train_epochs", "12", "--learning_rate", "3e-3", "--local_price_usd_per_hour", "7.2"),
+    )
+
+    assert run.data.params["init"] == "random"
+    assert set(run.data.metrics) >= METRICS
+    assert run.data.metrics["f1"] > run.data.metrics["baseline_f1_majority"] + 0.3
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, Launcher, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.spec.job import TRAINING_COMPILER, TRAINING_COMPILER_ENDED, JobSpec
 from paretune.spec.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import first_plan
@@ -129,6 +129,7 @@ def _foresee(
     sentences = []
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
+        sentences += [TRAINING_COMPILER_ENDED] if spec.compiler == TRAINING_COMPILER else []
         if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
@@ -193,12 +194,13 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
             f"job {job_name(run_id, 1)}: this command has started it before, and nobody watches it; watching it, so "
             "that nothing is paid twice (again=true starts another)"
         )
+    model = f"{spec.model}{' with random weights' if spec.init == 'random' else ''}"
     if inputs.dataset is None:
-        what = f"your script {spec.entry_script}" if spec.entry_script else f"{spec.model} on {spec.dataset}"
+        what = f"your script {spec.entry_script}" if spec.entry_script else f"{model} on {spec.dataset}"
     else:
         facts = inputs.dataset.facts
         rows = f"{facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f}"
-        what = f"{spec.model} on {spec.dataset} ({rows})"
+        what = f"{model} on {spec.dataset} ({rows})"
     where = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     kind = "simulated job" if spec.is_simulated else "job"

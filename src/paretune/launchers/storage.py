@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import LORA_SHARE
 from paretune.spec.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.spec.job import JobSpec
@@ -33,7 +34,7 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
     data = 2 * _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
     if inputs.model is None:
         return data
-    return data + _bytes_of_model(spec, _bytes(inputs.model), _fp32_bytes(inputs.model))
+    return data + _bytes_of_model(spec, _bytes(inputs.model), _fp32_bytes(inputs.model, spec))
 
 
 def bytes_of_weights(spec: JobSpec, parameters: int) -> float:
@@ -72,10 +73,13 @@ def _most_checkpoints(spec: JobSpec) -> int:
     return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
 
 
-def _fp32_bytes(model: Path) -> int:
-    """Size of the weights of a model's folder once they are loaded in fp32."""
+def _fp32_bytes(model: Path, spec: JobSpec) -> int:
+    """Size of the weights of a model's folder once they are loaded in fp32; of random ones as its config.json says."""
     config = model / "config.json"
     told = json.loads(config.read_text()) if config.is_file() else {}
+    built = of_config(told, spec.task) if spec.init == "random" else None
+    if built is not None:
+        return 4 * built.parameters
     stored = told.get("dtype") or told.get("torch_dtype") or ""
     return _bytes(model) * (1 if stored == "float32" else 2)
 

@@ -39,6 +39,14 @@ INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 PROJECT = "MLproject"
 """`entry_script` of a job that runs the command of an MLflow project."""
 
+TRAINING_COMPILER = "sagemaker-training-compiler"
+TRAINING_COMPILER_ENDED = (
+    f"{TRAINING_COMPILER}: AWS has ended its releases with transformers 4.21 and PyTorch 1.11; whether its old images "
+    "still run has not been verified, and compiler=inductor is what PyTorch compiles with today"
+)
+"""What is said of a job with it before it begins."""
+_COMPILED_FAMILIES = ("p3", "p3dn", "g4dn", "p4d", "g5")  # TrainingCompilerConfig of sagemaker-core 2.27.0
+
 # The hash holds these whatever their value. One that is added later is in it only where it differs from its default, so
 # that checkpoints, studies and ledgers of older versions are found again: never extend this set.
 _ALWAYS_IN_THE_HASH = frozenset(
@@ -94,6 +102,12 @@ class JobSpec(Cluster):
         BUNDLED_MODEL,
         "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
         affects=_TRAINING | {"data"},
+    )
+    init: str = parameter(
+        "pretrained",
+        "random: train from the model's configuration and tokenizer, its weights are not read",
+        choices=("pretrained", "random"),
+        affects={"data", "quality"},
     )
     dataset: str = parameter(
         BUNDLED_DATASET,
@@ -167,7 +181,10 @@ class JobSpec(Cluster):
         affects=_TRAINING,
     )
     compiler: str = parameter(
-        "none", "inductor compiles the model (torch.compile)", choices=("none", "inductor"), affects=STEP
+        "none",
+        "inductor: torch.compile; sagemaker-training-compiler: the frozen one of AWS, for an entry_script",
+        choices=("none", "inductor", TRAINING_COMPILER),
+        affects=STEP,
     )
     training_arguments: Mapping[str, Any] = parameter(
         {}, "JSON object: any further Hugging Face TrainingArguments", affects=_TRAINING
@@ -325,9 +342,34 @@ def _contradictions(spec: JobSpec) -> list[str]:
     for name in spec.training_arguments:
         if name in RESERVED_TRAINING_ARGUMENTS:
             faults.append(f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}")
+    if spec.init == "random" and spec.fine_tuning != "full":
+        rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
+        faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
+    faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
         rule = "validation_file goes with a data set of your own"
         faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")
+    return faults
+
+
+def _training_compiler_faults(spec: JobSpec) -> list[str]:
+    """What the image of SageMaker Training Compiler cannot do."""
+    faults, rule, instead = [], f"compiler={TRAINING_COMPILER}", "or take compiler=inductor"
+    if spec.entry_script is None or spec.runs_project:
+        faults.append(
+            f"{rule} needs an entry_script for transformers 4.21, with which AWS has ended its releases and on which "
+            f"paretune's own training does not run: give one, {instead}"
+        )
+    families = ", ".join(_COMPILED_FAMILIES)
+    if not spec.on_sagemaker:
+        where = "launcher=simulated" if spec.is_simulated else f"instance_type={spec.instance_type}"
+        faults.append(f"{rule} is for SageMaker, got {where}: take an instance of {families}, {instead}")
+        return faults
+    for name in spec.instance_types():
+        if name.removeprefix("ml.").partition(".")[0] not in _COMPILED_FAMILIES:
+            faults.append(f"{rule} needs an instance of {families}, got {name}: take one of them, {instead}")
+    if spec.strategy != "ddp":
+        faults.append(f"{rule} goes with strategy ddp, got {spec.strategy}: leave strategy out, {instead}")
     return faults
 
 

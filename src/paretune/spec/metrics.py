@@ -4,6 +4,9 @@ A metric that cannot be known is absent: never 0, never NaN.
 """
 
 import math
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
 F1 = "f1"  # Macro F1 on the validation split of the returned model
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
@@ -28,6 +31,15 @@ ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds that were predicted before the job began; `_low` and `_high` bound an 80 % interval."""
 ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars that were predicted before the job began
 ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # highest memory of one device that was predicted before the job began
+
+
+def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The entries with finite numbers, also those as text, which transformers 5 prints."""
+    numbers = {}
+    for name, value in values.items():
+        with suppress(TypeError, ValueError):
+            numbers[str(name)] = float(value)
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 def perplexity(eval_loss: float) -> float | None:

@@ -16,7 +16,7 @@ from paretune.core.errors import collecting, did_you_mean, refuse
 _Asked = TypeVar("_Asked")
 
 Effect = Literal[
-    "data",  # which rows there are, and how they are read and tokenised
+    "data",  # which rows there are, and how they are read and tokenised; which files of the model are read
     "evaluation",  # the rows that F1 is measured on
     "quality",  # what the trained model is worth (F1), beside its batch plan
     "seconds",  # how long one training step takes

@@ -1,9 +1,8 @@
 """Events, throughput and stop requests of a running training: a callback of the Hugging Face Trainer."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from paretune.spec.container import Event
+from paretune.spec.metrics import finite_numbers
 from paretune.training import device
 from paretune.training.rows.batches import GlobalBatchSampler
 
@@ -34,15 +34,6 @@ class EventWriter:
         with self._path.open("a") as file:
             file.write(line + "\n")
         print(line, flush=True)
-
-
-def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The entries with finite numbers, also those as text, which transformers 5 prints."""
-    numbers = {}
-    for name, value in values.items():
-        with suppress(TypeError, ValueError):
-            numbers[str(name)] = float(value)
-    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 class Stopwatch:

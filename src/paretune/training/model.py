@@ -35,10 +35,11 @@ _POSITIONS_AFTER_PADDING = {
 }
 
 
-def find_model(name: str) -> Path:
+def find_model(name: str, init: str = "pretrained") -> Path:
     """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
 
-    BadInput where there is no such model, it has no weights, or the hub does not answer.
+    With `init` random the model needs no weights, and none are fetched. BadInput where there is no such model, it lacks
+    the weights that it needs, or the hub does not answer.
     """
     if name.startswith(BUNDLED):
         return bundled.model_folder(name)
@@ -47,11 +48,13 @@ def find_model(name: str) -> Path:
         if path.exists() or name.startswith((".", "/", "~")):
             raise BadInput([f"model {name} is not a folder: give a Hugging Face model folder or a hub id"])
         try:
-            path = Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, *_weights_of(name)]))
+            weights = [] if init == "random" else _weights_of(name)
+            path = Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, *weights]))
         except Exception as error:
             raise BadInput([hub.explain("model", name, error)]) from error
-    if not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
-        raise BadInput([f"model {name} holds no weights: expected {' or '.join(_WEIGHTS)} in {path}"])
+    if init != "random" and not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
+        expected = f"expected {' or '.join(_WEIGHTS)} in {path}"
+        raise BadInput([f"model {name} holds no weights: {expected}; init=random trains without"])
     return path.resolve()
 
 
@@ -112,17 +115,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
     """The model in fp32 with a head for `labels`, its trainable parameters as `fine_tuning` says."""
-    if spec.task == "causal-lm":
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    else:
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            num_labels=len(labels),
-            id2label=dict(enumerate(labels)),
-            label2id={name: number for number, name in enumerate(labels)},
-            ignore_mismatched_sizes=True,
-        )
+    model = _with_head(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     if spec.fine_tuning == "head":
@@ -136,6 +129,20 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
         adapters = LoraConfig(task_type=task, r=LORA_RANK, lora_alpha=LORA_ALPHA, target_modules="all-linear")
         return get_peft_model(model, adapters)
     return model
+
+
+def _with_head(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> Any:
+    """The model of `folder` in fp32, with its weights, or with random ones drawn from PyTorch's seed."""
+    kind, head = transformers.AutoModelForCausalLM, dict[str, Any]()
+    if spec.task != "causal-lm":
+        kind = transformers.AutoModelForSequenceClassification
+        numbers = {name: number for number, name in enumerate(labels)}
+        head = {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers}
+    if spec.init == "random":
+        config = transformers.AutoConfig.from_pretrained(folder, **head)
+        return kind.from_config(config, dtype=torch.float32)
+    fresh_head = {"ignore_mismatched_sizes": True} if head else {}
+    return kind.from_pretrained(folder, dtype=torch.float32, **head, **fresh_head)
 
 
 @dataclass(frozen=True, kw_only=True)

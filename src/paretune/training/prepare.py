@@ -51,7 +51,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     datasets.disable_progress_bars()
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
     with collecting(faults):
-        folder = model.find_model(spec.model)
+        folder = model.find_model(spec.model, spec.init)
         faults += model.model_faults(spec, folder)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):

@@ -13,57 +13,17 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from paretune.spec.container import JobDocument, JobFolder, JobReport
-from paretune.spec.metrics import F1, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS
+from paretune.spec.metrics import finite_numbers
+from paretune.spec.script import LOGGING_STEPS, RESULT_FILES, arguments_of, script_metrics
 from paretune.training import device
-from paretune.training.callback import EventWriter, finite_numbers
-
-_LOGGING_STEPS = 10
-
-# The script's names of metrics to ours; all others keep their names.
-RENAMED = {
-    "eval_f1": F1,
-    "eval_macro_f1": F1,
-    "eval_f1_macro": F1,
-    "train_runtime": TRAIN_SECONDS,
-    "train_samples_per_second": THROUGHPUT_SAMPLES,
-    "train_tokens_per_second": THROUGHPUT_TOKENS,
-}
+from paretune.training.callback import EventWriter
 
 
 def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
-    """The script's command line.
-
-    Always: the TrainingArguments that paretune sets. Only when the user has set them: model_name_or_path, dataset_name
-    or train_file, dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples, max_eval_samples.
-    Last: all of `training_arguments`, which may hold arguments of the script.
-    """
-    spec, plan = document.spec, document.plan
-    arguments: dict[str, Any] = {
-        "output_dir": str(folder.model),
-        "learning_rate": plan.learning_rate,
-        "per_device_train_batch_size": plan.per_device_train_batch_size,
-        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
-        "num_train_epochs": spec.num_train_epochs,
-        "seed": spec.seed,
-        "logging_steps": _LOGGING_STEPS,
-        "disable_tqdm": True,
-        "report_to": "none",
-    }
-    if spec.precision in {"bf16", "fp16"}:
-        arguments[spec.precision] = True
-    if spec.compiler == "inductor":
-        arguments["torch_compile"] = True
-    changed = spec.changed()
-    if "model" in changed:
-        arguments["model_name_or_path"] = spec.model
-    if "dataset" in changed:
-        arguments["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
-    same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
-    arguments |= {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
-    arguments |= spec.training_arguments
+    """The script's command line: the words of `arguments_of`."""
     return [
         word
-        for name, value in arguments.items()
+        for name, value in arguments_of(document, folder.model).items()
         for word in (f"--{name}", value if isinstance(value, str) else json.dumps(value))
     ]
 
@@ -80,7 +40,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
     stdout = sys.stdout
     if rank == 0:
-        every = int(document.spec.training_arguments.get("logging_steps", _LOGGING_STEPS))
+        every = int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS))
         sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), logging_steps=max(1, every))
     try:
         runpy.run_path(str(script), run_name="__main__")
@@ -95,10 +55,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
 
 def report_of(results: Path, document: JobDocument) -> JobReport:
     """The report of a script, from the result files in the folder `results`."""
-    found: dict[str, float] = {}
-    for path in (results / f"{which}_results.json" for which in ("train", "eval", "all")):
-        if path.exists():
-            found |= finite_numbers(json.loads(path.read_text()))
+    found = [json.loads(path.read_text()) for path in (results / name for name in RESULT_FILES) if path.exists()]
     facts: dict[str, str | int | float | bool] = {
         "entry_script": Path(document.spec.entry_script or "").name,
         "device": device.device_name(),
@@ -107,7 +64,7 @@ def report_of(results: Path, document: JobDocument) -> JobReport:
         "learning_rate": document.plan.learning_rate,
         "attempt": document.attempt,
     }
-    return JobReport(metrics={RENAMED.get(name, name): value for name, value in found.items()}, facts=facts)
+    return JobReport(metrics=script_metrics(found), facts=facts)
 
 
 class PrintedMetrics:
@@ -117,7 +74,7 @@ class PrintedMetrics:
     an evaluation gets the last step counted.
     """
 
-    def __init__(self, stream: TextIO, events: EventWriter, *, logging_steps: int = _LOGGING_STEPS) -> None:
+    def __init__(self, stream: TextIO, events: EventWriter, *, logging_steps: int = LOGGING_STEPS) -> None:
         self._stream = stream
         self._events = events
         self._logging_steps = logging_steps

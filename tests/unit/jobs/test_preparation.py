@@ -1,6 +1,7 @@
 """The launching side of preparation: a process of its own, whose answers, faults, death and end are understood."""
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,17 @@ def test_faults_of_model_data_and_arguments_and_those_found_meanwhile_are_report
     assert len(faults) == 3
     for name in ("weight_decai", "no-weights", "'words'"):
         assert sum(name in fault for fault in faults) == 1
+
+
+def test_a_model_that_was_prepared_for_random_weights_is_looked_at_again_for_its_own(
+    workplace: Path, tiny_model: Path, reviews: Path
+) -> None:
+    folder = shutil.copytree(tiny_model, workplace / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    spec = JobSpec(model=str(folder), dataset=str(reviews), max_seq_length=32, init="random")
+
+    assert _prepare(spec, workplace / "home").model == folder
+    with pytest.raises(BadInput, match="holds no weights"):
+        _prepare(spec.replace(init="pretrained"), workplace / "home")
 
 
 def test_a_script_of_the_user_s_own_finds_its_own_inputs(workplace: Path) -> None:

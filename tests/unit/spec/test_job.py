@@ -296,9 +296,43 @@ def test_a_value_made_in_python_is_checked_as_one_that_was_typed() -> None:
         JobSpec(text_column=" ")
 
 
+@pytest.mark.parametrize("kind", ["lora", "head"])
+def test_random_weights_are_not_kept_as_they_are(kind: str) -> None:
+    (fault,) = faults_of(init="random", fine_tuning=kind)
+
+    assert fault.startswith(f"fine_tuning must be full with init=random, got {kind}: ")
+    assert fault.endswith("or set init=pretrained")
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        (
+            {"instance_type": "ml.g4dn.12xlarge"},
+            ["needs an entry_script for transformers 4.21, with which AWS has end"],
+        ),
+        ({"entry_script": "train.py"}, ["is for SageMaker, got instance_type=local"]),
+        (
+            {"entry_script": "train.py", "instance_type": "ml.g6.xlarge", "strategy": "fsdp"},
+            ["needs an instance of p3, p3dn, g4dn, p4d, g5, got ml.g6.xlarge", "goes with strategy ddp, got fsdp"],
+        ),
+        ({"entry_script": "train.py", "launcher": "simulated"}, ["is for SageMaker, got launcher=simulated"]),
+    ],
+)
+def test_sagemaker_s_own_compiler_is_refused_where_its_image_cannot_train_and_inductor_is_named(
+    changes: dict[str, str], parts: list[str]
+) -> None:
+    found = faults_of(compiler="sagemaker-training-compiler", **changes)
+
+    assert len(found) == len(parts)
+    assert all(part in fault for part, fault in zip(parts, found, strict=True))
+    assert all(fault.endswith("or take compiler=inductor") for fault in found)
+
+
 CHANGES: dict[str, Any] = {
     "probe_steps": 40,
     "model": "gpt2",
+    "init": "random",
     "dataset": "imdb",
     "dataset_config_name": "sst2",
     "validation_file": "valid.csv",

@@ -78,7 +78,10 @@ def test_a_folder_is_found_from_where_the_user_stands(tiny_model: Path, monkeypa
 def test_a_folder_without_weights_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
 
-    assert fault_of(str(folder)).startswith(f"model {folder} holds no weights: expected *.safetensors or *.bin in ")
+    fault = fault_of(str(folder))
+    assert fault.startswith(f"model {folder} holds no weights: expected *.safetensors or *.bin in ")
+    assert fault.endswith("; init=random trains without")
+    assert find_model(str(folder), "random") == folder
 
 
 def test_a_file_or_an_absent_path_is_refused_without_asking_a_hub(tiny_model: Path, tmp_path: Path) -> None:
@@ -193,6 +196,27 @@ def test_another_number_of_classes_replaces_a_head_that_was_saved(tiny_model: Pa
 
     assert model.classifier.out_features == 2
     assert model.config.id2label == {0: "no", 1: "yes"}
+
+
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+def test_random_weights_need_no_file_follow_the_seed_and_are_all_trained(
+    tiny_model: Path, tiny_causal_model: Path, tmp_path: Path, task: str
+) -> None:
+    whole = tiny_model if task == "classification" else tiny_causal_model
+    folder = shutil.copytree(whole, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    pretrained = build(whole, task=task)
+
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        model = build(folder, task=task, init="random")
+        assert trainable(model) == trainable(pretrained)
+        assert model.dtype == torch.float32
+        assert model.config.id2label == pretrained.config.id2label
+        return model.get_input_embeddings().weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.allclose(weights(1), weights(2))
+    assert not torch.allclose(weights(1), pretrained.get_input_embeddings().weight)
 
 
 def test_fine_tuning_the_head_trains_the_head_alone(tiny_model: Path) -> None:

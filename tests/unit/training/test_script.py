@@ -109,6 +109,13 @@ def test_batch_and_rate_are_those_of_the_plan() -> None:
     assert float(found["learning_rate"]) == pytest.approx(2e-4)  # 64 is 4 x 16, and the root of 4 is 2
 
 
+def test_a_script_without_pretrained_weights_gets_configuration_and_tokenizer_alone() -> None:
+    found = arguments(model="gpt2", init="random")
+
+    assert (found["config_name"], found["tokenizer_name"]) == ("gpt2", "gpt2")
+    assert "model_name_or_path" not in found
+
+
 def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.touch()

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from paretune.estimating.hardware import accelerator_of
 from paretune.spec import catalog
 from paretune.spec.cluster import unsupported
-from paretune.spec.job import JobSpec
+from paretune.spec.job import TRAINING_COMPILER, JobSpec
 
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
@@ -21,6 +21,9 @@ _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
 # Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
 _SMDDP = {"version": "2.4.1", "py_version": "py311"}
 _SMP = {"version": "2.5.1", "py_version": "py311"}
+
+# The last image of SageMaker Training Compiler for transformers.
+_TRAINING_COMPILER = {"version": "4.21.1", "base_framework_version": "pytorch1.11.0", "py_version": "py38"}
 
 OLDEST_TRANSFORMERS = (5, 3)
 """What the training wing is tested with, to the newest one."""
@@ -45,12 +48,19 @@ class Image:
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """The image for a job; `direct` where the job itself writes to MLflow."""
-    added = _as_here(_DIRECT_LOGGING_NEEDS) if direct else ()
+    added = _as_here(_DIRECT_LOGGING_NEEDS) if direct and spec.compiler != TRAINING_COMPILER else ()
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
     from sagemaker.core import image_uris
 
     where = {"region": region, "instance_type": spec.instance_type, "image_scope": "training"}
+    if spec.compiler == TRAINING_COMPILER:
+        from sagemaker.core.training_compiler.config import TrainingCompilerConfig
+
+        found = image_uris.retrieve(
+            "huggingface", **where, **_TRAINING_COMPILER, training_compiler_config=TrainingCompilerConfig()
+        )
+        return Image(uri=found, requirements=())
     if spec.strategy in {"smddp", "smp"}:
         newest = _SMDDP if spec.strategy == "smddp" else _SMP
         uri = image_uris.retrieve("pytorch-smp", **where, **newest)

@@ -1,9 +1,10 @@
 """One SageMaker training job as a `Job`."""
 
+import json
 import re
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from heapq import merge
 from pathlib import Path
@@ -18,11 +19,11 @@ from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.container import Event, FailureKind, JobReport, read_event, read_report
+from paretune.spec.script import RESULT_FILES, script_metrics
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
 _GONE = {"Deleting", DELETED}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
-_WANTED = ("report.json", "events.jsonl")  # of the results; the rest stays in S3
 # What pip prints when it cannot connect, and when it gives up (pip 25).
 _NOT_REACHED = re.compile("Failed to establish a new connection|ConnectTimeoutError|Name or service not known|Retrying")
 _NOT_FOUND = re.compile(r"No matching distribution found for (\S+)")
@@ -44,6 +45,9 @@ class SageMakerJob(Job):
 
     is_project = False
     """Whether it runs the command of somebody's project."""
+    wanted: Collection[str] = ("report.json", "events.jsonl")
+    """Files of its results that are read; the rest stays in S3."""
+    results_archive = "output.tar.gz"
 
     def __init__(
         self,
@@ -311,8 +315,8 @@ class SageMakerJob(Job):
         """What is wanted of an ended job's results, fetched once; None when S3 does not answer just now."""
         if self._results is None:
             try:
-                packed = self._staging.open(self._key("output.tar.gz"))
-                self._results = _unpack(packed) if packed is not None else {}
+                packed = self._staging.open(self._key(self.results_archive))
+                self._results = _unpack(packed, self.wanted) if packed is not None else {}
             except AWS_ERRORS as error:
                 if is_transient(error):
                     return None
@@ -324,6 +328,27 @@ class SageMakerJob(Job):
 
     def _key(self, name: str) -> str:
         return f"{PREFIX}/jobs/{self.name}/output/{name}"
+
+
+class OldImageJob(SageMakerJob):
+    """A training job whose image runs the user's script itself: what the script has saved beside its model is read."""
+
+    wanted = RESULT_FILES
+    results_archive = "model.tar.gz"
+
+    def report(self) -> JobReport | None:
+        """The numbers in the script's result files; without any, where it has left none."""
+        if self.state() is not JobState.COMPLETED:
+            return None
+        results = self._fetch() or {}
+        read = [_read_json(results[name]) for name in RESULT_FILES if name in results]
+        program = json.loads(self.description["HyperParameters"]["sagemaker_program"])
+        return JobReport(metrics=script_metrics(read), facts={"entry_script": program})
+
+    def _end_state(self) -> JobState:
+        if self.description["TrainingJobStatus"] != "Completed":
+            return JobState.FAILED
+        return JobState.RUNNING if self._fetch() is None else JobState.COMPLETED
 
 
 class ProjectJob(SageMakerJob):
@@ -368,14 +393,22 @@ def _sentence(transition: Mapping[str, Any]) -> str:
     return f"{status}: {said}" if said and said != status else str(status)
 
 
-def _unpack(packed: BinaryIO) -> dict[str, bytes]:
+def _read_json(content: bytes) -> dict[str, Any]:
+    """A JSON object; empty where it is none."""
+    with suppress(ValueError):
+        found = json.loads(content)
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _unpack(packed: BinaryIO, wanted: Collection[str]) -> dict[str, bytes]:
     """The files that are wanted; none of an archive that is damaged."""
     files: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=packed, mode="r|gz") as archive:
             for entry in archive:
                 name = entry.name.removeprefix("./")
-                file = archive.extractfile(entry) if entry.isfile() and name in _WANTED else None
+                file = archive.extractfile(entry) if entry.isfile() and name in wanted else None
                 if file is not None:
                     files[name] = file.read()
     except (tarfile.TarError, EOFError, zlib.error):

@@ -14,7 +14,7 @@ from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
-from paretune.launchers.sagemaker.jobs import ProjectJob, SageMakerJob
+from paretune.launchers.sagemaker.jobs import OldImageJob, ProjectJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import (
@@ -30,9 +30,10 @@ from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
-from paretune.spec.job import INPUT_FILES, JobSpec
+from paretune.spec.container import ALLOW_NO_GPU, JobDocument, JobFolder, JobInputs, ProjectPayload
+from paretune.spec.job import INPUT_FILES, TRAINING_COMPILER, JobSpec
 from paretune.spec.parameters import affecting
+from paretune.spec.script import arguments_of
 
 _CODE = "/opt/ml/input/data/code"
 _LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
@@ -121,7 +122,7 @@ class SageMakerLauncher(Launcher):
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:
             return self._after(error, document.job_name)
-        return self._job(document.job_name, staging)
+        return self._job(document.job_name, staging, request)
 
     def attach(self, job_name: str) -> SageMakerJob | None:
         """The training job of that name in this account and region."""
@@ -131,7 +132,7 @@ class SageMakerLauncher(Launcher):
             if is_missing(error):
                 return None
             raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
-        return self._job(job_name, self._staging(), description)
+        return self._job(job_name, self._staging(), description, description)
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region."""
@@ -180,8 +181,17 @@ class SageMakerLauncher(Launcher):
             self._clock.sleep(_LOOK_EVERY_S)
         return found
 
-    def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
-        return self._job_class(name, self.account, staging, self._poller, self._clock, description)
+    def _job(
+        self,
+        name: str,
+        staging: Staging,
+        request: Mapping[str, Any],
+        description: Mapping[str, Any] | None = None,
+    ) -> SageMakerJob:
+        """A job by its request, or by its description, which holds the same."""
+        is_in_old_image = "sagemaker_program" in request.get("HyperParameters", {})
+        kind = OldImageJob if is_in_old_image else self._job_class
+        return kind(name, self.account, staging, self._poller, self._clock, description)
 
     def _staging(self, kms_key: str | None = None) -> Staging:
         return Staging(self.account.client("s3"), self.account.bucket, kms_key=kms_key, check=self._check)
@@ -190,7 +200,8 @@ class SageMakerLauncher(Launcher):
         self.check_inputs(document.spec, inputs)
         if inputs.project is not None:
             return build(self._of_project(document, inputs.project, staging), self.account, staging)
-        return build(self._of_training(document, inputs, staging), self.account, staging)
+        make = self._of_script_in_old_image if _is_in_old_image(document.spec) else self._of_training
+        return build(make(document, inputs, staging), self.account, staging)
 
     def _of_project(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
         spec, run = document.spec, _run_id(document.job_name)
@@ -242,6 +253,42 @@ class SageMakerLauncher(Launcher):
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
 
+    def _of_script_in_old_image(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
+        """What version 2 of the SageMaker SDK sent for SageMaker Training Compiler: the image runs the script itself.
+
+        Nothing of paretune is in the job: the image has Python 3.8. Its model holds the results.
+        """
+        spec = document.spec
+        channels, inside, files = self._inputs(document, inputs, staging)
+        folder = f"{archive.SCRIPT_FOLDER}/"
+        told = arguments_of(document, JobFolder(Path("/opt/ml")).model)
+        there = {getattr(spec, name): getattr(inside, name) for name in INPUT_FILES}  # where the channels put files
+        hyperparameters = {
+            "save_strategy": "no",  # no later job continues from checkpoints, and they would be in the model
+            **{name: there.get(value, value) if isinstance(value, str) else value for name, value in told.items()},
+            "sagemaker_program": Path(inside.entry_script or "").name,
+            "sagemaker_region": self.account.region,
+            "sagemaker_job_name": document.job_name,
+            "sagemaker_container_log_level": 20,
+            "sagemaker_training_compiler_enabled": True,
+            "sagemaker_training_compiler_debug_mode": False,
+            **({"sagemaker_pytorch_xla_multi_worker_enabled": True} if spec.devices > 1 else {}),
+        }
+        return TrainingJobRequest(
+            job_name=document.job_name,
+            cluster=spec,
+            image_uri=images.choose(spec, self.account.region, direct=False).uri,
+            code={name.removeprefix(folder): path for name, path in files.items()},
+            command="",
+            channels=channels,
+            environment=self._job_environment(document),
+            checkpoints=self._checkpoints(document, inputs, staging),
+            max_seconds=max(1, math.ceil(document.max_seconds)),
+            volume_gib=_volume_gib(spec, bytes_on_disk(spec, inputs)),
+            tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
+            hyperparameters=hyperparameters,
+        )
+
     def _inputs(
         self, document: JobDocument, inputs: JobInputs, staging: Staging
     ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
@@ -289,7 +336,7 @@ class SageMakerLauncher(Launcher):
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if self.is_direct:
+        if self.is_direct and not _is_in_old_image(document.spec):
             environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
 
@@ -315,6 +362,11 @@ class SageMakerLauncher(Launcher):
         except AWS_ERRORS as error:
             return not is_missing(error) or self._clock.now() - claim.since < CREATED_WITHIN_S
         return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
+
+
+def _is_in_old_image(spec: JobSpec) -> bool:
+    """Whether the image is too old for paretune, and runs the script itself."""
+    return spec.compiler == TRAINING_COMPILER
 
 
 def _network(spec: JobSpec) -> dict[str, str]:

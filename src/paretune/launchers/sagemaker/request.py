@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import refuse
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
@@ -26,6 +26,8 @@ from paretune.spec.cluster import Cluster, listed
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
+LONGEST_HYPERPARAMETER = 2500
+"""Characters. Source: CreateTrainingJob, HyperParameters (botocore 1.44.5)."""
 _SPOT_WAIT_MINUTES = 60.0
 _LONGEST_WAIT_S = 28 * 24 * 3600
 """AWS, StoppingCondition: a job may take 28 days at most."""
@@ -40,6 +42,8 @@ class TrainingJobRequest:
         code: name to file or text, unpacked in the job's current folder.
         command: shell command; it replaces the shell, so that SIGTERM reaches it.
         environment: shown by DescribeTrainingJob to everybody who may look.
+        hyperparameters: of an image whose own toolkit unpacks the code and runs its `sagemaker_program`; there is no
+            `command` then.
     """
 
     job_name: str
@@ -54,6 +58,7 @@ class TrainingJobRequest:
     volume_gib: int
     tags: Mapping[str, str]
     smp: Mapping[str, Any] | None = None
+    hyperparameters: Mapping[str, Any] | None = None
 
 
 def load_sdk() -> None:
@@ -68,9 +73,16 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
     Raises:
         BadInput: a value is longer than AWS takes.
     """
-    long = [name for name, text in order.environment.items() if len(text) > LONGEST_ENVIRONMENT_VALUE]
-    if long:
-        raise BadInput([f"{name} must be at most {LONGEST_ENVIRONMENT_VALUE} characters for a job" for name in long])
+    told = {name: json.dumps(value) for name, value in (order.hyperparameters or {}).items()}
+    limits = ((order.environment, LONGEST_ENVIRONMENT_VALUE), (told, LONGEST_HYPERPARAMETER))
+    refuse(
+        [
+            f"{name} must be at most {most} characters for a job"
+            for texts, most in limits
+            for name, text in texts.items()
+            if len(text) > most
+        ]
+    )
     with _quiet(), _role_taken_as_it_is(), tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         archive = pack(order.code, Path(folder) / NAME)
         trainer = _trainer(order, account, staging, archive)
@@ -104,17 +116,23 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
     network = configs.Networking(
         subnets=list(listed(cluster.subnets)), security_group_ids=list(listed(cluster.security_group_ids))
     )
+    source_code, hyperparameters = None, {}
+    if order.hyperparameters is None:
+        source_code = configs.SourceCode(
+            source_dir=str(archive),
+            command=f"exec {order.command}",
+            entry_script="paretune/training/__main__.py" if order.smp else None,  # the SDK wants one beside SMP
+            requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
+        )
+    else:
+        told = {**order.hyperparameters, "sagemaker_submit_directory": staging.upload("code", archive)}
+        hyperparameters = {name: json.dumps(value) for name, value in told.items()}  # the toolkit reads JSON
     return Builder(
         training_image=order.image_uri,
         role=account.role_arn,
         base_job_name="paretune",
         sagemaker_session=session,
-        source_code=configs.SourceCode(
-            source_dir=str(archive),
-            command=f"exec {order.command}",
-            entry_script="paretune/training/__main__.py" if order.smp else None,  # the SDK wants one beside SMP
-            requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
-        ),
+        source_code=source_code,
         compute=_compute(order, configs),
         networking=network if listed(cluster.subnets) else None,
         # Its driver is not used (it keeps SIGTERM from the training); what matters is what it puts into the request.
@@ -123,7 +141,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
             max_runtime_in_seconds=int(order.max_seconds),
             **({"max_wait_time_in_seconds": _longest_wait(order)} if cluster.spot else {}),
         ),
-        hyperparameters={},
+        hyperparameters=hyperparameters,
         environment=dict(order.environment),
         input_data_config=[configs.InputData(channel_name=key, data_source=uri) for key, uri in order.channels.items()],
         checkpoint_config=configs.CheckpointConfig(s3_uri=order.checkpoints, local_path="/opt/ml/checkpoints"),

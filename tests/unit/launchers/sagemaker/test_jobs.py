@@ -4,6 +4,7 @@ import io
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -24,7 +25,7 @@ def job(launcher: SageMakerLauncher, order: Callable[..., JobDocument]) -> SageM
     return launcher.submit(order(), JobInputs())
 
 
-def leave(aws: Aws, files: Mapping[str, str]) -> None:
+def leave(aws: Aws, files: Mapping[str, str], archive_name: str = "output.tar.gz") -> None:
     """The archive with a job's results."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -32,7 +33,8 @@ def leave(aws: Aws, files: Mapping[str, str]) -> None:
             entry = tarfile.TarInfo(name)
             entry.size = len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))
-    aws.client("s3").put_object(Bucket=BUCKET, Key=f"paretune/jobs/{NAME}/output/output.tar.gz", Body=packed.getvalue())
+    key = f"paretune/jobs/{NAME}/output/{archive_name}"
+    aws.client("s3").put_object(Bucket=BUCKET, Key=key, Body=packed.getvalue())
 
 
 def line(step: int, time: float = 1000.0) -> str:
@@ -74,6 +76,45 @@ def test_a_status_that_aws_invents_later_is_a_job_that_runs(aws: Aws, job: SageM
     aws.sagemaker.enter(NAME, "Pondering", "Pondering")
 
     assert look(job, clock) is JobState.RUNNING
+
+
+@pytest.fixture
+def old_image_job(launcher: SageMakerLauncher, order: Callable[..., JobDocument], tmp_path: Path) -> SageMakerJob:
+    """A job in the image of SageMaker Training Compiler, which knows nothing of paretune."""
+    script = tmp_path / "project" / "run_clm.py"
+    script.parent.mkdir()
+    script.write_text("pass\n")
+    place = {"entry_script": str(script), "instance_type": "ml.g4dn.xlarge"}
+    return launcher.submit(order(compiler="sagemaker-training-compiler", **place), JobInputs())
+
+
+def test_of_a_job_in_an_old_image_the_results_beside_its_model_are_read_by_whoever_looks(
+    aws: Aws, old_image_job: SageMakerJob, launcher: SageMakerLauncher, clock: FakeClock
+) -> None:
+    assert look(old_image_job, clock) is JobState.RUNNING
+    results = {"train_results.json": '{"train_runtime": 50, "train_loss": NaN}', "all_results.json": '{"eval_f1": 0.9}'}
+    leave(aws, {"pytorch_model.bin": "weights", **results, "eval_results.json": "no JSON"}, "model.tar.gz")
+    aws.sagemaker.end(NAME)
+
+    for job in (old_image_job, launcher.attach(NAME)):
+        assert job is not None
+        assert look(job, clock) is JobState.COMPLETED
+        found = job.report()
+        assert found is not None
+        assert found.metrics == {"train_seconds": 50, "f1": 0.9}
+        assert found.facts == {"entry_script": "run_clm.py"}
+        assert job.events()
+
+
+@pytest.mark.parametrize(("status", "state"), [("Completed", JobState.COMPLETED), ("Failed", JobState.FAILED)])
+def test_a_job_in_an_old_image_that_leaves_nothing_has_ended_as_aws_says(
+    aws: Aws, old_image_job: SageMakerJob, clock: FakeClock, status: str, state: JobState
+) -> None:
+    aws.sagemaker.end(NAME, status)
+
+    assert look(old_image_job, clock) is state
+    assert (old_image_job.report() is not None) == (state is JobState.COMPLETED)
+    assert (old_image_job.failure() is None) == (state is JobState.COMPLETED)
 
 
 def test_a_job_that_completes_without_a_report_has_failed_and_says_so(

@@ -275,6 +275,20 @@ def test_weights_that_are_stored_in_fp32_are_not_counted_twice(
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 179  # 14 + 28 + 3 x 42 = 168, and the configuration
 
 
+def test_random_weights_have_the_size_that_the_configuration_says(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
+) -> None:
+    model = _sized(tmp_path / "model", 0, dataset, 0)
+    large = {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 40, "vocab_size": 50_000}
+    (model / "config.json").write_text(json.dumps({"model_type": "gpt2", **large}))
+
+    document = order(num_train_epochs=3.0, init="random", task="causal-lm")
+    request = launcher._request(document, JobInputs(dataset=dataset, model=model), _dry(aws))
+
+    # 36 x 12 x 2560^2 + 50,512 x 2560 weights of 4 bytes are 11.03 GiB: 2 x 11.03 + 3 x 33.1 = 121.3, and 10
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 132
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [

@@ -1,6 +1,8 @@
 """The CreateTrainingJob request, field by field, for each strategy and each setting of the cluster."""
 
+import io
 import json
+import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -354,3 +356,91 @@ def test_the_driver_of_the_sdk_reads_the_variable_that_names_a_repository() -> N
     from sagemaker.core.utils import install_requirements
 
     assert install_requirements.CA_REPOSITORY_ARN_ENV == "CA_REPOSITORY_ARN"
+
+
+OLD = "sagemaker-training-compiler"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A script with a package that it needs and rows of its own."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "run_clm.py").write_text("pass\n")
+    (folder / "requirements.txt").write_text("evaluate\n")
+    (tmp_path / "rows.csv").write_text("text\nwords\n")
+    return folder / "run_clm.py"
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "more"),
+    [
+        ("ml.g4dn.12xlarge", {"sagemaker_pytorch_xla_multi_worker_enabled": "true"}),
+        ("ml.g4dn.xlarge", {}),  # one GPU
+    ],
+)
+def test_training_compiler_gets_the_request_that_the_second_sdk_sent(
+    ask: Ask, aws: Aws, script: Path, instance_type: str, more: dict[str, str]
+) -> None:
+    request = ask(
+        compiler=OLD,
+        entry_script=str(script),
+        instance_type=instance_type,
+        model="gpt2",
+        init="random",
+        dataset=str(script.parents[1] / "rows.csv"),
+        precision="fp16",
+        per_device_train_batch_size=20,
+        training_arguments={"block_size": 512, "do_train": True},
+    )
+
+    shape = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob")
+    faults = ParamValidator().validate(request, shape.input_shape)
+    assert not faults.has_errors(), faults.generate_report()
+    check("CreateTrainingJob", request)
+    assert request["AlgorithmSpecification"]["TrainingImage"].endswith(
+        "/huggingface-pytorch-trcomp-training:1.11.0-transformers4.21.1-gpu-py38-cu113-ubuntu20.04"
+    )
+    assert not {"ContainerEntrypoint", "ContainerArguments"} & set(request["AlgorithmSpecification"])
+    assert set(channels(request)) == {"dataset"}
+    told = dict(request["HyperParameters"])
+    code = json.loads(told.pop("sagemaker_submit_directory"))
+    assert {name: text for name, text in told.items() if name.startswith("sagemaker_")} == {
+        "sagemaker_program": '"run_clm.py"',
+        "sagemaker_region": '"us-east-1"',
+        "sagemaker_job_name": '"paretune-run1-1"',
+        "sagemaker_container_log_level": "20",
+        "sagemaker_training_compiler_enabled": "true",
+        "sagemaker_training_compiler_debug_mode": "false",
+        **more,
+    }
+    assert {name: text for name, text in told.items() if not name.startswith("sagemaker_")} == {
+        "output_dir": '"/opt/ml/model"',
+        "learning_rate": "5e-05",
+        "per_device_train_batch_size": "20",
+        "gradient_accumulation_steps": "1",
+        "num_train_epochs": "1.0",
+        "seed": "42",
+        "logging_steps": "10",
+        "disable_tqdm": "true",
+        "report_to": '"none"',
+        "fp16": "true",
+        "save_strategy": '"no"',
+        "config_name": '"gpt2"',
+        "tokenizer_name": '"gpt2"',
+        "train_file": '"/opt/ml/input/data/dataset/rows.csv"',
+        "block_size": "512",
+        "do_train": "true",
+    }
+    with tarfile.open(fileobj=io.BytesIO(aws.s3.objects[code.removeprefix(f"s3://{BUCKET}/")])) as archive:
+        assert sorted(archive.getnames()) == ["requirements.txt", "run_clm.py"]
+
+
+def test_a_training_argument_that_is_too_long_for_a_hyperparameter_is_refused(ask: Ask, script: Path) -> None:
+    with pytest.raises(BadInput, match="prompt must be at most 2500 characters for a job"):
+        ask(
+            compiler=OLD,
+            entry_script=str(script),
+            instance_type="ml.g4dn.xlarge",
+            training_arguments={"prompt": "x" * 2500},
+        )

@@ -9,9 +9,14 @@ from paretune.cli.main import main
 from paretune.core.result import read_rows
 from paretune.studies.definition.design_reading import read_design
 from paretune.studies.design.plan import DesignPlan
+from tests.unit.studies.design.test_of_settings import OF_SETTINGS
 
 ROOT = Path(__file__).parents[4]
-DESIGNS = sorted(path for path in (ROOT / "studies").glob("*.yaml") if "\nfactors:" in path.read_text())
+DESIGNS = sorted(
+    path
+    for path in (ROOT / "studies").glob("*.yaml")
+    if "\nfactors:" in path.read_text() and path.name not in OF_SETTINGS
+)
 
 
 @pytest.fixture

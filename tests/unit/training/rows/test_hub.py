@@ -170,6 +170,16 @@ def test_a_model_without_weights_on_the_hub_is_refused(
     assert "someone/weightless holds no weights" in refused.faults[0]
 
 
+def test_for_random_weights_no_weights_are_fetched(server: Hub, run_prepare: Callable[..., Any], reviews: Path) -> None:
+    job = {"dataset": str(reviews), "max_seq_length": "16", "init": "random"}
+    without = run_prepare(online(server.url), model="someone/weightless", **job)
+    beside = run_prepare(online(server.url), model="distilbert-base-uncased", **job)
+
+    assert without.code == beside.code == 0, without.output + beside.output
+    assert not any("model.safetensors" in path for _, path, _ in server.requests)
+    assert (Path(without.answer["model"]) / "config.json").is_file()
+
+
 def test_an_unreachable_hub_is_one_clear_fault_within_seconds(run_prepare: Callable[..., Any], reviews: Path) -> None:
     address = f"http://127.0.0.1:{closed_port()}"
     refused = run_prepare(online(address), model="someone/tiny", dataset=str(reviews))
