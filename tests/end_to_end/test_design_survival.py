@@ -37,15 +37,16 @@ def test_a_design_whose_drivers_are_killed_at_random_moments_loses_and_doubles_n
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
-        timeout=60 + 10 * KILLS,
+        timeout=600 + 10 * KILLS,
         check=False,
     )
     assert killed.returncode == 0, killed.stderr
     said = json.loads(killed.stdout)
     logs = "\n".join(log.read_text() for log in workplace.glob("driver-*.log"))
-    assert said["killed"] == KILLS
+    assert said["killed"] >= KILLS
     assert set(said["codes"]) <= {0}, logs
     assert "Traceback" not in logs
+    assert "taken over" in logs
 
     last = f"survival {len(said['codes'])}"  # that the last one killed was at work on
     assert main(["design", "--design", "design.yaml", "--name", last]) == 0

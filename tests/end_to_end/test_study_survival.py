@@ -40,7 +40,7 @@ def test_drivers_killed_at_random_moments_lose_and_double_nothing(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60 + 5 * KILLS,
+        timeout=600 + 10 * KILLS,
         check=False,
     )
     assert killed.returncode == 0, killed.stderr

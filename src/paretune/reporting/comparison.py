@@ -51,8 +51,10 @@ class Comparison:
         return varying(self.found, names)
 
     def ratio(self, level: Level, quantity: str) -> Ratio | None:
-        """The level's mean of a metric over that of the first level; None where either has none."""
+        """The level's mean of a metric over that of the first level; None where either has none, and of the first."""
         own, base = level.spread(quantity), self.levels[0].spread(quantity)
+        if level is self.levels[0]:
+            return None
         return None if own is None or base is None else ratio(own, base)
 
     def table(self) -> Table:

@@ -6,12 +6,12 @@ from typing import Any
 
 from paretune.presentation.picture import HATCHES, Picture, style, tip
 from paretune.reporting.comparison import Comparison, loss_curves
-from paretune.reporting.scaling_figures import trade_offs
+from paretune.reporting.scaling_figures import trade_offs, unit_of
 from paretune.spec import metrics
 
 _PANELS = {
     metrics.THROUGHPUT_SAMPLES: "samples/s",
-    metrics.BILLABLE_SECONDS: "billed time (s)",
+    metrics.BILLABLE_SECONDS: "billed time",
     metrics.COST_USD: "cost (USD)",
     metrics.PEAK_MEMORY_GIB: "memory per device (GiB)",
     metrics.F1: "F1",
@@ -40,27 +40,41 @@ def _bars(comparison: Comparison, name: str) -> Picture | None:
 
     def draw(figure: Any) -> None:
         for place, quantity in enumerate(panels):
-            axes = figure.add_subplot(lines, columns, place + 1)
+            axes, size, label = figure.add_subplot(lines, columns, place + 1), 1.0, _PANELS[quantity]
+            if quantity == metrics.BILLABLE_SECONDS:
+                size, unit = unit_of([one.seconds for one in comparison.found if one.seconds])
+                label = f"{label} ({unit})"
             for row, level in enumerate(comparison.levels):
-                found = [(one, value) for one in level.found if (value := one.value(quantity)) is not None]
+                found = [(one, value / size) for one in level.found if (value := one.value(quantity)) is not None]
                 if not found:
                     continue
                 mean = fmean(value for _, value in found)
-                colour, hatch = style(row)["color"], HATCHES[row % len(HATCHES)]
-                (bar,) = axes.bar(row, mean, width=0.62, color="white", edgecolor=colour, hatch=hatch, linewidth=1.4)
-                tip(bar, f"{level.name}: mean {mean:,.4g} of {len(found)} runs")
+                tip(
+                    _mean(axes, row, mean, from_0=quantity != metrics.F1),
+                    f"{level.name}: mean {mean:,.4g} of {len(found)} runs",
+                )
                 for number, (one, value) in enumerate(found):
                     shift = 0.0 if len(found) == 1 else -0.2 + 0.4 * number / (len(found) - 1)
                     (point,) = axes.plot(row + shift, value, marker="o", ms=4.5, mfc="white", mec="black", linestyle="")
                     tip(point, one.describe())
             names = [level.name or "(none)" for level in comparison.levels]
             axes.set_xticks(range(len(names)), names, rotation=20 if max(map(len, names)) > 10 else 0)
-            axes.set(ylabel=_PANELS[quantity])
+            axes.set(ylabel=label, xlim=(-0.5, len(names) - 0.5))
             axes.grid(axis="y", alpha=0.25)
 
     title = f"{comparison.by} compared ({comparison.kind.origin})"
-    caption = "Bars are means, circles the runs; all axes begin at 0."
+    caption = "Bars, and lines of F1, are means, circles the runs; axes of bars begin at 0."
     return Picture(name=name, title=title, caption=caption, draw=draw, size=(8.6, 2.9 * lines))
+
+
+def _mean(axes: Any, row: int, mean: float, *, from_0: bool) -> Any:
+    """The bar of a mean, or a line at its height where differences are small beside it."""
+    colour, hatch = style(row)["color"], HATCHES[row % len(HATCHES)]
+    if not from_0:
+        (drawn,) = axes.plot([row - 0.31, row + 0.31], [mean, mean], color=colour, linewidth=2)
+    else:
+        (drawn,) = axes.bar(row, mean, width=0.62, color="white", edgecolor=colour, hatch=hatch, linewidth=1.4)
+    return drawn
 
 
 def _losses(comparison: Comparison, name: str, curves: dict[str, Sequence[tuple[int, float, float]]]) -> Picture | None:

@@ -43,7 +43,7 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
     known = [one for one in scaling.found if one.seconds and one.devices]
     if len({one.devices for one in known}) < 2:
         return None
-    size, unit = _unit_of([one.seconds or 0.0 for one in known])
+    size, unit = unit_of([one.seconds or 0.0 for one in known])
     batches = grouped(known, lambda one: one.setting("global_batch_size"))
     has_lines = any(len({one.devices for one in group}) > 1 for group in batches.values())
 
@@ -88,7 +88,7 @@ def _bars(scaling: Scaling, number: int) -> Picture | None:
             values = [[one.value(quantity) for one in level.found] for level in scaling.levels]
             size, unit = (1.0, "USD")
             if quantity == metrics.BILLABLE_SECONDS:
-                size, unit = _unit_of([value for group in values for value in group if value is not None])
+                size, unit = unit_of([value for group in values for value in group if value is not None])
             for row, (level, group) in enumerate(zip(scaling.levels, values, strict=True)):
                 found = [
                     (one, value / size) for one, value in zip(level.found, group, strict=True) if value is not None
@@ -211,7 +211,7 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
             axes = figure.add_subplot(1, len(pairs), place + 1)
             size, unit = (1.0, "")
             if quantity == metrics.BILLABLE_SECONDS:
-                size, unit = _unit_of([one.seconds for one in found if one.seconds])
+                size, unit = unit_of([one.seconds for one in found if one.seconds])
             where: list[tuple[float, float]] = []
             for row, (label, group) in enumerate(series.items()):
                 known = [one for one in group if one.job.cost_usd and one.value(quantity) is not None]
@@ -254,7 +254,7 @@ def _means(where: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(x, fmean(y for other, y in where if other == x)) for x in sorted({x for x, _ in where})]
 
 
-def _unit_of(seconds: Sequence[float]) -> tuple[float, str]:
+def unit_of(seconds: Sequence[float]) -> tuple[float, str]:
     """Seconds of the unit that suits the largest of them, and its name."""
     return next((size, unit) for least, size, unit in _UNITS if max(seconds) >= least)
 

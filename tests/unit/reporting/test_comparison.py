@@ -26,6 +26,7 @@ def test_the_default_is_what_the_others_are_compared_with() -> None:
     cells = {name: [text_of(row[place]) for row in table.rows] for place, name in enumerate(table.head)}
 
     assert cells["compiler"] == ["none", "inductor"]
+    assert cells["billed time / first"][0] == ""
     assert cells["billed time / first"][1].startswith("0.804 (")  # 82 / 102
     assert found.rows()[1]["billable_seconds_ratio"] == pytest.approx(82 / 102)
 

@@ -1,0 +1,61 @@
+"""The published benchmark rebuilt: its design on the simulated launcher, then every view of `report`."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli.main import main
+from paretune.core.result import Row, read_rows
+from tests.end_to_end.cloud import REPOSITORY
+
+ESTIMATE = (
+    "estimate --model distilbert-base-uncased --dataset fancyzhx/amazon_polarity --max_train_samples 90000 "
+    "--max_seq_length 512 --instance_type ml.g5.xlarge --instance_count 1,2"
+)
+
+
+def report(client: MlflowClient, words: str, folder: Path) -> tuple[list[Row], dict[str, str], set[str]]:
+    """Rows of report.csv, the texts of report.md and report.html by their endings, and the names of all figures."""
+    assert main(["report", *words.split()]) == 0
+    newest = client.search_runs(["0"], "tags.`paretune.kind` = 'report'", order_by=["attributes.start_time DESC"])[0]
+    place = Path(client.download_artifacts(newest.info.run_id, "", str(folder)))
+    texts = {ending: (place / f"report.{ending}").read_text() for ending in ("md", "html")}
+    return read_rows((place / "report.csv").read_text()), texts, {path.stem for path in place.glob("*.png")}
+
+
+@pytest.mark.slow
+def test_two_commands_give_the_table_and_every_figure_of_the_simulated_benchmark(
+    workplace: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (workplace / "studies").symlink_to(REPOSITORY / "studies")
+    client = MlflowClient()
+    for name in ("polarity_scaling", "polarity_scaling_more"):
+        assert main(["design", "--design", f"studies/{name}.yaml", "--launcher", "simulated"]) == 0
+    assert main(ESTIMATE.split()) == 0
+
+    rows, texts, figures = report(client, "--view scaling", tmp_path_factory.mktemp("scaling"))
+    simulated = [row for row in rows if row["origin"] == "simulated"]
+    assert [(row["devices"], row["n"]) for row in simulated] == [(1, 5), (4, 6), (8, 6), (16, 5), (32, 5)]
+    assert all(row["speed_up"] and row["efficiency"] and row["cost_usd_mean"] and row["f1_mean"] for row in simulated)
+    assert [row["level"] for row in rows if row["origin"] == "estimated"] == ["1 x ml.g5.xlarge", "2 x ml.g5.xlarge"]
+    assert "## Simulated: distilbert-base-uncased on fancyzhx/amazon_polarity, by shape" in texts["md"]
+    assert "f1 ~ log2(devices) * log2(data_size)" in texts["md"]
+    assert {"time-2", "time-and-cost-2", "f1-2", "rates-2", "trade-offs-2"} <= figures
+    assert texts["html"].count("<svg") == len(figures)
+    assert len(texts["html"]) < 400_000
+    ids = re.findall(r'\bid="([^"]+)"', texts["html"])
+    assert len(ids) == len(set(ids))
+
+    rows, texts, figures = report(
+        client, "--view compare --by learning_rate_scaling", tmp_path_factory.mktemp("compare")
+    )
+    assert [row["level"] for row in rows] == ["none", "sqrt"] * 2
+    assert {"compared", "compared-2", "trade-offs", "trade-offs-2"} <= figures
+    assert texts["html"].count("<svg") == len(figures)
+
+    rows, texts, _ = report(client, "", tmp_path_factory.mktemp("runs"))
+    assert len(rows) == 27
+    assert {row["origin"] for row in rows} == {"simulated"}
+    assert "polarity scaling, more" in texts["md"]
