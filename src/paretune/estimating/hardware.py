@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -58,6 +59,7 @@ _DATA_SHEETS = {
 # Products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, its limit of 70 W lowers the clock (NVIDIA
 # developer forum, thread 264462, read 2026-11-21); V100 and A100 reach 0.75 of theirs (mli/transformers-benchmarks).
 _SUSTAINED = {"NVIDIA T4": 0.5}
+_DRIVER = Path("/proc/driver/nvidia/gpus")
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 _ACCELERATORS = {
     name: Accelerator(
@@ -103,18 +105,23 @@ def speed_remarks(instance: Instance) -> list[str]:
     return [f"how fast {what} is, is not known: no estimate of seconds, cost and memory"]
 
 
-def local_gpu(folder: Path = Path("/proc/driver/nvidia/gpus"), hidden: str | None = None) -> Accelerator | None:
-    """The first GPU of this machine; None where there is none, it is hidden, or it is not listed here.
+def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator | None:
+    """The first GPU of this machine; None where there is none, it is hidden, or it is not listed here."""
+    return next(map(named, gpu_models(folder, hidden)), None)
+
+
+def gpu_models(folder: Path = _DRIVER, hidden: str | None = None) -> list[str]:
+    """What the driver calls the first GPU of this machine; empty where there is none, or it is hidden.
 
     Args:
         folder: where NVIDIA's driver describes its GPUs, one folder each.
         hidden: CUDA_VISIBLE_DEVICES, when it is set; empty or negative hides all.
     """
     if hidden is not None and (not hidden.strip() or hidden.strip().startswith("-")):
-        return None
+        return []
     first = min(folder.glob("*/information"), default=None)
     lines = first.read_text().splitlines() if first is not None else []
-    return next((named(line.partition(":")[2]) for line in lines if line.startswith("Model:")), None)
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
 
 
 def named(model: str) -> Accelerator | None:
@@ -171,6 +178,11 @@ def processor_facts(*names: str) -> list[str]:
     return [line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)]
 
 
+def processor_name() -> str:
+    """What the processor of this machine is called."""
+    return next(iter(processor_facts("model name")), platform.processor() or platform.machine())
+
+
 def multiplies_bf16(flags: set[str]) -> bool:
     """Whether a processor with these flags multiplies bf16 natively; emulation, slower than fp32, does not count."""
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
@@ -203,3 +215,26 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
     if precision == "fp16" and not instance.has_gpu:
         faults.append(f"precision fp16 needs a GPU, {instance.instance_type} has none: use auto or fp32")
     return faults
+
+
+def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, device: str) -> list[str]:
+    """Why this machine, whose device is called so, cannot compute in this format."""
+    if precision == "bf16" and not has_bf16:
+        return [f"precision bf16 needs a device that has it; {device} does not: use auto or fp32"]
+    if precision == "fp16" and not has_gpu:
+        return ["precision fp16 needs a GPU: use auto, bf16 or fp32"]
+    return []
+
+
+def precision_faults_of_this_machine(precision: str, environment: Mapping[str, str]) -> list[str]:
+    """The same by what kernel and driver say, without PyTorch; empty for a GPU that is not listed here."""
+    models = gpu_models(hidden=environment.get("CUDA_VISIBLE_DEVICES"))
+    found = named(models[0]) if models else None
+    if models and found is None:
+        return []
+    return precision_faults_here(
+        precision,
+        has_bf16=multiplies_bf16(processor_flags()) if found is None else found.has_bf16,
+        has_gpu=found is not None,
+        device=models[0] if models else processor_name(),
+    )

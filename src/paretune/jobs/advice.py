@@ -277,10 +277,13 @@ def nearly_full(job: ForeseenJob) -> str:
 
 def _with_less_memory(job: ForeseenJob) -> str:
     """What to type for a job that needs less memory and trains the same."""
-    smaller = job.plan.with_less_memory()
-    if smaller is not None:
-        batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
-        return f"-P per_device_train_batch_size={batch} -P gradient_accumulation_steps={steps}"
+    plan = job.plan
+    while (smaller := plan.with_less_memory()) is not None:
+        plan = smaller
+        found = job.estimate_of(job.spec, plan)
+        if found is not None and found.memory.gib <= MOST_MEMORY * found.usable_gib:
+            batch, steps = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
+            return f"-P per_device_train_batch_size={batch} -P gradient_accumulation_steps={steps}"
     if job.spec.fine_tuning == "full":
         return "-P fine_tuning=lora"
     return f"-P max_seq_length={max(4, job.spec.max_seq_length // 2)}"

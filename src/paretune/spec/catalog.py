@@ -62,10 +62,11 @@ FACTS = {
     "local_storage_gib": "local_storage_gib",
 }
 """What `instance_facts` may say of a type, and the field of `Instance` it is."""
-_EXAMPLE = (
+FACTS_EXAMPLE = (
     '{"ml.p9.48xlarge": {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 3200, "vcpus": 192, '
     '"memory_gib": 2048, "local_storage_gib": 28312}}'
 )
+"""An `instance_facts`."""
 
 
 def instance(instance_type: str, facts: Mapping[str, Any] | None = None) -> Instance:
@@ -88,7 +89,9 @@ def fact_faults(facts: Mapping[str, Any]) -> list[str]:
     found = []
     for name, told in facts.items():
         if not name.startswith("ml.") or name.count(".") != 2 or not isinstance(told, Mapping):
-            found.append(f"instance_facts must map types to what they have, such as {_EXAMPLE}, got {name!r}: {told!r}")
+            found.append(
+                f"instance_facts must map types to what they have, such as {FACTS_EXAMPLE}, got {name!r}: {told!r}"
+            )
             continue
         if unknown := [fact for fact in told if fact not in FACTS]:
             found.append(f"instance_facts must be of {', '.join(FACTS)}, got {', '.join(unknown)} for {name}")

@@ -20,6 +20,7 @@ LONGEST_KEEP_ALIVE_MINUTES = 360
 """Of a warm pool. Source: CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)."""
 MOST_TAGS = 48
 """Of a training job, 50 (CreateTrainingJob, Tags; botocore 1.44.5), less two of paretune's own."""
+_TAGS_EXAMPLE = '{"team": "search"}'
 _SECRET_NAME = re.compile(r"secret|passw|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
     r"hf_\w{20}|(AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{30}|sk-[\w-]{20}|-----BEGIN|//[^/\s:]*:[^/\s@]+@"
@@ -75,6 +76,7 @@ class Cluster:
         "that paretune does not know",
         affects={"cluster"},
         not_searched="it describes the hardware",
+        example=catalog.FACTS_EXAMPLE,
     )
     instance_count: int = parameter(
         1, "instances; locally, data-parallel processes", minimum=1, maximum=1024, affects=_DEVICES
@@ -94,7 +96,10 @@ class Cluster:
     )
     recorded_runs: str | None = parameter(None, "simulated: CSV table of runs to replay", affects={"launcher"})
     simulation: Mapping[str, Any] = parameter(
-        {}, "simulated: JSON object of seed, delays and rates of trouble", affects={"launcher"}
+        {},
+        "simulated: JSON object of seed, delays and rates of trouble",
+        affects={"launcher"},
+        example='{"failure_rate": 0.1, "seed": 7}',
     )
     max_runtime_minutes: float = parameter(
         60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320, affects={"limit"}
@@ -173,7 +178,9 @@ class Cluster:
         affects={"account"},
     )
     kms_key: str | None = parameter(None, "KMS key for volume, uploads and results", affects={"account"})
-    tags: Mapping[str, str] = parameter({}, "JSON object: AWS tags of the job", affects={"account"})
+    tags: Mapping[str, str] = parameter(
+        {}, "JSON object: AWS tags of the job", affects={"account"}, example=_TAGS_EXAMPLE
+    )
     on_interrupt: str = parameter(
         "stop",
         "SageMaker job on Ctrl-C or SIGTERM: stop it, or leave it running",
@@ -286,7 +293,7 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
     if len(cluster.tags) > MOST_TAGS:
         faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
     if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
-        faults.append(f'tags must map names to texts, such as {{"team": "search"}}, got {wrong}')
+        faults.append(f"tags must map names to texts, such as {_TAGS_EXAMPLE}, got {wrong}")
     return faults
 
 

@@ -187,7 +187,10 @@ class JobSpec(Cluster):
         affects=STEP,
     )
     training_arguments: Mapping[str, Any] = parameter(
-        {}, "JSON object: any further Hugging Face TrainingArguments", affects=_TRAINING
+        {},
+        "JSON object: any further Hugging Face TrainingArguments",
+        affects=_TRAINING,
+        example='{"weight_decay": 0.01}',
     )
     entry_script: str | None = parameter(
         None,

@@ -44,15 +44,16 @@ def parameter(
     above: float | None = None,
     affects: Collection[Effect] = (),
     not_searched: str = "",
+    example: str = "",
 ) -> Any:
     """A field with all that is known of a parameter.
 
-    `about` is one line of help, `above` a number that the value must exceed. `affects` is what of a job depends on it:
-    parameters of a job have at least one effect. `not_searched` says why no study searches it, where `affects` does not
-    say so already.
+    `about` is one line of help, `above` a number that the value must exceed, `example` a JSON object that it may be.
+    `affects` is what of a job depends on it: parameters of a job have at least one effect. `not_searched` says why no
+    study searches it, where `affects` does not say so already.
     """
     rules: dict[str, Any] = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
-    rules |= {"affects": frozenset(affects), "not_searched": not_searched}
+    rules |= {"affects": frozenset(affects), "not_searched": not_searched, "example": example}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=rules)
     return field(default=default, metadata=rules)
@@ -92,7 +93,7 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
             faults.append(f"unknown parameter {name}: {parameter_hint(name, known, command)}")
         elif text.strip():
             try:
-                values[name] = parse(name, text, kinds[name])
+                values[name] = parse(name, text, kinds[name], known[name].metadata["example"])
             except ValueError as error:
                 faults.append(str(error))
     with collecting(faults):
@@ -139,8 +140,10 @@ def parameter_hint(name: str, known: Collection[str], command: str = "main") -> 
     return did_you_mean(name, known, or_longer=True) or f"`paretune {command} --help` lists all parameters"
 
 
-def parse(name: str, text: str, annotation: Any) -> Any:
+def parse(name: str, text: str, annotation: Any, example: str = "") -> Any:
     """The value of the parameter `name` that `text`, which is not empty, means; `annotation` is the field's type.
+
+    `example` is a JSON object that it may be, for the message where it is none.
 
     Raises:
         ValueError: `text` is no such value; the message is a whole sentence.
@@ -160,7 +163,7 @@ def parse(name: str, text: str, annotation: Any) -> Any:
         return words[text.lower()]
     if annotation in (int, float):
         return _number(name, text, annotation)
-    return _json_object(name, text)
+    return _json_object(name, text, example or '{"key": "value"}')
 
 
 def _number(name: str, text: str, kind: type[int | float]) -> int | float:
@@ -172,14 +175,14 @@ def _number(name: str, text: str, kind: type[int | float]) -> int | float:
     raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}")
 
 
-def _json_object(name: str, text: str) -> dict[str, Any]:
-    example = f'{name} must be a JSON object such as {{"weight_decay": 0.01}}'
+def _json_object(name: str, text: str, example: str) -> dict[str, Any]:
+    rule = f"{name} must be a JSON object such as {example}"
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{example}, got {text!r}: {error}") from None
+        raise ValueError(f"{rule}, got {text!r}: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{example}, got {text!r}")
+        raise ValueError(f"{rule}, got {text!r}")
     return value
 
 

@@ -41,7 +41,7 @@ def device_name() -> str:
     """The name of the GPU, or of the processor."""
     if has_gpu():
         return torch.cuda.get_device_name()
-    return next(iter(hardware.processor_facts("model name")), platform.processor() or platform.machine())
+    return hardware.processor_name()
 
 
 def peak_flops(precision: str) -> float | None:
@@ -85,11 +85,9 @@ def device_faults(spec: JobSpec) -> list[str]:
     if spec.on_sagemaker:
         types = [spec.instance(name) for name in spec.instance_types()]
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
-    faults = []
-    if spec.precision == "bf16" and not has_bf16():
-        faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
-    if spec.precision == "fp16" and not has_gpu():
-        faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
+    faults = hardware.precision_faults_here(
+        spec.precision, has_bf16=has_bf16(), has_gpu=has_gpu(), device=device_name()
+    )
     most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (hardware.usable_cores(), "processor cores")
     if spec.instance_count > most:
         rule = f"instance_count must be at most {most} here, one per process ({unit})"

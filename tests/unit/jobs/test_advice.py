@@ -25,11 +25,15 @@ CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}
 def foreseen(
     *, seconds: Callable[[JobSpec], float] = lambda spec: 900.0, gib: float = 1.0, **given: Any
 ) -> ForeseenJob:
-    """A job whose estimate is `seconds` and `gib` of 10 GiB; what `ForeseenJob` has wins over parameters of a job."""
+    """A job whose estimate is `seconds` and `gib` of 10 GiB, in proportion to its per-device batch.
+
+    What `ForeseenJob` has wins over parameters of a job.
+    """
     own = {name: given.pop(name) for name in ("rows", "disk_bytes", "has_worked", "price") if name in given}
     spec = JobSpec(**{"learning_rate_scaling": "sqrt", **given})
 
     def estimate_of(one: JobSpec, plan: BatchPlan) -> Estimate:
+        needed = gib * plan.per_device_train_batch_size / spec.plan().per_device_train_batch_size
         time = Prediction(
             seconds=seconds(one),
             seconds_low=1.0,
@@ -43,7 +47,7 @@ def foreseen(
             plan=plan,
             measured_here=0,
             time=time,
-            memory=MemoryPrediction(gib=gib, gib_low=gib, gib_high=gib),
+            memory=MemoryPrediction(gib=needed, gib_low=needed, gib_high=needed),
             usable_gib=10.0,
             price=PRICE,
             basis="a guess",
@@ -149,6 +153,7 @@ def test_the_same_training_is_compared_and_sharding_is_left_out() -> None:
     [
         ({"gib": 9.0}, None),
         ({"gib": 9.1}, "-P per_device_train_batch_size=8 -P gradient_accumulation_steps=2"),
+        ({"gib": 40.0}, "-P per_device_train_batch_size=2 -P gradient_accumulation_steps=8"),
         ({"gib": 20.0, "per_device_train_batch_size": 1}, "-P fine_tuning=lora"),
         ({"gib": 20.0, "per_device_train_batch_size": 1, "fine_tuning": "lora"}, "-P max_seq_length=64"),
     ],

@@ -525,6 +525,25 @@ def test_the_hash_ignores_limits_prices_and_dry_runs(name: str) -> None:
     assert replace(BASE, **{name: SAME_RESULT[name]}).spec_hash() == BASE.spec_hash()
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("instance_facts", "gpu_memory_gib"),
+        ("simulation", "failure_rate"),
+        ("tags", "team"),
+        ("training_arguments", "weight_decay"),
+    ],
+)
+def test_what_is_no_json_object_is_told_one_that_the_parameter_may_be(name: str, key: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} must be a JSON object such as ") as caught:
+        JobSpec.from_text({name: "{ml.p9.48xlarge"})
+
+    (fault,) = caught.value.faults
+    example = fault.partition("such as ")[2].partition(", got '{ml.p9.48xlarge'")[0]
+    assert key in example
+    assert JobSpec.from_text({name: example, "launcher": "simulated"}).changed()[name]
+
+
 @pytest.mark.parametrize(("fine_tuning", "rate"), [("full", 5e-5), ("head", 5e-5), ("lora", 5e-4)])
 def test_the_default_learning_rate_of_adapters_is_ten_times_that_of_full_fine_tuning(
     fine_tuning: str, rate: float

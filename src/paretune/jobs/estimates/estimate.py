@@ -11,7 +11,7 @@ from paretune.core.errors import JobFailed, refuse
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
-from paretune.estimating.hardware import machine_name, precision_faults, speed_remarks
+from paretune.estimating.hardware import machine_name, precision_faults, precision_faults_of_this_machine, speed_remarks
 from paretune.estimating.workload import BUNDLED_ROWS, training_rows
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
 from paretune.jobs.estimates.probing import probes, require_limit, run_probes
@@ -80,7 +80,7 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     tasks = {spec.model: spec.task for spec in request.specs}
     built = {model: architecture_of(model, task, environment) for model, task in tasks.items()}
     facts = _facts(request.specs, home)
-    refuse([*_precision_faults(request.specs), *_unknown_data(request, facts)])
+    refuse([*_precision_faults(request.specs, environment), *_unknown_data(request, facts)])
     tracking = Tracking(environment, SystemClock())
 
     def table() -> list[ForeseenJob]:
@@ -154,12 +154,14 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | N
     return [found[name] for name in names]
 
 
-def _precision_faults(specs: Sequence[JobSpec]) -> list[str]:
-    """Why the launch would refuse the number format on an instance type."""
+def _precision_faults(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[str]:
+    """Why the launch would refuse the number format on an instance type, or on this machine."""
     asked = dict.fromkeys(
         (spec.precision, spec.instance(name)) for spec in specs if spec.has_instances for name in spec.instance_types()
     )
-    return [fault for precision, instance in asked for fault in precision_faults(precision, instance)]
+    here = dict.fromkeys(spec.precision for spec in specs if not spec.has_instances and not spec.is_simulated)
+    faults = [fault for precision in here for fault in precision_faults_of_this_machine(precision, environment)]
+    return faults + [fault for precision, instance in asked for fault in precision_faults(precision, instance)]
 
 
 def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | None]) -> list[str]:

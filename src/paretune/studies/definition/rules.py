@@ -135,7 +135,7 @@ def value_faults(item: "Field[Any]", annotation: Any, value: Any) -> list[str]:
     if not text.strip():
         return []
     try:
-        return range_faults(item, parse(item.name, text, annotation))
+        return range_faults(item, parse(item.name, text, annotation, item.metadata["example"]))
     except ValueError as error:
         return [str(error)]
 
