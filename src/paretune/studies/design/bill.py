@@ -1,12 +1,15 @@
 """What the rows of a design are estimated to take and to cost, and what they can cost at worst."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
+from paretune.pricing.prices import COLUMNS, Price, price_remarks
 from paretune.spec.job import JobSpec
+from paretune.spec.regions import usual_region
 from paretune.studies.search.worst_case import WorstCase
 
 
@@ -23,9 +26,14 @@ class RowBill:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """Of all rows, in their order."""
+    """Of all rows, in their order.
+
+    Attributes:
+        remarks: whose prices these are, and what is doubtful about them, a sentence each.
+    """
 
     rows: Sequence[RowBill]
+    remarks: Sequence[str] = ()
 
     @property
     def usd(self) -> float | None:
@@ -56,10 +64,14 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
         BudgetRefused: one job alone exceeds max_cost_usd.
     """
     worst_case = WorstCase(workplace, {}, has_budget=budget_usd is not None)
-    unpriced = dict.fromkeys(spec.instance_type for spec in specs if workplace.launcher.price(spec) is None)
+    prices = {spec.instance_type: workplace.launcher.price(spec) for spec in sorted(specs, key=_type_of)}
+    unpriced = [name for name, price in prices.items() if price is None]
+    region = next((price.region for price in prices.values() if price is not None), "")
+    region = region or usual_region(specs[0].region, workplace.environment)
     if budget_usd is not None and unpriced:
-        text = f"budget_usd needs a price, and that of {' and '.join(unpriced)} is not known"
-        raise BadInput([f"{text}: give it with prices: FILE.csv, or leave the type out"])
+        text = f"budget_usd needs a price, and that of {' and '.join(unpriced)} in {region} is not known: give it with "
+        read = f"`paretune prices --refresh true --region {region}` reads what AWS lists"
+        raise BadInput([f"{text}prices: FILE.csv ({', '.join(COLUMNS)}), or leave the type out; {read}"])
     refused: list[str] = []
     rows = []
     for spec in specs:
@@ -69,7 +81,17 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
             refused.append(str(error))
     if refused:
         raise BudgetRefused(refused[0])
-    return Bill(rows=rows)
+    return Bill(rows=rows, remarks=_remarks(prices, region) if specs[0].has_instances else [])
+
+
+def _type_of(spec: JobSpec) -> str:
+    return spec.instance_type
+
+
+def _remarks(prices: Mapping[str, Price | None], region: str) -> list[str]:
+    today = datetime.now(UTC).date()
+    doubts = [text for name, price in prices.items() for text in price_remarks(price, name, region, today)]
+    return [f"prices of {region}, SageMaker Training, on demand", *doubts]
 
 
 def _row(spec: JobSpec, workplace: Workplace, worst_case: WorstCase) -> RowBill:
