@@ -211,6 +211,14 @@ class Launcher(ABC):
             LaunchRefused: the place does not answer at all.
         """
 
+    def check_offline(self, spec: JobSpec) -> None:
+        """What `check` can tell without an account: all of it, unless a launcher says so.
+
+        Raises:
+            BadInput: all that stands against the job, at once.
+        """
+        self.check(spec)
+
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # as above
         """Compare what the job reads and writes with what its instances can hold.
 

@@ -80,7 +80,7 @@ class Price:
         about = ", ".join([f"price of {self.instance_type} in {self.region} {where}", *doubts])
         remedy = f"`paretune prices --refresh true --region {self.region}` reads today's"
         if self.confidence == "user":
-            remedy = f"bring the file of {VARIABLE} up to date"
+            remedy = f"bring the file of {VARIABLE} (a design's `prices`) up to date"
         return [f"{about} ({self.plain_source}): {remedy}"]
 
 

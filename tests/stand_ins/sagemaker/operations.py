@@ -50,7 +50,7 @@ class TrainingJobs:
     def create(self, request: Answer) -> Answer:
         """CreateTrainingJob."""
         check("CreateTrainingJob", request)
-        _check_rules(request)
+        check_rules(request)
         self._account.require("iam:PassRole", request["RoleArn"])
         image = self._image(request["AlgorithmSpecification"]["TrainingImage"])
         settings = self._shop.settings
@@ -187,7 +187,7 @@ def _fits(job: Job, request: Answer) -> bool:
     )
 
 
-def _check_rules(request: Answer) -> None:
+def check_rules(request: Answer) -> None:
     """What the API model does not say."""
     _check_algorithm(request.get("AlgorithmSpecification", {}))
     _check_resources(request.get("ResourceConfig", {}))

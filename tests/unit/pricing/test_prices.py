@@ -331,7 +331,7 @@ def test_doubts_are_said_in_the_same_sentence_with_the_first_source() -> None:
 def test_an_old_row_of_the_user_s_own_is_his_to_renew() -> None:
     (said,) = row(1, "2025-01-01", confidence="user").remarks(TODAY)
 
-    assert said.endswith("bring the file of PARETUNE_PRICES up to date")
+    assert said.endswith("bring the file of PARETUNE_PRICES (a design's `prices`) up to date")
 
 
 def test_an_unknown_price_is_said_with_what_to_do() -> None:

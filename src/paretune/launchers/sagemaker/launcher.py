@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, LaunchRefused, LostContact, collecting, refuse
+from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -98,12 +98,12 @@ class SageMakerLauncher(Launcher):
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region)
         faults += account_faults(spec, self.account, installed=() if faults else self._installed(spec))
-        if spec.entry_script is not None and not spec.runs_project:
-            with collecting(faults):
-                archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
-        if faults:
-            raise BadInput(faults)
+        refuse([*faults, *_script_faults(spec)])
         load_sdk()  # takes a second or two, in which the data are still being prepared
+
+    def check_offline(self, spec: JobSpec) -> None:
+        """Strategy, image and instance type together; whether a script's folder can travel."""
+        refuse([*images.faults(spec, self.account.region), *_script_faults(spec)])
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
         """Model, data and checkpoints must fit on disks that no volume can enlarge."""
@@ -367,6 +367,15 @@ class SageMakerLauncher(Launcher):
 def _is_in_old_image(spec: JobSpec) -> bool:
     """Whether the image is too old for paretune, and runs the script itself."""
     return spec.compiler == TRAINING_COMPILER
+
+
+def _script_faults(spec: JobSpec) -> list[str]:
+    """Why the folder of a script of the user's own cannot travel."""
+    faults: list[str] = []
+    if spec.entry_script is not None and not spec.runs_project:
+        with collecting(faults):
+            archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
+    return faults
 
 
 def _network(spec: JobSpec) -> dict[str, str]:

@@ -105,22 +105,29 @@ def _training_rows(spec: JobSpec) -> int | None:
 
 
 def _epochs(spec: JobSpec, rows: int | None, steps: int, rounds: bool) -> int:
-    """Whole epochs for so many steps; BadInput with the nearest ones where there are none and it does not round."""
+    """Whole epochs for so many steps, or that make exactly so many with their last, smaller batches.
+
+    Raises:
+        BadInput: with the nearest ones, where there are none and it does not round.
+    """
     if rows is None:
         text = f"total_steps needs the number of training rows, and that of {spec.dataset} is not known"
         raise BadInput([f"{text}: set dataset_size, or max_train_samples"])
-    batch = spec.plan().global_batch_size
+    plan = spec.plan()
+    batch = plan.global_batch_size
     epochs = steps * batch / rows
+    near = sorted({max(1, math.floor(epochs)), max(1, math.ceil(epochs))})
+    made = {number: training_steps(spec.replace(num_train_epochs=float(number)), plan, rows) for number in near}
     nearest = max(1, round(epochs))
-    if rounds or abs(epochs - nearest) < _ROUNDING:
-        return nearest
-    near = sorted({max(1, math.floor(epochs)), math.ceil(epochs)})
+    exact = [number for number in near if made[number] == steps]
+    if rounds or exact or abs(epochs - nearest) < _ROUNDING:
+        return exact[0] if exact else nearest
     whole = " and ".join(
-        f"{number} epoch{'s' if number > 1 else ''} ({number * rows / batch:,.6g} steps)" for number in near
+        f"{number} epoch{'s' if number > 1 else ''} ({total:,} steps)" for number, total in made.items()
     )
     raise BadInput(
         [
             f"total_steps {steps:,} x global batch {batch:,} / {rows:,} training rows must be whole epochs, got "
-            f"{epochs:.6g}: the nearest are {whole}; or set round_epochs=true"
+            f"{epochs:.6g}: the nearest are {whole}; take one of these, or set round_epochs=true"
         ]
     )

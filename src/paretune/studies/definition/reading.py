@@ -141,7 +141,8 @@ class FileReading:
                 elif name in self.keys:
                     raise ValueError(f"{name} is set in {self._path} and cannot be typed")
                 else:
-                    raise ValueError(f"unknown parameter {name}: {nearest(name, (*self.typed_terms, *self.kinds))}")
+                    known = dict.fromkeys((self.kind.word, "name", *self.typed_terms, *self.kinds))
+                    raise ValueError(f"unknown parameter {name}: {parameter_hint(name, known, self.kind.word)}")
         if "launcher" in self._typed and self._job.get("launcher") != SIMULATED:  # the file's rehearsal is over
             for name in set(ONLY_SIMULATED) - self._typed.keys():
                 self._job.pop(name, None)

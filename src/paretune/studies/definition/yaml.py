@@ -6,7 +6,7 @@ Values stay the text that was written, and the parameter's type decides what it 
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is, for messages: a word for it, keys that it needs, and one that is shipped."""
+    """What a file is, for messages: a word for it, keys that it needs, one that is shipped, and what only it has."""
 
     word: str
     keys: str
     example: str
+    marks: tuple[str, ...]
 
     @property
     def article(self) -> str:
@@ -35,8 +36,8 @@ class FileKind:
         return f"a {self.word}"
 
 
-STUDY = FileKind("study", "name and search", "studies/smoke.yaml")
-DESIGN = FileKind("design", "name and factors", "studies/polarity_scaling.yaml")
+STUDY = FileKind("study", "name and search", "studies/smoke.yaml", ("search", "objectives"))
+DESIGN = FileKind("design", "name and factors", "studies/polarity_scaling.yaml", ("factors", "design"))
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,22 @@ def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[
         if not isinstance(root.value, dict):
             got = root.described()
             raise _Refused(root.line, f"{kind.article} file is a mapping with keys such as {kind.keys}, got {got}")
+        _check_kind(root.value, path, kind)
     except (_Refused, yaml.MarkedYAMLError) as error:
         line, what = error.args if isinstance(error, _Refused) else _problem(error)
         raise BadInput([f"{path}:{line}: {what}"]) from error
     except yaml.YAMLError as error:  # a character that no text may hold
         raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
     return root.value, faults
+
+
+def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
+    """Refuse a file of the other kind with the command that takes it."""
+    (other,) = {STUDY, DESIGN} - {kind}
+    there = [key for key in other.marks if key in keys]
+    if there and not any(key in keys for key in kind.marks):
+        command = f"`mlflow run . -e {other.word} -P {other.word}={path}`"
+        raise BadInput([f"{path} has {' and '.join(there)}, so it is {other.article}, not {kind.article}: {command}"])
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from paretune.core.result import Result, Row, as_json
 from paretune.studies.design.bill import Bill
 from paretune.studies.design.plan import DesignPlan
-from paretune.studies.design.record import NOT_RUN, PENDING, table_rows
+from paretune.studies.design.record import NOT_RUN, PENDING, figure, table_rows
 from paretune.studies.results.trials import Trial
 
 _SHOWN = ("f1", "perplexity", "job_seconds", "cost_usd")
@@ -23,7 +23,7 @@ def plan_text(plan: DesignPlan, bill: Bill) -> str:
     budget = "" if plan.file.budget_usd is None else f", budget {plan.file.budget_usd:g} USD"
     bill_line = f"estimated {_usd(bill.usd) or 'unknown'} USD, at worst {_usd(bill.worst_usd) or 'unknown'} USD{budget}"
     warnings = [f"warning: {text}" for text in [*plan.warnings(), *bill.warnings]]
-    return "\n".join([plan.table(cells), "", *plan.findings(), bill_line, *warnings])
+    return "\n".join([plan.table(cells), "", *plan.findings(), bill_line, *bill.remarks, *warnings])
 
 
 def _time(seconds: float | None) -> str:
@@ -84,6 +84,7 @@ class DesignResult(Result):
                 for item in self.plan.detectable
             ],
             "warnings": [*self.plan.warnings(), *self.bill.warnings],
+            "remarks": list(self.bill.remarks),
             "estimated_usd": as_json(self.bill.usd),
             "worst_usd": as_json(self.bill.worst_usd),
             "budget_usd": self.plan.file.budget_usd,
@@ -94,7 +95,8 @@ class DesignResult(Result):
 
     def notes(self) -> list[str]:
         """What the design can tell, and where to look."""
-        return [*self.plan.findings(), *self.plan.warnings(), *self.bill.warnings, self.open_command]
+        warnings = [*self.plan.warnings(), *self.bill.warnings]
+        return [*self.plan.findings(), *self.bill.remarks, *warnings, self.open_command]
 
     def __str__(self) -> str:
         """Plan or table for a terminal."""
@@ -110,9 +112,9 @@ class DesignResult(Result):
     def _responses(self) -> dict[str, list[str]]:
         """Heading to a cell for each row."""
         rows = self.rows()
-        found = {name: [_figure(row.get(name)) for row in rows] for name in _SHOWN}
+        found = {name: [_shown(row.get(name)) for row in rows] for name in _SHOWN}
         return {"status": [str(row["status"]) for row in rows], **found}
 
 
-def _figure(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else ""
+def _shown(value: object) -> str:
+    return figure(value) if isinstance(value, float) else ""

@@ -7,7 +7,9 @@ from paretune.core.errors import BadInput, BudgetRefused, collecting
 from paretune.jobs.advice import ForeseenJob, foreseen, warnings_of, with_history
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
+from paretune.pricing.prices import COLUMNS
 from paretune.spec.job import JobSpec
+from paretune.spec.regions import usual_region
 from paretune.studies.search.worst_case import WorstCase
 
 
@@ -24,9 +26,15 @@ class RowBill:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """Of all rows, in their order; `warnings` are what to know of their jobs before they are paid for."""
+    """Of all rows, in their order.
+
+    Attributes:
+        remarks: whose prices these are.
+        warnings: what to know of the jobs before they are paid for.
+    """
 
     rows: Sequence[RowBill]
+    remarks: Sequence[str] = ()
     warnings: Sequence[str] = ()
 
     @property
@@ -58,10 +66,14 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
         BudgetRefused: one job alone exceeds max_cost_usd.
     """
     worst_case = WorstCase(workplace, {}, has_budget=budget_usd is not None)
-    unpriced = dict.fromkeys(spec.instance_type for spec in specs if workplace.launcher.price(spec) is None)
+    prices = {spec.instance_type: workplace.launcher.price(spec) for spec in sorted(specs, key=_type_of)}
+    unpriced = [name for name, price in prices.items() if price is None]
+    region = next((price.region for price in prices.values() if price is not None), "")
+    region = region or usual_region(specs[0].region, workplace.environment)
     if budget_usd is not None and unpriced:
-        text = f"budget_usd needs a price, and that of {' and '.join(unpriced)} is not known"
-        raise BadInput([f"{text}: give it with prices: FILE.csv, or leave the type out"])
+        text = f"budget_usd needs a price, and that of {' and '.join(unpriced)} in {region} is not known: give it with "
+        read = f"`paretune prices --refresh true --region {region}` reads what AWS lists"
+        raise BadInput([f"{text}prices: FILE.csv ({', '.join(COLUMNS)}), or leave the type out; {read}"])
     refused: list[str] = []
     jobs = [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
     rows = []
@@ -72,7 +84,12 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
             refused.append(str(error))
     if refused:
         raise BudgetRefused(refused[0])
-    return Bill(rows=rows, warnings=warnings_of(with_history(jobs, workplace.tracking)))
+    remarks = [f"prices of {region}, SageMaker Training, on demand"] if specs[0].has_instances else []
+    return Bill(rows=rows, remarks=remarks, warnings=warnings_of(with_history(jobs, workplace.tracking)))
+
+
+def _type_of(spec: JobSpec) -> str:
+    return spec.instance_type
 
 
 def _row(job: ForeseenJob, worst_case: WorstCase) -> RowBill:

@@ -82,6 +82,11 @@ def write_plan(run: Run, plan: DesignPlan, bill: Bill | None) -> None:
     run.log_figure(correlation_figure(names, found), CORRELATION_PICTURE)
 
 
+def figure(value: float) -> str:
+    """A measured figure with four digits, and all those before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def _two(r: float) -> str:
     return f"{r + 0.0:.2f}"  # no minus zero
 
@@ -137,12 +142,12 @@ class DesignRunWriter:
         """Print that a row has ended, and write the table anew."""
         balance = self._ledger.balance()
         values = ", ".join(
-            f"{name} {value:.4g}" for name, value in trial.values.items() if name in ("f1", "job_seconds")
+            f"{name} {figure(value)}" for name, value in trial.values.items() if name in ("f1", "job_seconds")
         )
         said = values or trial.reason[:120]
         self._say(
             f"run {trial.point[ROW]} of {len(self._plan.rows)} {trial.shown_status}: {said}; "
-            f"USD spent {balance.spent_usd:.4g}, committed {balance.committed_usd:.4g}"
+            f"USD spent {figure(balance.spent_usd)}, committed {figure(balance.committed_usd)}"
         )
         self._write()
 

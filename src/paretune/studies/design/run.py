@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from paretune.core.errors import BadInput, BudgetRefused, collecting
+from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collecting
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.pricing.prices import VARIABLE
 from paretune.spec.job import JobSpec
+from paretune.spec.regions import usual_region
 from paretune.studies.definition.design import DesignFile
 from paretune.studies.design.answer import DesignResult, plan_text
 from paretune.studies.design.bill import Bill, bill_of
@@ -37,11 +38,13 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         workplaces = replace(workplaces, environment=own, _known={})
     with workplaces.interruption.listening():
         specs = [row.spec for row in plan.rows]
-        workplace = workplaces.of(specs[0])
-        _check(specs, workplace)
-        bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         if file.dry_run:
-            return _keep_plan(plan, bill, workplace)
+            workplace = _place_of_plan(specs[0], workplaces)
+            _check(specs, workplace.launcher.check_offline)
+            return _keep_plan(plan, bill_of(specs, workplace, budget_usd=file.budget_usd), workplace)
+        workplace = workplaces.of(specs[0])
+        _check(specs, workplace.launcher.check)
+        bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or f"sqlite:///{workplaces.home / 'studies.db'}"
         ledger = Ledger(storage, file.name)
         try:
@@ -54,12 +57,21 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
             ledger.close()
 
 
-def _check(specs: list[JobSpec], workplace: Workplace) -> None:
+def _place_of_plan(spec: JobSpec, workplaces: Workplaces) -> Workplace:
+    """Where rows are priced that are not run: without an AWS account at the prices of the region that is usual."""
+    try:
+        return workplaces.of(spec)
+    except LaunchRefused:  # no region is set
+        usual = {"AWS_REGION": usual_region(spec.region, workplaces.environment)}
+        return replace(workplaces, environment={**workplaces.environment, **usual}, _known={}).of(spec)
+
+
+def _check(specs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
     """Refuse rows that the launcher cannot run, with all their faults."""
     faults: list[str] = []
     for spec in {spec.replace(seed=0).spec_hash(): spec for spec in specs}.values():
         with collecting(faults):
-            workplace.launcher.check(spec)
+            check(spec)
     if faults:
         raise BadInput(list(dict.fromkeys(faults)))
 

@@ -8,6 +8,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.studies.definition.design import DesignFile, design_help, flat, labels
 from paretune.studies.definition.design_reading import read_design
+from paretune.studies.definition.file import StudyFile
 from tests.design_examples import write_design
 
 LOCAL: dict[str, Any] = {"job": {"launcher": "local"}, "factors": {"learning_rate": [1e-5, 2e-5]}, "n_parallel": None}
@@ -66,6 +67,39 @@ def test_steps_without_whole_epochs_are_refused_with_the_nearest_ones_or_rounded
     found = [design.job_at(point) for point in design.candidates()]
     assert [row.spec.num_train_epochs for row in found] == [2.0, 1.0]
     assert [row.deviation for row in found] == [pytest.approx(60 / 70 - 1), pytest.approx(150 / 70 - 1)]
+
+
+def test_steps_that_whole_epochs_make_with_a_smaller_last_batch_are_taken(tmp_path: Path) -> None:
+    """In batches of 16, 900 rows are 56 whole ones and 4 rows: 57 steps an epoch."""
+    job = {"launcher": "local", "total_steps": 114}
+    design = small(
+        tmp_path, job=job, factors={"dataset_size": [1000, 2000], "seed": [1, 2]}, exclude=[{"dataset_size": 2000}]
+    )
+    (row, _) = [design.job_at(point) for point in design.candidates()]
+    assert (row.spec.num_train_epochs, row.steps, row.deviation) == (2.0, 114, 0.0)
+
+    job["total_steps"] = 120
+    with pytest.raises(BadInput, match=r"the nearest are 2 epochs \(114 steps\) and 3 epochs \(171 steps\)"):
+        small(
+            tmp_path, job=job, factors={"dataset_size": [1000, 2000], "seed": [1, 2]}, exclude=[{"dataset_size": 2000}]
+        )
+
+
+def test_a_file_of_the_other_kind_is_refused_with_the_command_that_takes_it(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text("name: a study\nsearch: {learning_rate: {choices: [1e-5, 2e-5]}}\n")
+    with pytest.raises(BadInput, match=r"has search, so it is a study, not a design: `mlflow run . -e study -P study="):
+        read_design(str(study), {})
+    with pytest.raises(BadInput, match=r"has factors, so it is a design, not a study: `mlflow run . -e design -P"):
+        StudyFile.read(write_design(tmp_path), {})
+
+
+@pytest.mark.parametrize(("typed", "said"), [("desing", "did you mean design"), ("velocity", "paretune design --help")])
+def test_an_unknown_word_that_is_typed_is_not_answered_with_all_that_there_are(
+    tmp_path: Path, typed: str, said: str
+) -> None:
+    with pytest.raises(BadInput, match=f"unknown parameter {typed}: .*{said}"):
+        read_design(write_design(tmp_path), {typed: "1"})
 
 
 def test_excluded_combinations_are_left_out(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from mlflow.entities import Run
 
 from paretune.cli.main import main
 from paretune.core.result import read_rows
-from tests.design_examples import write_design
+from tests.design_examples import TYPES, write_design
 
 
 def own_run(client: MlflowClient) -> Run:
@@ -78,6 +80,58 @@ def test_a_dry_run_keeps_the_plan_and_launches_nothing(workplace: Path, capsys: 
     assert not list((workplace / ".paretune").glob("simulated/jobs/*"))
 
 
+@pytest.fixture
+def no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No credentials, no region, and every connection an error."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+    def refuse(*address: object, **_: object) -> None:
+        raise AssertionError(f"a plan asks the network: {address}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def billed(folder: Path, **changes: object) -> str:
+    job = {"model": "distilbert-base-uncased", "dataset": "somebody/reviews", "max_train_samples": 9000}
+    return write_design(folder, **{"job": job, "budget_usd": 500, **changes})
+
+
+@pytest.mark.usefixtures("no_account")
+def test_a_plan_of_billed_jobs_needs_no_aws_account(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["design", "--design", billed(workplace)]
+    assert main([*words, "--dry_run", "true"]) == 0
+    said = capsys.readouterr().out
+    assert "prices of us-east-1, SageMaker Training, on demand" in said
+    assert "estimated" in said
+    assert "at worst" in said
+    assert main([*words, "--dry_run", "true", "--region", "eu-west-1", "--budget_usd", "0.1"]) in (2, 4)
+    assert "eu-west-1" in capsys.readouterr().err
+    assert main(words) == 2
+    assert "no AWS region is set" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_account")
+def test_a_plan_says_what_no_instance_can_run_and_whose_prices_are_old(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["design", "--design", billed(workplace), "--dry_run", "true"]
+    assert main([*words, "--strategy", "smddp"]) == 2
+    assert "strategy smddp needs ml.p4d.24xlarge" in capsys.readouterr().err
+    prices = workplace / "prices.csv"
+    rows = "".join(f"{kind},us-east-1,2.5,2021,a benchmark\n" for kind in TYPES)
+    prices.write_text(f"instance_type,region,price_usd_per_hour,as_of,source\n{rows}")
+    assert main([*words, "--prices", str(prices), "--json"]) == 0
+    remarks = json.loads(capsys.readouterr().out)["remarks"]
+    assert [text.partition(" is of 2021")[0] for text in remarks[1:]] == [
+        f"price of {kind} in us-east-1" for kind in TYPES
+    ]
+
+
 def test_a_design_that_may_cost_more_than_its_budget_is_refused_with_its_plan(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,7 +152,7 @@ def test_a_budget_without_a_price_is_refused_and_a_price_file_gives_it(
     factors = {"instance_type": ["ml.p3.2xlarge", "ml.g5.xlarge"]}
     words = ["design", "--design", write_design(workplace, job=job, factors=factors), "--budget_usd", "900"]
     assert main(words) == 2
-    assert "that of ml.p3.2xlarge is not known" in capsys.readouterr().err
+    assert "that of ml.p3.2xlarge in us-east-1 is not known" in capsys.readouterr().err
 
     prices = workplace / "prices.csv"
     prices.write_text(

@@ -1,4 +1,4 @@
-"""The designs that are shipped: each runs to its end on the simulated launcher."""
+"""The designs that are shipped. That each file runs is in tests/end_to_end/test_shipped_studies.py."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.core.result import read_rows
+from paretune.estimating.recorded.recorded_runs import RecordedRuns
 from paretune.studies.definition.design_reading import read_design
 from paretune.studies.design.plan import DesignPlan
 from tests.unit.studies.design.test_of_settings import OF_SETTINGS
@@ -45,18 +46,6 @@ def test_a_shipped_design_has_no_faults_and_no_warnings(path: Path, studies: Pat
     assert all(abs(row.job.deviation or 0.0) < 0.003 for row in plan.rows)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", DESIGNS, ids=lambda path: path.stem)
-def test_a_shipped_design_runs_to_its_end_on_the_simulated_launcher(path: Path, studies: Path) -> None:
-    assert main(["design", "--design", str(path), "--launcher", "simulated", "--n_parallel", "4"]) == 0
-
-    client = MlflowClient()
-    (run,) = client.search_runs(["0"], "tags.`paretune.kind` = 'design'")
-    rows = read_rows(Path(client.download_artifacts(run.info.run_id, "design.csv")).read_text())
-    assert {row["status"] for row in rows} == {"Completed"}
-    assert {row["origin"] for row in rows} == {"simulated"}
-
-
 def test_the_reference_design_shows_the_benchmark_s_shape_when_it_is_simulated(
     studies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,3 +68,11 @@ def test_the_table_of_the_rehearsal_is_what_its_formula_writes(tmp_path: Path, m
     polarity.write(tmp_path / "again.csv")
 
     assert (tmp_path / "again.csv").read_text() == (ROOT / "studies" / "polarity_rehearsal.csv").read_text()
+
+
+def test_the_rehearsal_has_all_rows_of_all_designs(studies: Path) -> None:
+    for path in DESIGNS:
+        for row in DesignPlan.of(read_design(str(path), {"launcher": "simulated"})).rows:
+            answer = RecordedRuns.read(Path(str(row.spec.recorded_runs))).answer(row.spec, row.spec.plan())
+            assert answer.f1 is not None, path
+            assert answer.billable_seconds > 240, path
