@@ -116,7 +116,7 @@ def comparisons(found: Iterable[Observation], by: str) -> tuple[list[Comparison]
         by_value = grouped(group, lambda one: one.setting(by))
         if len(by_value) < 2:
             value = str(next(iter(by_value))) or "unknown"
-            left_out.append(f"{kind}: {len(group)} runs, all with {by} {value}")
+            left_out.append(f"{kind}: {len(group)} run{'s' * (len(group) > 1)}, all with {by} {value}")
             continue
         levels = [Level(name=name, found=tuple(by_value[name])) for name in _ordered(map(str, by_value), by)]
         made.append(Comparison(kind=kind, by=by, levels=tuple(levels)))

@@ -35,7 +35,7 @@ def _bars(comparison: Comparison, name: str) -> Picture | None:
     panels = [quantity for quantity in _PANELS if any(level.spread(quantity) for level in comparison.levels)]
     if not panels:
         return None
-    columns = min(3, len(panels))
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
     lines = -(-len(panels) // columns)
 
     def draw(figure: Any) -> None:

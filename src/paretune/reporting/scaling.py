@@ -175,7 +175,9 @@ def scalings(found: Iterable[Observation], factor: str = SHAPE) -> tuple[list[Sc
         if len(levels) > 1:
             made.append(Scaling(kind=kind, factor=factor, levels=tuple(levels)))
         else:
-            left_out.append(f"{kind}: {len(group)} runs, all with {factor} {levels[0].name or 'unknown'}")
+            left_out.append(
+                f"{kind}: {len(group)} run{'s' * (len(group) > 1)}, all with {factor} {levels[0].name or 'unknown'}"
+            )
     if not made:
         there = "; ".join(left_out) or "no completed run matches"
         raise BadInput(

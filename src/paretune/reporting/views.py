@@ -96,7 +96,8 @@ def dates(jobs: Sequence[RecordedJob]) -> str:
 
 def _about(jobs: Sequence[RecordedJob], found: Sequence[Observation]) -> list[str]:
     left = len(jobs) - len(found)
-    out = f"{left} of them are left out: not completed, a probe, or of another project." if left else ""
+    are = "is" if left == 1 else "are"
+    out = f"{left} of them {are} left out: not completed, a probe, or of another project." if left else ""
     origins = {one.kind for one in found}
     return [*filter(None, [dates(jobs), out, _APART if len(origins) > 1 else ""])]
 
