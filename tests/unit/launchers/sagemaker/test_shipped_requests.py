@@ -59,6 +59,7 @@ def full_size(spec: JobSpec, folder: Path) -> JobInputs:
     return JobInputs(dataset=prepared, model=model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_request_of_a_shipped_file_is_one_that_sagemaker_takes(
     path: Path, launcher: SageMakerLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from paretune.cli.main import main
 from paretune.core.errors import BadInput
 from paretune.studies.definition.design import DesignFile, design_help, flat, labels
 from paretune.studies.definition.design_reading import read_design
@@ -215,6 +216,26 @@ exclude: [{seed: 3}]
 def test_a_bad_design_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         small(tmp_path, **changes)
+
+
+def test_all_that_is_wrong_with_a_design_is_one_message_that_ends_the_command_with_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("learning_rat,instance_cout,seed\n1e-5,1,1\n")
+    path = write_design(tmp_path, design={"table": str(table)}, factors=None, runs=1, replicates=0, n_parallel=0)
+    assert main(["design", "--design", path, "--budget_usd", "-3"]) == 2
+
+    said = capsys.readouterr().err
+    for text in (
+        "unknown column learning_rat: did you mean learning_rate",
+        "unknown column instance_cout: did you mean instance_count",
+        "runs must be at least 2, got 1",
+        "replicates must be at least 1 and at most 100, got 0",
+        "n_parallel must be at least 1 and at most 1000, got 0",
+        "budget_usd must be greater than 0, got -3",
+    ):
+        assert said.count(text) == 1
 
 
 def test_what_is_recorded_of_a_design_reads_as_the_same_design(tmp_path: Path) -> None:

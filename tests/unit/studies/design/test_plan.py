@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydoe import fracfact
 from scipy import stats
 
 from paretune.core.errors import BadInput
@@ -127,6 +128,72 @@ def test_a_fraction_of_a_design_is_balanced(tmp_path: Path) -> None:
     assert max(abs(r) for r in found.between_factors.values()) == pytest.approx(0.0)
     with pytest.raises(BadInput, match="runs must hold a fraction of 8 combinations, got 2"):
         plan(tmp_path, factors=factors, design="fractional", runs=2)
+
+
+FOUR = {"learning_rate": [1e-5, 2e-5], "num_train_epochs": [1, 2], "max_seq_length": [32, 64], "seed": [1, 2]}
+
+
+def test_half_of_four_factors_of_two_levels_is_the_fraction_of_resolution_four(tmp_path: Path) -> None:
+    """I = ABCD: each main effect is aliased with an interaction of three factors, none with one of two."""
+    found = plan(tmp_path, factors=FOUR, design="fractional", randomise=False)
+
+    signs = [[1 if flat(row.point)[name] == high else -1 for name, (_, high) in FOUR.items()] for row in found.rows]
+    assert sorted(map(tuple, signs)) == sorted(map(tuple, fracfact("a b c abc").astype(int).tolist()))
+    matrix = np.array(signs)
+    pairs = np.array([one * other for one, other in itertools.combinations(matrix.T, 2)]).T
+    assert not (matrix.T @ pairs).any()
+    assert (matrix[:, 0] == matrix[:, 1] * matrix[:, 2] * matrix[:, 3]).all()
+
+
+def test_a_third_of_three_factors_of_three_levels_has_every_pair_of_levels_once(tmp_path: Path) -> None:
+    names = ("learning_rate", "num_train_epochs", "max_seq_length")
+    factors = dict(zip(names, ([1e-5, 2e-5, 4e-5], [1, 2, 3], [32, 64, 128]), strict=True))
+    found = plan(tmp_path, factors=factors, design="fractional", runs=9)
+
+    for one, other in itertools.combinations(names, 2):
+        pairs = Counter((flat(row.point)[one], flat(row.point)[other]) for row in found.rows)
+        assert set(pairs.values()) == {1}
+        assert len(pairs) == 9
+
+
+def mean_variance(found: DesignPlan) -> float:
+    """Mean variance of a prediction over all combinations, as a share of the variance of a run."""
+    every = found.model.matrix(found.file.candidates())
+    own = found.model.matrix(found.points)
+    return float(np.mean(np.sum(every @ np.linalg.inv(own.T @ own) * every, axis=1)))
+
+
+@pytest.mark.parametrize(
+    ("runs", "model"),
+    [
+        (5, None),
+        pytest.param(7, "np.log(dataset_size) + I(np.log(dataset_size) ** 2) + seed", marks=pytest.mark.slow),
+    ],
+)
+def test_an_i_optimal_design_predicts_no_worse_than_a_d_optimal_one_or_random_rows(
+    tmp_path: Path, runs: int, model: str | None
+) -> None:
+    factors = {"dataset_size": [1000, 3000, 9000], "seed": [1, 2]}
+    own = {"factors": factors, "runs": runs, "model": model}
+    found = plan(tmp_path, design="i-optimal", **own)
+
+    best = mean_variance(found)
+    assert best <= mean_variance(plan(tmp_path, design="d-optimal", **own)) + 1e-9
+    draw, every = np.random.default_rng(0), found.file.candidates()
+    for _ in range(20):
+        rows = found.model.matrix([every[at] for at in draw.integers(len(every), size=runs)])
+        if np.linalg.matrix_rank(rows) == found.model.terms:
+            all_rows = found.model.matrix(every)
+            other = np.mean(np.sum(all_rows @ np.linalg.inv(rows.T @ rows) * all_rows, axis=1))
+            assert best <= other + 1e-9
+
+
+@pytest.mark.parametrize("replicates", [1, 2, 3])
+def test_replicates_repeat_centre_points_too_and_no_job_is_there_twice(tmp_path: Path, replicates: int) -> None:
+    found = plan(tmp_path, factors=FOUR, centre_points=2, replicates=replicates, design="fractional")
+
+    assert len(found.rows) == (8 + 2) * replicates
+    assert len({row.spec.spec_hash() + str(row.spec.seed) for row in found.rows}) == len(found.rows)
 
 
 def test_an_i_optimal_design_estimates_its_model(tmp_path: Path) -> None:
