@@ -101,9 +101,7 @@ def _bars(scaling: Scaling, number: int) -> Picture | None:
                 tip(bar, f"{level.name}: mean {mean:,.4g} {unit} of {len(found)} runs")
                 if spread is not None and spread.deviation is not None:
                     axes.errorbar(mean, row, xerr=spread.deviation / size, color="black", capsize=4, elinewidth=1.2)
-                for shift, (one, value) in zip(_shifts(len(found)), found, strict=True):
-                    (point,) = axes.plot(value, row + shift, marker="o", ms=4.5, mfc="white", mec="black", linestyle="")
-                    tip(point, one.describe())
+                _circles(axes, row, found)
             axes.set_yticks(range(len(scaling.levels)), [level.name for level in scaling.levels] if place == 0 else [])
             axes.set(
                 ylim=(len(scaling.levels) - 0.5, -0.5),
@@ -246,6 +244,18 @@ def _points(axes: Any, found: Sequence[Observation], where: Sequence[tuple[Any, 
         return
     for one, (x, y) in zip(found, where, strict=True):
         (point,) = axes.plot(x, y, linestyle="", marker=look["marker"], color=look["color"], ms=6, alpha=0.75)
+        tip(point, one.describe())
+
+
+def _circles(axes: Any, row: int, found: Sequence[tuple[Observation, float]]) -> None:
+    """A circle per run around the middle of a bar, with its facts as a tooltip where there are not too many."""
+    shifts = _shifts(len(found))
+    if len(found) > _MOST_TIPS:
+        heights = [row + shift for shift in shifts]
+        axes.plot([value for _, value in found], heights, linestyle="", marker=".", color="black", ms=2, alpha=0.5)
+        return
+    for shift, (one, value) in zip(shifts, found, strict=True):
+        (point,) = axes.plot(value, row + shift, marker="o", ms=4.5, mfc="white", mec="black", linestyle="")
         tip(point, one.describe())
 
 

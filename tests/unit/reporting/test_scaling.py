@@ -6,6 +6,7 @@ from paretune.core.errors import BadInput
 from paretune.presentation.page import text_of
 from paretune.reporting.observations import observations
 from paretune.reporting.scaling import Scaling, scalings
+from paretune.reporting.scaling_figures import pictures
 from paretune.spec import metrics
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
@@ -119,6 +120,16 @@ def test_jobs_that_failed_and_probes_are_left_out() -> None:
     jobs = [*on_p3(1, [100], tags={"state": "Failed"}), *on_p3(1, [10], probe_steps=40), *on_p3(1, [99])]
 
     assert len(observations(jobs)) == 1
+
+
+def test_a_figure_of_many_runs_has_no_tooltip_for_each() -> None:
+    few, many = ([job for count in (1, 2) for job in on_p3(count, [100.0] * runs)] for runs in (3, 400))
+    sizes = []
+    for jobs in (few, many):
+        (bars,) = [picture for picture in pictures(scaling_of(jobs), 0) if picture.name == "time-and-cost"]
+        sizes.append(bars.svg().count("<title>run "))
+
+    assert sizes == [3 * 2 * 2, 0]
 
 
 def test_local_processes_are_devices_and_their_dollars_notional() -> None:
