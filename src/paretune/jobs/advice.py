@@ -80,7 +80,7 @@ def foreseen(
     return ForeseenJob(
         spec=spec,
         plan=plan or spec.plan(),
-        region=launcher.location_tags().get("region") or usual_region(spec.region, workplace.environment),
+        region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         rows=training_rows(spec, None if inputs.dataset is None else inputs.dataset.facts),
         disk_bytes=disk_bytes(spec, inputs, None if built is None else built.parameters),
         price=price,
