@@ -1,4 +1,7 @@
-"""Every file in `studies` runs to its end at its smallest scale: simulated, and `smoke.yaml` also for real."""
+"""Every file in `studies` runs to its end at its smallest scale: simulated, and `smoke.yaml` also for real.
+
+Designs that compare settings of the training: tests/unit/studies/design/test_of_settings.py.
+"""
 
 from pathlib import Path
 
@@ -8,6 +11,7 @@ from mlflow import MlflowClient
 from paretune.cli.main import main
 from paretune.core.result import read_rows
 from tests.end_to_end.cloud import REPOSITORY
+from tests.unit.studies.design.test_of_settings import OF_SETTINGS
 
 FILES = sorted((REPOSITORY / "studies").glob("*.yaml"))
 DESIGNS = [path for path in FILES if "\nfactors:" in path.read_text()]
@@ -25,7 +29,7 @@ def name_of(path: Path) -> str:
     return path.stem
 
 
-@pytest.mark.parametrize("path", DESIGNS, ids=name_of)
+@pytest.mark.parametrize("path", [path for path in DESIGNS if path.name not in OF_SETTINGS], ids=name_of)
 def test_a_design_runs_every_row(path: Path, studies: Path) -> None:
     assert main(["design", "--design", str(path), "--launcher", "simulated", "--n_parallel", "4"]) == 0
 
