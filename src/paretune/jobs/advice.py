@@ -31,7 +31,7 @@ _THE_JOB = ("model", "dataset", "task", "fine_tuning")
 """What two jobs have in common of which one shows that the other works, beside the script."""
 _MOST_LOOKED_AT = 50
 _FAR_TOO_HIGH = 30.0
-"""Times the default learning rate of a small batch, at which training no longer gets better."""
+"""Times the default learning rate: a rate above it is the first suspect where nothing was learnt. Not measured."""
 _TIMES_THE_EPOCHS = 3
 
 

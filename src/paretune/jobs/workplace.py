@@ -79,9 +79,13 @@ class Workplaces:
         own = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
         return replace(self, environment=own, _known={})
 
+    def with_environment(self, changes: Mapping[str, str]) -> "Workplaces":
+        """The same with other variables of the environment."""
+        return replace(self, environment={**self.environment, **changes}, _known={})
+
     def with_opened_run(self, run_id: str) -> "Workplaces":
         """The same for a job that is recorded in a run that has been opened for it."""
-        return replace(self, environment={**self.environment, "MLFLOW_RUN_ID": run_id}, _known={})
+        return self.with_environment({"MLFLOW_RUN_ID": run_id})
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""

@@ -9,7 +9,7 @@ from paretune.presentation.page import Cell, Table
 from paretune.reporting.factors import DEFAULTS, OF_THE_CLUSTER, SHAPE, VERSIONS
 from paretune.reporting.observations import Kind, Observation, grouped, sorted_levels, varying
 from paretune.reporting.scaling import Level, apart_by, dollars_cell, number_cell, seconds_cell
-from paretune.reporting.spread import Ratio, ratio
+from paretune.reporting.spread import CONFIDENCE, Ratio, ratio
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import COMPUTES, affecting
@@ -151,7 +151,7 @@ def _words(one: Ratio) -> str:
     if one.low is None or one.high is None:
         return f"{one.value:.3f}; too few repeats to tell it from 1"
     told = "cannot be told from 1" if one.low <= 1 <= one.high else "differs from 1 by more than noise"
-    return f"{one.value:.3f} (95 % interval {one.low:.3f} to {one.high:.3f}), {told}"
+    return f"{one.value:.3f} ({CONFIDENCE:.0%} interval {one.low:.3f} to {one.high:.3f}), {told}"
 
 
 def loss_curves(

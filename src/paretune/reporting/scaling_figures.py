@@ -11,6 +11,7 @@ from paretune.presentation.picture import DOMINATED, HATCHES, Picture, plain_tic
 from paretune.reporting.observations import Observation, grouped, sorted_levels
 from paretune.reporting.regression import ROWS, line
 from paretune.reporting.scaling import Scaling
+from paretune.reporting.spread import CONFIDENCE
 from paretune.spec import metrics
 
 _UNITS = ((7200.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
@@ -156,7 +157,9 @@ def _f1_over_devices(scaling: Scaling, number: int) -> Picture | None:
     )
     if fit is not None:
         held = {True: "holds", False: "does not hold", None: "cannot be tested with so few repeats"}[fit.holds]
-        caption += f" Lines: {fit.formula}, least squares, with 95 % bands of the mean; a straight line {held}."
+        caption += (
+            f" Lines: {fit.formula}, least squares, with {CONFIDENCE:.0%} bands of the mean; a straight line {held}."
+        )
     return Picture(name=_name("f1", number), title=_title(scaling, "F1 over devices"), caption=caption, draw=draw)
 
 

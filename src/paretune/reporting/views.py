@@ -11,6 +11,7 @@ from paretune.reporting.findings import findings
 from paretune.reporting.observations import Observation, grouped, observations
 from paretune.reporting.report import Report, Section
 from paretune.reporting.scaling import apart_by, scalings
+from paretune.reporting.spread import CONFIDENCE
 from paretune.reporting.totals import day
 from paretune.tracking import RecordedJob
 
@@ -62,7 +63,7 @@ def comparison_report(jobs: Sequence[RecordedJob], by: str, curve: Callable[[str
         sections.append(
             Section(
                 heading=f"{_heading(str(one.kind))}, by {by}",
-                tables=[(f"{_MEANS}; ratios to the first row with 95 % intervals", one.table())],
+                tables=[(f"{_MEANS}; ratios to the first row with {CONFIDENCE:.0%} intervals", one.table())],
                 sentences=one.findings(),
                 pictures=comparison_figures.pictures(one, number, losses),
             )

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paretune.core.result import Result, Row, as_json
+from paretune.presentation.numbers import dollars, duration, plain
+from paretune.spec import metrics
 from paretune.studies.design.bill import Bill
 from paretune.studies.design.plan import DesignPlan
-from paretune.studies.design.record import NOT_RUN, PENDING, figure, table_rows
+from paretune.studies.design.record import NOT_RUN, PENDING, table_rows
 from paretune.studies.results.trials import Trial
 
-_SHOWN = ("f1", "perplexity", "job_seconds", "cost_usd")
+_SHOWN = (metrics.F1, metrics.PERPLEXITY, metrics.JOB_SECONDS, metrics.COST_USD)
 
 
 def plan_text(plan: DesignPlan, bill: Bill) -> str:
@@ -27,19 +29,11 @@ def plan_text(plan: DesignPlan, bill: Bill) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    return "" if seconds is None else duration(seconds)
 
 
 def _usd(usd: float | None) -> str:
-    return "" if usd is None else f"{usd:.2f}" if usd >= 0.1 else f"{usd:.2g}"
+    return "" if usd is None else dollars(usd)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,4 +111,4 @@ class DesignResult(Result):
 
 
 def _shown(value: object) -> str:
-    return figure(value) if isinstance(value, float) else ""
+    return plain(value, 4) if isinstance(value, float) else ""

@@ -7,6 +7,9 @@ from typing import Any
 
 from paretune.core.errors import ParetuneError
 from paretune.core.result import csv_text
+from paretune.presentation.numbers import dollars, plain
+from paretune.presentation.picture import Picture
+from paretune.spec import metrics
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.design.bill import Bill
 from paretune.studies.design.plan import DesignPlan
@@ -20,10 +23,11 @@ from paretune.tracking import Run, RunStatus, Tracking, schema
 TABLE_FILE, CORRELATION_FILE, CORRELATION_PICTURE = "design.csv", "correlation.csv", "correlation.png"
 PENDING, NOT_RUN = "Pending", "NotRun"
 """Status of a row that has not ended yet, and of one that was passed over, such as one too dear for what was left."""
+_SAID = (metrics.F1, metrics.JOB_SECONDS)
 _MOST_NUMBERS = 16  # columns of the picture that still hold numbers
 
 
-def table_csv(plan: DesignPlan, bill: Bill | None, trials: Mapping[int, Trial], *, rest: str = PENDING) -> str:
+def table_csv(plan: DesignPlan, bill: Bill, trials: Mapping[int, Trial], *, rest: str = PENDING) -> str:
     """design.csv: a row for each run of the plan; responses are empty where they were not measured.
 
     `trials` has the last trial of each run; a run without any has the status `rest`.
@@ -36,14 +40,14 @@ def table_csv(plan: DesignPlan, bill: Bill | None, trials: Mapping[int, Trial], 
 
 
 def table_rows(
-    plan: DesignPlan, bill: Bill | None, trials: Mapping[int, Trial], *, rest: str = PENDING
+    plan: DesignPlan, bill: Bill, trials: Mapping[int, Trial], *, rest: str = PENDING
 ) -> list[dict[str, object]]:
     """The rows of design.csv; None where something is not known."""
     responses = [name for name in OBJECTIVES if any(name in trial.values for trial in trials.values())]
     rows: list[dict[str, object]] = []
     for at, row in enumerate(plan.rows):
         trial = trials.get(row.run)
-        cost = None if bill is None else bill.rows[at]
+        cost = bill.rows[at]
         rows.append(
             {
                 "run": row.run,
@@ -56,61 +60,54 @@ def table_rows(
                 "run_id": None if trial is None else trial.run_id,
                 "status": rest if trial is None else trial.shown_status,
                 **{name: None if trial is None else trial.values.get(name) for name in responses},
-                "estimated_seconds": None if cost is None else cost.seconds,
-                "estimated_usd": None if cost is None else cost.usd,
-                "worst_usd": None if cost is None else cost.worst_usd,
+                "estimated_seconds": cost.seconds,
+                "estimated_usd": cost.usd,
+                "worst_usd": cost.worst_usd,
                 "origin": None if trial is None else trial.origin,
             }
         )
     return rows
 
 
-def write_plan(run: Run, plan: DesignPlan, bill: Bill | None) -> None:
+def write_plan(run: Run, plan: DesignPlan, bill: Bill) -> None:
     """Keep the table and its correlations in a run, and what the design is."""
     run.set_tags({schema.KIND: "design", schema.STUDY: plan.file.name})
     run.log_params(plan.file.as_text())
     figures = {"design_runs": float(len(plan.rows)), "design_d_efficiency": plan.d_efficiency}
-    if bill is not None:
-        known = {"design_estimated_usd": bill.usd, "design_worst_usd": bill.worst_usd}
-        figures |= {name: usd for name, usd in known.items() if usd is not None}
+    known = {"design_estimated_usd": bill.usd, "design_worst_usd": bill.worst_usd}
+    figures |= {name: usd for name, usd in known.items() if usd is not None}
     run.log_metrics(figures)
     names, found = plan.correlations
     lines = (
         {"": name, **dict(zip(names, map(_two, row), strict=True))} for name, row in zip(names, found, strict=True)
     )
     run.log_text(csv_text(["", *names], lines), CORRELATION_FILE)
-    run.log_figure(correlation_figure(names, found), CORRELATION_PICTURE)
-
-
-def figure(value: float) -> str:
-    """A measured figure with four digits, and all those before the point."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    run.log_figure(correlation_picture(names, found).figure(), CORRELATION_PICTURE)
 
 
 def _two(r: float) -> str:
     return f"{r + 0.0:.2f}"  # no minus zero
 
 
-def correlation_figure(names: Sequence[str], found: Any) -> Any:
-    """A matplotlib figure: the correlations of all columns of the main effects, as colour and number."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def correlation_picture(names: Sequence[str], found: Any) -> Picture:
+    """The correlations of all columns of the main effects, as colour and number."""
+    title = "Correlation of the main effects (sum contrasts)"
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        image = axes.imshow(found, cmap="RdBu_r", vmin=-1, vmax=1)
+        figure.colorbar(image, ax=axes, label="correlation r", shrink=0.8)
+        axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        axes.set_yticks(range(len(names)), names)
+        axes.set_title(title)
+        if len(names) <= _MOST_NUMBERS:
+            for row, values in enumerate(found):
+                for column, r in enumerate(values):
+                    colour = "white" if abs(r) > 0.6 else "black"
+                    axes.text(column, row, _two(r), ha="center", va="center", color=colour)
 
     side = min(16.0, 4.0 + 0.5 * len(names))
-    figure = Figure(figsize=(side + 1.2, side), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    image = axes.imshow(found, cmap="RdBu_r", vmin=-1, vmax=1)
-    figure.colorbar(image, ax=axes, label="correlation r", shrink=0.8)
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", parse_math=False)
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.set_title("Correlation of the main effects (sum contrasts)")
-    if len(names) <= _MOST_NUMBERS:
-        for row, values in enumerate(found):
-            for column, r in enumerate(values):
-                colour = "white" if abs(r) > 0.6 else "black"
-                axes.text(column, row, _two(r), ha="center", va="center", color=colour)
-    return figure
+    return Picture(name="correlation", title=title, caption="", draw=draw, size=(side + 1.2, side))
 
 
 def described(plan: DesignPlan) -> str:
@@ -141,13 +138,11 @@ class DesignRunWriter:
     def trial_ended(self, trial: Trial) -> None:
         """Print that a row has ended, and write the table anew."""
         balance = self._ledger.balance()
-        values = ", ".join(
-            f"{name} {figure(value)}" for name, value in trial.values.items() if name in ("f1", "job_seconds")
-        )
+        values = ", ".join(f"{name} {plain(value, 4)}" for name, value in trial.values.items() if name in _SAID)
         said = values or trial.reason[:120]
         self._say(
             f"run {trial.point[ROW]} of {len(self._plan.rows)} {trial.shown_status}: {said}; "
-            f"USD spent {figure(balance.spent_usd)}, committed {figure(balance.committed_usd)}"
+            f"USD spent {dollars(balance.spent_usd)}, committed {dollars(balance.committed_usd)}"
         )
         self._write()
 
@@ -179,7 +174,7 @@ class DesignRunWriter:
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; None leaves it open, for other drivers."""
         balance = self._ledger.balance()
-        self._run.log_metrics({"cost_usd": balance.spent_usd, "trials": float(len(self._driver.trials))})
+        self._run.log_metrics({metrics.COST_USD: balance.spent_usd, "trials": float(len(self._driver.trials))})
         self._run.log_text(self._plan.file.as_yaml(), "design.yaml")
         if status is not None:
             self._run.end(status)

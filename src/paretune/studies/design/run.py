@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collecting
 from paretune.jobs.preparation import inputs_of
@@ -34,8 +33,7 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
     plan = DesignPlan.of(file)
     workplaces = Workplaces.of_process()
     if file.prices is not None:
-        own = {**workplaces.environment, VARIABLE: file.prices}
-        workplaces = replace(workplaces, environment=own, _known={})
+        workplaces = workplaces.with_environment({VARIABLE: file.prices})
     with workplaces.interruption.listening():
         specs = [row.spec for row in plan.rows]
         if file.dry_run:
@@ -62,8 +60,8 @@ def _place_of_plan(spec: JobSpec, workplaces: Workplaces) -> Workplace:
     try:
         return workplaces.of(spec)
     except LaunchRefused:  # no region is set
-        usual = {"AWS_REGION": usual_region(spec.region, workplaces.environment)}
-        return replace(workplaces, environment={**workplaces.environment, **usual}, _known={}).of(spec)
+        usual = usual_region(spec.region, workplaces.environment)
+        return workplaces.with_environment({"AWS_REGION": usual}).of(spec)
 
 
 def _check(specs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:

@@ -416,7 +416,7 @@ def test_settings_are_compared_with_curves(run: Run, store: MlflowClient, record
     assert code == 0
     assert [row["level"] for row in rows] == ["none", "inductor"]
     assert float(rows[1]["billable_seconds_ratio"]) == pytest.approx(3025 / 3550)
-    assert "inductor against none: billed time x 0.852 (95 % interval " in out
+    assert "inductor against none: billed time x 0.852 (95% interval " in out
     assert artifacts(store, found.info.run_id) >= {"compared.png", "loss.png", "trade-offs.png", "report.html"}
 
 
