@@ -83,6 +83,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
     opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
+    opening += _below_baseline(front, pick.point)
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
     return opening
@@ -104,6 +105,20 @@ def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str]
         return job_of({name: text for name, text in parameters.items() if name not in without}).command()
     except BadInput:
         return ""
+
+
+def _below_baseline(front: StudyFront, recommended: Point) -> list[str]:
+    """That what is recommended, or even everything that ran, is worse than TF-IDF; empty where that is not so."""
+    judged = [point for point in front.points if metrics.F1 in point.means and point.trial.baseline_f1 is not None]
+    below = [point for point in judged if point.means[metrics.F1] < (point.trial.baseline_f1 or 0.0)]
+    if recommended.number not in {point.number for point in below}:
+        return []
+    tfidf = f"{recommended.trial.baseline_f1:.4f}, which TF-IDF with logistic regression reaches on the same rows"
+    if len(below) < len(judged):
+        mend = "`constraints: {f1: {min: ...}}` in the study's file leaves such models out"
+        return [f"Its F1 is below {tfidf}; {mend}."]
+    mend = "search higher learning rates or more epochs, or take more rows"
+    return [f"No F1 of the study reaches {tfidf}: nothing here has learnt what single words tell; {mend}."]
 
 
 _Reason = tuple[Point, str, str]

@@ -42,6 +42,7 @@ class Trial:
         origin: measured or simulated; PREDICTED for a point that a search predicts and has not run.
         repeats: number of the trial that it repeats with another seed; None for a first one.
         intervals: of a predicted one, objective to the ends of its interval of probability `noise.INTERVAL`.
+        baseline_f1: F1 of TF-IDF with logistic regression on the same rows; None where it was not measured.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Trial:
     repeats: int | None = None
     reason: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    baseline_f1: float | None = None
 
     @cached_property
     def plan(self) -> BatchPlan | None:

@@ -136,6 +136,7 @@ class TrialHistory:
             seed=entry.note.seed,
             repeats=entry.note.repeats,
             reason=ended.reason,
+            baseline_f1=ended.metrics.get(metrics.BASELINE_TFIDF),
         )
 
     def _plan_retry(self, entry: Entry, ended: TrialEnd, now: float) -> None:

@@ -43,6 +43,23 @@ def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_pick
     assert "trial 3" in picks["the cheapest within noise of the best F1"].why
 
 
+def test_a_recommended_model_that_is_worse_than_tf_idf_says_so() -> None:
+    cheap = trial_of(0, 1.0, 0.70, baseline_f1=0.74)
+
+    alone = words([cheap])
+    assert "No F1 of the study reaches 0.7400, which TF-IDF" in alone
+    assert "higher learning rates" in alone
+    dear = [trial_of(number, 20.0 + number, 0.90, baseline_f1=0.74) for number in (1, 2)]
+    assert "TF-IDF" not in words([cheap, *dear])  # what is recommended is better
+    only_dollars = words([cheap, *dear], {"cost_usd": "minimize"})
+    assert "Its F1 is below 0.7400" in only_dollars
+    assert "constraints: {f1: {min: ...}}" in only_dollars
+
+
+def test_without_a_baseline_nothing_is_said_of_tf_idf() -> None:
+    assert "TF-IDF" not in words([trial_of(0, 1.0, 0.30)])
+
+
 def test_a_perplexity_is_best_when_small() -> None:
     trials = [trial_of(n, 1.0 + n, 0.0, values={"cost_usd": 1.0 + n, "perplexity": 9.0 - n}) for n in range(3)]
     picks = picks_of(trials, {"cost_usd": "minimize", "perplexity": "minimize"})

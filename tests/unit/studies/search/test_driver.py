@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
-from paretune.spec.container import FailureKind, JobDocument, JobInputs
+from paretune.spec.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -23,7 +23,7 @@ from paretune.studies.search.optuna_study import Suggestion
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
-from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending
+from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
@@ -52,6 +52,18 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
     assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
+
+
+def test_what_words_alone_reach_is_kept_with_each_trial_and_after_a_restart(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = {"f1": 0.5, "baseline_f1_tfidf": 0.74}
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: JobReport(metrics=measured))
+    search(desk.driver())
+    again = desk.driver()
+    again.adopt()
+
+    assert [trial.baseline_f1 for trial in again.trials.values()] == [0.74] * 4
 
 
 def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
