@@ -9,6 +9,7 @@
     exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
     exposed    = exchange^2 / (exchange + pass)      what cannot hide behind the pass, or behind its backward two thirds
     start-up   = s x (1 + growth x log n) of n instances: a job starts when its slowest instance is ready
+                 + compiling, once in every process, where there is a compiler
 
 Every constant has a prior in logarithms: a data sheet or a usual value, and how far off that may be. Constants are
 shared: a pass has one factor for each accelerator and precision, model, and cluster. So a measurement of one cluster
@@ -43,6 +44,7 @@ _PRIORS = {
     "published": (1.0, 0.1),  # runs that others have published against those of paretune
     "latency": (0.0012, 0.6),  # seconds to launch the kernels of a layer for one micro-batch
     "memory": (0.6, 0.5),  # share of memory bandwidth that the optimiser's update reaches
+    "memory local": (2.0, 1.0),  # of this machine's, of which only the number of its processors is known
     "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
     "pcie": (0.3, 0.5),
     "gloo": (0.5, 0.4),
@@ -53,10 +55,13 @@ _PRIORS = {
     "startup": (360.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
     "growth": (0.2, 0.8),
+    "compiling": (60.0, 0.8),  # seconds, on an instance
+    "compiling local": (40.0, 0.8),  # here, where kernels that were compiled before are kept
 }
 _NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)
 _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
+_COMPILING_NOISE = 0.6  # of compiling: 90 s the first time and 22 s the next (studies/README.md, measured here)
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _UPLOAD_BYTES_PER_S = 50e6  # the model is packed with gzip before it goes to S3
 _NETWORK_OF_EFA = 100e9 / 8  # bytes/s; from there on instances talk past the kernel
@@ -71,6 +76,7 @@ class TimingFeatures:
         model: model, sequence length, kind of fine-tuning and compiler; likewise.
         cluster: instance type, count and strategy; likewise.
         is_local: its start-up is that of a process, not of an instance.
+        is_compiled: it compiles its model before the first step.
         devices: devices of one instance that train.
         peak_flops: FLOP/s of one device; `memory_bytes_per_s` is of one device too.
         network_bytes_per_s: between instances; of one instance.
@@ -91,6 +97,7 @@ class TimingFeatures:
     model: str
     cluster: str
     is_local: bool = False
+    is_compiled: bool = False
     instances: int
     devices: int
     peak_flops: float
@@ -166,7 +173,7 @@ class TimeModel:
         indices, mean, covariance = self.posterior.with_names([name for found in constants for name in found if name])
         columns = _Columns(settings, constants, indices)
         parts = columns.parts(mean)
-        noise = self.posterior.noise * _noisier(settings)
+        noise = np.hypot(self.posterior.noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
         deviations = interval(lambda at: np.log(columns.parts(at).total), mean, covariance, noise)
         numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step], axis=1).tolist()
         return [
@@ -196,7 +203,7 @@ _ROLES = (
         "link",
         "network",
     ),
-    *("attention", "evaluation", "startup", "growth"),
+    *("attention", "evaluation", "startup", "growth", "compiling"),
 )
 """What constants do in the time of a job; `_constants` names the constant for each."""
 
@@ -215,22 +222,24 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> list[s
         f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
         "published" if is_published else "",
         f"latency:{where}",
-        f"memory:{setting.chip}",
+        f"memory{' local' if setting.is_local else ''}:{setting.chip}",
         setting.link,
         "" if setting.instances == 1 else "efa" if fast else "tcp",
         f"attention:{where}",
         f"evaluation:{where}",
         "startup local" if setting.is_local else "startup",
         "" if setting.instances == 1 else "growth",
+        "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
     ]
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """Seconds of N settings."""
+    """Seconds of N settings; `around` the steps there is `compiling`, too."""
 
     step: np.ndarray
     around: np.ndarray
+    compiling: np.ndarray
     total: np.ndarray
 
 
@@ -257,6 +266,7 @@ class _Columns:
         # 2 x N: of a micro-batch, of a step
         self._ideal_link = np.array([[volume.link for volume in pair] for pair in volumes]).reshape(-1, 2).T / link
         self._ideal_network = np.array([[item.network for item in pair] for pair in volumes]).reshape(-1, 2).T / network
+        self._compiled = np.array([setting.is_compiled for setting in settings])
         local = np.array([setting.is_local for setting in settings])
         self._upload = np.where(local, 0.0, 4.0 * column("parameters") / _UPLOAD_BYTES_PER_S)
 
@@ -273,8 +283,9 @@ class _Columns:
         step = self._accumulation * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
         evaluation = found["evaluation"] * self._ideal_evaluation * dearer / (found["utilisation"] * speed)
         growth = np.where(self._instances > 1, found["growth"], 0.0)
-        around = found["startup"] * (1 + growth * np.log(self._instances)) + evaluation + self._upload
-        return _Parts(step=step, around=around, total=around + self._steps * step)
+        compiling = np.where(self._compiled, found["compiling"], 0.0)
+        around = found["startup"] * (1 + growth * np.log(self._instances)) + compiling + evaluation + self._upload
+        return _Parts(step=step, around=around, compiling=compiling, total=around + self._steps * step)
 
 
 def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:
@@ -296,8 +307,10 @@ class _Target:
 
     def residuals(self, parts: _Parts, noise: float) -> np.ndarray:
         """Of steps and totals, and of what lies around the steps, in standard deviations."""
+        known = ~np.isnan(self._around)
+        scatter = np.hypot(_OVERHEAD_NOISE, _COMPILING_NOISE * parts.compiling[known] / parts.around[known])
         around = _log_ratio(parts.around, self._around)
-        return np.concatenate([self.misfits(parts) / noise, around / _OVERHEAD_NOISE])
+        return np.concatenate([self.misfits(parts) / noise, around / scatter])
 
     def misfits(self, parts: _Parts) -> np.ndarray:
         """Logarithms of predicted over measured, of steps and totals; of local ones as if their noise were AWS's."""

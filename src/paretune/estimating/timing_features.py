@@ -105,6 +105,7 @@ def describe(
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
         is_local=not spec.has_instances,
+        is_compiled=spec.compiler == "inductor",
         instances=share.instances,
         devices=share.devices,
         peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,

@@ -115,6 +115,54 @@ def test_a_local_job_starts_like_a_process_and_uploads_nothing() -> None:
     assert found.startup_seconds == pytest.approx(9.0)
 
 
+def test_compiling_is_part_of_the_start_and_its_prior_is_wide() -> None:
+    native, compiled = TimeModel().predict([ROUND, replace(ROUND, is_compiled=True)])
+
+    assert compiled.startup_seconds == pytest.approx(native.startup_seconds + 60)
+    assert compiled.step_seconds == native.step_seconds
+    own_range = compiled.seconds_high - compiled.seconds_low
+    assert own_range > native.seconds_high - native.seconds_low
+
+
+# MiniLM on Rotten Tomatoes, 64 tokens, 16 rows: seconds of steps and jobs below are those of studies/README.md.
+HERE = replace(
+    ROUND,
+    chip="local",
+    is_local=True,
+    memory_bytes_per_s=1.2e10,
+    peak_flops=3.84e11,
+    accumulation=1,
+    rows=16,
+    layers=6,
+    evaluated_flops=0.0,
+    flops_per_row=1.79e9,
+    moved_per_row=1.89e7,
+    updated=2.27e7,
+)
+
+
+def test_compiled_jobs_are_predicted_from_one_that_had_to_compile() -> None:
+    native = Measurement(setting=replace(HERE, model="full", steps=96), seconds=26.1, step_seconds=0.172)
+    compiled = replace(HERE, model="full inductor", steps=96, is_compiled=True)
+    (found,) = TimeModel([native] * 3).predict([compiled])
+    assert all(found.seconds_low < seconds < found.seconds_high for seconds in (118.1, 51.5, 51.3))
+
+    for first, then in ((118.1, 51.5), (51.5, 51.3)):
+        told = Measurement(setting=compiled, seconds=first, step_seconds=0.17)
+        (found,) = TimeModel([*[native] * 3, told]).predict([compiled])
+        assert found.seconds_low < then < found.seconds_high
+
+
+def test_jobs_of_all_weights_tell_little_of_those_that_update_few() -> None:
+    known = [Measurement(setting=replace(HERE, model="full", steps=480), seconds=86.7, step_seconds=0.159)] * 3
+    adapters = replace(HERE, model="lora", steps=480, flops_per_row=1.57e9, moved_per_row=1.66e7, updated=1.6e5)
+    head = replace(HERE, model="head", steps=480, flops_per_row=0.6e9, moved_per_row=0.63e7, updated=1.5e5)
+    of_adapters, of_head = TimeModel(known).predict([adapters, head])
+
+    assert of_adapters.seconds_low < 93.0 < of_adapters.seconds_high
+    assert of_head.seconds_low < 41.1 < of_head.seconds_high
+
+
 def test_a_fast_network_has_a_constant_of_its_own() -> None:
     slow = replace(ROUND, instances=2, exchange=ALL_REDUCED)
     model = TimeModel([Measurement(setting=slow, step_seconds=3.0)])

@@ -38,8 +38,8 @@ def test_a_frozen_encoder_is_only_passed_forward() -> None:
 def test_adapters_need_no_gradients_of_the_weights() -> None:
     found = work_of(fine_tuning="lora")
 
-    # 20 tokens x ((4 + 2 x 0.015) x 1000 + 4800); adapters are 1.5 % of the matrices
-    assert found.flops_per_row == pytest.approx(20 * (4030 + 4800))
+    # 20 tokens x ((4 + 2 x 0.015) x 1000 + 4800); adapters are 1.5 % of the matrices, and what is small about them slow
+    assert found.flops_per_row == pytest.approx(1.3 * 20 * (4030 + 4800))
     assert found.trained_parameters == pytest.approx(15)
 
 
