@@ -9,7 +9,7 @@ from paretune.presentation.page import Cell, Table
 from paretune.reporting.factors import DEFAULTS, OF_THE_CLUSTER, SHAPE, VERSIONS
 from paretune.reporting.observations import Kind, Observation, grouped, sorted_levels, varying
 from paretune.reporting.scaling import Level, apart_by, dollars_cell, number_cell, seconds_cell
-from paretune.reporting.spread import CONFIDENCE, Ratio, ratio
+from paretune.reporting.spread import CONFIDENCE, Compared, difference, ratio
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import COMPUTES, affecting
@@ -50,12 +50,17 @@ class Comparison:
         names = {name: name for name in (*computing, VERSIONS) if name not in _NOT_TOLD | {self.by}}
         return varying(self.found, names)
 
-    def ratio(self, level: Level, quantity: str) -> Ratio | None:
+    def ratio(self, level: Level, quantity: str) -> Compared | None:
         """The level's mean of a metric over that of the first level; None where either has none, and of the first."""
         own, base = level.spread(quantity), self.levels[0].spread(quantity)
         if level is self.levels[0]:
             return None
         return None if own is None or base is None else ratio(own, base)
+
+    def f1_difference(self, level: Level) -> Compared | None:
+        """The level's mean F1 less that of the first level; None likewise."""
+        own, base = level.spread(metrics.F1), self.levels[0].spread(metrics.F1)
+        return None if level is self.levels[0] or own is None or base is None else difference(own, base)
 
     def table(self) -> Table:
         """A row per level: means with sample standard deviations, and ratios to the first level."""
@@ -82,19 +87,25 @@ class Comparison:
             for quantity in _RATIOS:
                 one = self.ratio(level, quantity)
                 row |= {f"{quantity}_ratio{end}": getattr(one, name, None) for end, name in _ENDS.items()}
-            found.append(row)
+            less = self.f1_difference(level)
+            found.append(
+                row | {f"{metrics.F1}_difference{end}": getattr(less, name, None) for end, name in _ENDS.items()}
+            )
         return found
 
     def findings(self) -> list[str]:
-        """Ratios in words, whether they can be told from 1, and what else differs."""
+        """Ratios and differences of F1 in words, whether they are more than noise, and what else differs."""
         said = []
         first = self.levels[0].name or "(none)"
         for level in self.levels[1:]:
+            against = f"{level.name or '(none)'} against {first}"
             for quantity in _RATIOS:
                 one = self.ratio(level, quantity)
                 if one is not None:
                     word = _COMPARED[quantity].removesuffix(" (USD)")
-                    said.append(f"{level.name or '(none)'} against {first}: {word} x {_words(one)}.")
+                    said.append(f"{against}: {word} x {_words(one, '.3f', 1)}.")
+            if (less := self.f1_difference(level)) is not None:
+                said.append(f"{against}: {_COMPARED[metrics.F1]} {_words(less, '+.4f', 0)}.")
         for name, values in self.other_differences.items():
             listed = ", ".join(values[:6]) + (" and more" if len(values) > 6 else "")
             said.append(f"{self.by} is not all that differs between these runs: so does {name} ({listed}).")
@@ -140,18 +151,21 @@ def _cell(level: Level, quantity: str) -> str | Cell:
     return number_cell(spread, 4 if quantity == metrics.F1 else 2)
 
 
-def _ratio_cell(one: Ratio | None) -> str | Cell:
+def _ratio_cell(one: Compared | None) -> str | Cell:
     if one is None:
         return ""
     ends = "" if one.low is None or one.high is None else f" ({one.low:.3f} to {one.high:.3f})"
     return Cell(f"{one.value:.3f}{ends}", one.value)
 
 
-def _words(one: Ratio) -> str:
+def _words(one: Compared, form: str, alike: int) -> str:
+    """`alike` is what it is where both means are equal."""
+    value = format(one.value, form)
     if one.low is None or one.high is None:
-        return f"{one.value:.3f}; too few repeats to tell it from 1"
-    told = "cannot be told from 1" if one.low <= 1 <= one.high else "differs from 1 by more than noise"
-    return f"{one.value:.3f} ({CONFIDENCE:.0%} interval {one.low:.3f} to {one.high:.3f}), {told}"
+        return f"{value}; too few repeats to tell it from {alike}"
+    is_alike = one.low <= alike <= one.high
+    told = f"cannot be told from {alike}" if is_alike else f"differs from {alike} by more than noise"
+    return f"{value} ({CONFIDENCE:.0%} interval {one.low:{form}} to {one.high:{form}}), {told}"
 
 
 def loss_curves(

@@ -233,6 +233,8 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
                 if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
                     set_scale("log")
                     _few_log_ticks(axis, values)
+                else:
+                    axes.locator_params(axis=axis.axis_name, nbins=5)  # more of 0.00125 would touch each other
             axes.grid(alpha=0.25)
         figure.legend(loc="outside lower center", ncols=3, fontsize=9)
 

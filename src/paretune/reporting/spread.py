@@ -1,7 +1,7 @@
-"""Repeats: mean, sample standard deviation, intervals, and the ratio of two means."""
+"""Repeats: mean, sample standard deviation, intervals, and the ratio and the difference of two means."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -41,32 +41,46 @@ class Spread:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """A mean divided by another one, with its interval of CONFIDENCE; None where there are too few repeats."""
+class Compared:
+    """A mean against another one, with its interval of CONFIDENCE; None where there are too few repeats."""
 
     value: float
     low: float | None = None
     high: float | None = None
 
 
-def ratio(one: Spread, base: Spread) -> Ratio | None:
+def ratio(one: Spread, base: Spread) -> Compared | None:
     """Mean of `one` divided by that of `base`; None where a value is not above 0.
 
-    The interval is Welch's for the difference of the means of logarithms (Welch, Biometrika 34, 1947).
+    The interval is that of the difference of the means of logarithms.
     """
     if min(*one.values, *base.values) <= 0:
         return None
     value = one.mean / base.mean
-    if one.n < 2 or base.n < 2:
-        return Ratio(value=value)
+    logs = [[math.log(item) for item in spread.values] for spread in (one, base)]
+    if (margin := _margin(*logs)) is None:
+        return Compared(value=value)
+    if not margin:
+        return Compared(value=value, low=value, high=value)
+    centre = fmean(logs[0]) - fmean(logs[1])
+    return Compared(value=value, low=math.exp(centre - margin), high=math.exp(centre + margin))
+
+
+def difference(one: Spread, base: Spread) -> Compared:
+    """Mean of `one` less that of `base`."""
+    value = one.mean - base.mean
+    margin = _margin(one.values, base.values)
+    return Compared(value=value) if margin is None else Compared(value=value, low=value - margin, high=value + margin)
+
+
+def _margin(one: Sequence[float], base: Sequence[float]) -> float | None:
+    """Half of the interval of a difference of means (Welch, Biometrika 34, 1947); None without repeats of both."""
+    if len(one) < 2 or len(base) < 2:
+        return None
     from scipy.stats import t
 
-    logs = [[math.log(item) for item in spread.values] for spread in (one, base)]
-    parts = [stdev(items) ** 2 / len(items) for items in logs]
-    error = math.sqrt(sum(parts))
-    if not error:
-        return Ratio(value=value, low=value, high=value)
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(items) - 1) for part, items in zip(parts, logs, strict=True))
-    margin = float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
-    centre = fmean(logs[0]) - fmean(logs[1])
-    return Ratio(value=value, low=math.exp(centre - margin), high=math.exp(centre + margin))
+    parts = [stdev(items) ** 2 / len(items) for items in (one, base)]
+    if not any(parts):
+        return 0.0
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(items) - 1) for part, items in zip(parts, (one, base), strict=True))
+    return float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(sum(parts))

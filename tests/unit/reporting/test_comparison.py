@@ -41,6 +41,24 @@ def test_a_ratio_s_interval_is_welch_s_on_logarithms() -> None:
     assert (found.low, found.high) == (pytest.approx(math.exp(interval.low)), pytest.approx(math.exp(interval.high)))
 
 
+def test_an_f1_is_compared_by_its_difference_with_welch_s_interval() -> None:
+    one, base = [0.830, 0.836, 0.834], [0.844, 0.842]
+    jobs = [
+        *(job for f1 in one for job in on_p3(1, [80], f1=f1, fine_tuning="lora")),
+        *(job for f1 in base for job in on_p3(1, [100], f1=f1)),
+    ]
+    found = compared(jobs, "fine_tuning")
+    interval = stats.ttest_ind(one, base, equal_var=False).confidence_interval(0.95)
+
+    row = found.rows()[1]
+    assert row["f1_difference"] == pytest.approx(-0.0096667, abs=1e-6)
+    assert row["f1_difference_low"] == pytest.approx(interval.low)
+    assert row["f1_difference_high"] == pytest.approx(interval.high)
+    (said,) = [sentence for sentence in found.findings() if "F1" in sentence]
+    assert said.startswith(f"lora against full: F1 -0.0097 (95% interval {interval.low:+.4f} to {interval.high:+.4f})")
+    assert said.endswith("differs from 0 by more than noise.")
+
+
 def test_one_run_each_has_a_ratio_and_no_interval() -> None:
     found = compared([*on_p3(1, [80], compiler="inductor"), *on_p3(1, [100])])
 
