@@ -36,6 +36,7 @@ _USUAL_PLACE = (4.0, math.log(5e-5), 0.0)  # of the best F1, before any is known
 _RISE = 0.15  # of what the best F1 lacks to 1: the most that another setting is thought to add to it
 _ROOT = 0.5
 _POWERS = (0.0, _ROOT, 1.0)
+_LEAST_SHARE = 0.02  # of a power's posterior probability, against that of the most likely one
 _SHIFTS = (0.005, 0.015, 0.05)  # of F1 between clusters where it does depend on them: standard deviations
 FREEDOM = 5.0
 """Degrees of freedom: the scale of all deviations is known about as well as from so many values."""
@@ -239,9 +240,10 @@ class GaussianProcess:
 class F1Model:
     """F1 over log2 global batch size, log learning rate and log epochs: a process along the ridge of good rates.
 
-    The best learning rate follows some power of the global batch size; which one (0: it stays, 1/2: the root, 1: in
-    proportion) is what explains the values best, and nearness is measured along that ridge. What lies far below the
-    best value is warped towards it, by a logarithm: a rate that diverges must not bend the process where rates are
+    The best learning rate follows some power of the global batch size (0: it stays, 1/2: the root, 1: in proportion),
+    and nearness is measured along that ridge. Which power it is, few values do not tell: predictions are those of all
+    powers, each with its posterior probability (Hoeting et al., Bayesian Model Averaging, 1999). What lies far below
+    the best value is warped towards it, by a logarithm: a rate that diverges must not bend the process where rates are
     good.
 
     Args:
@@ -271,13 +273,20 @@ class F1Model:
         self._top = keys[f1.index(self._best)][1] if f1 else _USUAL_PLACE
         fitted = {power: self._fitted(keys, warped, power) for power in (_POWERS if len(f1) >= _FEWEST else (_ROOT,))}
         surprise = {power: 0.5 * ((power - _ROOT) / _ROOT) ** 2 for power in fitted}
-        self._power = max(fitted, key=lambda power: fitted[power].evidence - surprise[power])
+        likely = {power: fitted[power].evidence - surprise[power] for power in fitted}
+        self._power = max(likely, key=likely.__getitem__)
         self._process = fitted[self._power]
         if errors is not None and len(f1) >= _FEWEST:
             self._noises = surprises(degrees)
             apart = {scale: self._fitted(keys, warped, self._power, scale) for scale in _APART}
             self._process = apart[max(_APART, key=lambda scale: apart[scale].evidence - _APART[scale])]
         self._fallen = self._fall(keys, self._power)
+        shares = {power: math.exp(evidence - likely[self._power]) for power, evidence in likely.items()}
+        kept = {power: share for power, share in shares.items() if share > _LEAST_SHARE}
+        self._processes = {
+            power: (share / sum(kept.values()), self._process if power == self._power else fitted[power])
+            for power, share in kept.items()
+        }
 
     @property
     def noise(self) -> float:
@@ -294,8 +303,13 @@ class F1Model:
 
     def predict(self, keys: Sequence[Key]) -> F1Prediction:
         """What N points are, a single new value's noise not included."""
-        warped = self._process.predict(_along(keys, self._power))
-        return F1Prediction(warped.mean - self._fall(keys, self._power), warped.deviation, self._best)
+        mean, square = np.zeros(len(keys)), np.zeros(len(keys))
+        for power, (probability, process) in self._processes.items():
+            found = process.predict(_along(keys, power))
+            own = found.mean - self._fall(keys, power)
+            mean += probability * own
+            square += probability * (own**2 + found.deviation**2)
+        return F1Prediction(mean, np.sqrt(np.maximum(square - mean**2, 1e-12)), self._best)
 
     def shift_evidence(self, clusters: Sequence[str]) -> float:
         """Logarithm of the Bayes factor that F1 of the values depends on these clusters of theirs, against not."""
@@ -304,7 +318,11 @@ class F1Model:
     def fantasize(self, keys: Sequence[Key]) -> "F1Model":
         """The same, as if N further points had shown what is expected of them."""
         other = copy.copy(self)
-        other._process = self._process.fantasize(_along(keys, self._power))
+        other._processes = {
+            power: (probability, process.fantasize(_along(keys, power)))
+            for power, (probability, process) in self._processes.items()
+        }
+        other._process = other._processes[self._power][1]
         return other
 
     def _fitted(

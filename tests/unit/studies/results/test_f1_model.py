@@ -67,6 +67,21 @@ def test_the_best_rate_of_a_batch_never_tried_follows_from_those_that_were(power
     assert abs(math.log2(best / (5e-5 * 16**power))) <= 1
 
 
+@pytest.mark.parametrize("power", [0.0, 0.25, 0.5, 0.75, 1.0])
+def test_where_the_values_fit_several_powers_none_of_them_is_sure(power: float) -> None:
+    tried = [(2.0**exponent, 5e-5 * 2 ** (0.5 * (exponent - 6))) for exponent in range(3, 10)]  # along the root
+    tried += [(64.0, 1e-5), (64.0, 2.5e-4)]
+    keys: list[Key] = [(("a",), (math.log2(batch), math.log(rate), 0.0)) for batch, rate in tried]
+    model = F1Model(keys, [ridge(power, batch, rate) for batch, rate in tried])
+
+    best: list[Key] = [
+        (("a",), (math.log2(batch), math.log(5e-5 * (batch / 64) ** power), 0.0)) for batch in (8, 16, 256, 512)
+    ]
+    found = model.predict(best)
+
+    assert np.all(np.abs(found.mean - 0.9) < 1.3 * found.deviation)
+
+
 def test_a_rate_that_diverges_does_not_bend_what_is_thought_of_good_ones() -> None:
     keys: list[Key] = [(("a",), (6.0, math.log(rate), 0.0)) for rate in (1e-5, 2e-5, 4e-5, 8e-5, 1.6e-4)]
     good = [ridge(0.5, 64, math.exp(key[1][1])) for key in keys]
