@@ -80,6 +80,17 @@ def test_a_dry_run_keeps_the_plan_and_launches_nothing(workplace: Path, capsys: 
     assert not list((workplace / ".paretune").glob("simulated/jobs/*"))
 
 
+def test_a_design_warns_of_its_rows_once_for_each_kind(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"launcher": "simulated", "model": "distilbert-base-uncased", "dataset": "bundled:imdb"}
+    factors = {"instance_type": list(TYPES), "global_batch_size": [16, 64, 256]}
+    path = write_design(workplace, job=job, factors=factors)
+    assert main(["design", "--design", path, "--dry_run", "true"]) == 0
+
+    said = capsys.readouterr().out
+    assert said.count("is above reference_batch_size 16") == 1
+    assert "4 of 6 jobs, the first on 1 x ml.g" in said
+
+
 @pytest.fixture
 def no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No credentials, no region, and every connection an error."""

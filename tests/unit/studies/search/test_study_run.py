@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from paretune.cli.main import main
 from paretune.core.clock import SystemClock
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -12,6 +13,7 @@ from paretune.studies.definition.space import Choices
 from paretune.studies.search.study_run import scatter_of_earlier_runs
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RunStatus, Tracking, schema
+from tests.study_tables import write_study
 
 
 def record(tracking: Tracking, f1: float, parent: str = "earlier", **spec: Any) -> None:
@@ -49,3 +51,20 @@ def test_repeats_in_earlier_runs_of_the_same_model_and_data_tell_their_scatter(w
         n_trials=9,
     )
     assert scatter_of_earlier_runs(searched, tracking, "own") == {}
+
+
+@pytest.mark.parametrize(("smallest", "warnings"), [(64, 1), (16, 0)])
+def test_a_study_warns_of_what_is_true_of_all_its_points(
+    workplace: Path, capsys: pytest.CaptureFixture[str], smallest: int, warnings: int
+) -> None:
+    job = {"launcher": "simulated", "model": "distilbert-base-uncased", "dataset": "bundled:imdb", "max_seq_length": 64}
+    path = write_study(
+        workplace,
+        job={**job, "instance_type": "ml.g5.xlarge"},
+        search={"global_batch_size": {"choices": [smallest, 128]}},
+        objectives={"cost_usd": "minimize"},
+        n_trials=1,
+    )
+    assert main(["study", "--study", str(path)]) == 0
+
+    assert capsys.readouterr().err.count("is above reference_batch_size 16") == warnings
