@@ -37,7 +37,8 @@ def _run_and_store(words: list[str]) -> int:
             printed.append(line.rstrip() + "\n")
     if running.returncode:
         return running.returncode
-    command = f"$ python benchmarks/{name}.py {' '.join(words[1:])}".rstrip()
+    typed = [Path(word).name if Path(word).is_absolute() else word for word in words[1:]]  # no folders of a machine
+    command = f"$ python benchmarks/{name}.py {' '.join(typed)}".rstrip()
     text = "".join([command + "\n", *printed])
     if name in published.blocks(published.README.read_text()) and name not in published.blocks(text):
         sys.exit(f"nothing was stored: the README has a block {name}, and none was printed (published.block makes one)")

@@ -55,7 +55,7 @@ _PRIORS = {
     "startup": (360.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
     "growth": (0.2, 0.8),
-    "compiling": (60.0, 0.8),  # seconds, on an instance
+    "compiling": (60.0, 0.8),  # seconds, on an instance; a guess between the first and later ones here
     "compiling local": (40.0, 0.8),  # here, where kernels that were compiled before are kept
 }
 _NOISE = Noise(value=SECONDS_NOISE_OF_OTHER_DATA, weight=6.0)

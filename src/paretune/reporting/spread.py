@@ -60,8 +60,6 @@ def ratio(one: Spread, base: Spread) -> Compared | None:
     logs = [[math.log(item) for item in spread.values] for spread in (one, base)]
     if (margin := _margin(*logs)) is None:
         return Compared(value=value)
-    if not margin:
-        return Compared(value=value, low=value, high=value)
     centre = fmean(logs[0]) - fmean(logs[1])
     return Compared(value=value, low=math.exp(centre - margin), high=math.exp(centre + margin))
 

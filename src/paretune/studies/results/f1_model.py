@@ -275,18 +275,19 @@ class F1Model:
         surprise = {power: 0.5 * ((power - _ROOT) / _ROOT) ** 2 for power in fitted}
         likely = {power: fitted[power].evidence - surprise[power] for power in fitted}
         self._power = max(likely, key=likely.__getitem__)
-        self._process = fitted[self._power]
         if errors is not None and len(f1) >= _FEWEST:
             self._noises = surprises(degrees)
             apart = {scale: self._fitted(keys, warped, self._power, scale) for scale in _APART}
-            self._process = apart[max(_APART, key=lambda scale: apart[scale].evidence - _APART[scale])]
+            fitted[self._power] = apart[max(_APART, key=lambda scale: apart[scale].evidence - _APART[scale])]
         self._fallen = self._fall(keys, self._power)
         shares = {power: math.exp(evidence - likely[self._power]) for power, evidence in likely.items()}
         kept = {power: share for power, share in shares.items() if share > _LEAST_SHARE}
-        self._processes = {
-            power: (share / sum(kept.values()), self._process if power == self._power else fitted[power])
-            for power, share in kept.items()
-        }
+        self._processes = {power: (share / sum(kept.values()), fitted[power]) for power, share in kept.items()}
+
+    @property
+    def _process(self) -> GaussianProcess:
+        """That of the most likely power."""
+        return self._processes[self._power][1]
 
     @property
     def noise(self) -> float:
@@ -322,7 +323,6 @@ class F1Model:
             power: (probability, process.fantasize(_along(keys, power)))
             for power, (probability, process) in self._processes.items()
         }
-        other._process = other._processes[self._power][1]
         return other
 
     def _fitted(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
+from paretune.jobs.advice import below_baseline
 from paretune.presentation.numbers import with_error
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
@@ -83,7 +84,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
     opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
-    opening += _below_baseline(front, pick.point)
+    opening += _below_baseline(pick.point)
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
     return opening
@@ -107,18 +108,12 @@ def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str]
         return ""
 
 
-def _below_baseline(front: StudyFront, recommended: Point) -> list[str]:
-    """That what is recommended, or even everything that ran, is worse than TF-IDF; empty where that is not so."""
-    judged = [point for point in front.points if metrics.F1 in point.means and point.trial.baseline_f1 is not None]
-    below = [point for point in judged if point.means[metrics.F1] < (point.trial.baseline_f1 or 0.0)]
-    if recommended.number not in {point.number for point in below}:
+def _below_baseline(point: Point) -> list[str]:
+    """That its model is worse than TF-IDF, and what to change; empty where that is not so, or not known."""
+    if point.trial.plan is None or metrics.F1 not in point.means or point.trial.baseline_f1 is None:
         return []
-    tfidf = f"{recommended.trial.baseline_f1:.4f}, which TF-IDF with logistic regression reaches on the same rows"
-    if len(below) < len(judged):
-        mend = "`constraints: {f1: {min: ...}}` in the study's file leaves such models out"
-        return [f"Its F1 is below {tfidf}; {mend}."]
-    mend = "search higher learning rates or more epochs, or take more rows"
-    return [f"No F1 of the study reaches {tfidf}: nothing here has learnt what single words tell; {mend}."]
+    found = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
+    return [f"{sentence}." for sentence in below_baseline(job_of(point.trial.parameters), found)]
 
 
 _Reason = tuple[Point, str, str]

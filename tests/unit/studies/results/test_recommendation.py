@@ -46,14 +46,12 @@ def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_pick
 def test_a_recommended_model_that_is_worse_than_tf_idf_says_so() -> None:
     cheap = trial_of(0, 1.0, 0.70, baseline_f1=0.74)
 
-    alone = words([cheap])
-    assert "No F1 of the study reaches 0.7400, which TF-IDF" in alone
-    assert "higher learning rates" in alone
+    said = words([cheap])
+    assert "F1 0.7000 is below 0.7400, which TF-IDF with logistic regression reaches" in said
+    assert "-P num_train_epochs=3." in said
     dear = [trial_of(number, 20.0 + number, 0.90, baseline_f1=0.74) for number in (1, 2)]
     assert "TF-IDF" not in words([cheap, *dear])  # what is recommended is better
-    only_dollars = words([cheap, *dear], {"cost_usd": "minimize"})
-    assert "Its F1 is below 0.7400" in only_dollars
-    assert "constraints: {f1: {min: ...}}" in only_dollars
+    assert "TF-IDF" in words([cheap, *dear], {"cost_usd": "minimize"})
 
 
 def test_without_a_baseline_nothing_is_said_of_tf_idf() -> None:
