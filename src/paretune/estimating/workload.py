@@ -94,7 +94,8 @@ def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> fl
 
 def recomputes(spec: JobSpec) -> bool:
     """Whether the backward pass makes activations again, layer by layer, in place of keeping them."""
-    return bool(spec.training_arguments.get("gradient_checkpointing")) and spec.fine_tuning != "head"
+    asked = spec.activation_checkpointing or bool(spec.training_arguments.get("gradient_checkpointing"))
+    return asked and spec.fine_tuning != "head"
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:

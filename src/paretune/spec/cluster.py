@@ -11,6 +11,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting
 from paretune.spec import catalog
+from paretune.spec.parallel_degrees import ParallelDegrees
 from paretune.spec.parameters import Effect, parameter
 from paretune.spec.regions import region_faults
 from paretune.spec.simulation import Simulation
@@ -25,10 +26,15 @@ _SECRET_NAME = re.compile(r"secret|passw|token|credential|private.?key|api.?key|
 _SECRET_VALUE = re.compile(
     r"hf_\w{20}|(AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{30}|sk-[\w-]{20}|-----BEGIN|//[^/\s:]*:[^/\s@]+@"
 )
-_SMP_ONLY = (
-    *("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"),
-    *("hybrid_shard_degree", "activation_offloading"),
-)
+_STRATEGIES_OF = {
+    "hybrid_shard_degree": ("fsdp", "smp"),
+    "tensor_parallel_degree": ("fsdp", "smp"),
+    "context_parallel_degree": ("smp",),
+    "expert_parallel_degree": ("smp",),
+    "pipeline_parallel_degree": ("fsdp",),
+    "cpu_offload": ("fsdp",),
+}
+"""Parameters that only these strategies take."""
 
 SIMULATED = "simulated"
 """The launcher that runs nothing."""
@@ -54,18 +60,35 @@ class Cluster:
     """Cluster, strategy, account and money. Every field is optional."""
 
     strategy: str = parameter("ddp", "how one job is spread over devices", choices=STRATEGIES, affects=STEP)
-    tensor_parallel_degree: int | None = parameter(None, "smp: devices that share one layer", minimum=1, affects=STEP)
+    hybrid_shard_degree: int | None = parameter(
+        None, "fsdp, smp: devices that share one copy of the weights; 0 = all", minimum=0, affects=STEP
+    )
+    tensor_parallel_degree: int | None = parameter(
+        None, "fsdp, smp: devices of one instance that share the matrices of each layer", minimum=1, affects=STEP
+    )
     context_parallel_degree: int | None = parameter(
         None, "smp: devices that share one sequence", minimum=1, affects=STEP
     )
     expert_parallel_degree: int | None = parameter(
         None, "smp: devices that share a layer's experts", minimum=1, affects=STEP
     )
-    hybrid_shard_degree: int | None = parameter(
-        None, "smp: devices that share one copy of the weights; 0 = all", minimum=0, affects=STEP
+    pipeline_parallel_degree: int | None = parameter(
+        None, "fsdp: stages of a pipeline, each with its part of the layers", minimum=1, affects=STEP
+    )
+    micro_batches: int | None = parameter(
+        None,
+        "pipeline: parts of a per-device batch that are in the stages at once; by default as many as stages",
+        minimum=1,
+        affects=STEP,
+    )
+    activation_checkpointing: bool = parameter(
+        False, "keep only the input of each layer and compute the rest again in the backward pass", affects=STEP
     )
     activation_offloading: bool = parameter(
-        False, "smp: keep checkpointed activations in the machine's memory", affects=STEP
+        False, "keep checkpointed activations in the machine's memory", affects=STEP
+    )
+    cpu_offload: bool = parameter(
+        False, "fsdp: keep weights, gradients and optimiser state in the machine's memory", affects=STEP
     )
     instance_type: str = parameter(
         "local", "local: processes on this machine; ml.*: SageMaker training instances", affects=_DEVICES
@@ -211,10 +234,23 @@ class Cluster:
         return self.processes_per_instance or max(1, self.instance().accelerator_count)
 
     @property
+    def degrees(self) -> ParallelDegrees:
+        """How the devices of the cluster are divided."""
+        devices = self.processes * self.instance_count
+        return ParallelDegrees(
+            devices=devices,
+            per_instance=self.processes if self.has_instances else devices,  # locally all are of one machine
+            tensor=self.tensor_parallel_degree or 1,
+            context=self.context_parallel_degree or 1,
+            expert=self.expert_parallel_degree or 1,
+            pipeline=self.pipeline_parallel_degree or 1,
+            hybrid_shard=self.hybrid_shard_degree,
+        )
+
+    @property
     def devices(self) -> int:
         """Data-parallel devices of the whole cluster: those that train on rows of their own."""
-        shared = (self.tensor_parallel_degree or 1) * (self.context_parallel_degree or 1)
-        return self.processes * self.instance_count // shared
+        return self.degrees.data
 
     def instance(self, instance_type: str | None = None) -> catalog.Instance:
         """What is known of an instance type, by default that of the job.
@@ -234,7 +270,7 @@ class Cluster:
         if wrong := catalog.fact_faults(self.instance_facts):
             return faults + wrong
         if not self.has_instances:
-            return faults + _local_faults(self)
+            return faults + _local_faults(self) + ([] if faults else self.degrees.faults())
         if not self.instance_type.startswith("ml."):
             needed = "launcher sagemaker needs an instance_type such as ml.g5.xlarge"
             return [*faults, f"{needed}, got {self.instance_type!r}"]
@@ -243,7 +279,7 @@ class Cluster:
                 chip = self.instance(instance_type).accelerator
                 if chip.startswith("AWS"):
                     faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
-        return faults + _sagemaker_faults(self) + ([] if faults else _degree_faults(self))
+        return faults + _sagemaker_faults(self) + ([] if faults else self.degrees.faults())
 
 
 def looks_secret(name: str, value: str) -> bool:
@@ -333,23 +369,28 @@ def _simulation_faults(cluster: Cluster) -> list[str]:
     return faults
 
 
-def _degree_faults(cluster: Cluster) -> list[str]:
-    """What the devices of the cluster cannot be split into."""
-    devices = cluster.processes * cluster.instance_count
-    tensor, context = cluster.tensor_parallel_degree or 1, cluster.context_parallel_degree or 1
-    expert, rule = cluster.expert_parallel_degree or 1, f"must divide the {devices} devices, got"
-    faults = []
-    if devices % (tensor * context):
-        faults.append(f"tensor_parallel_degree x context_parallel_degree {rule} {tensor} x {context}")
-    if devices % expert:
-        faults.append(f"expert_parallel_degree {rule} {expert}")
-    return faults
-
-
 def _strategy_faults(cluster: Cluster) -> list[str]:
-    given = ", ".join(name for name in _SMP_ONLY if getattr(cluster, name))
-    fault = f"{given} go with strategy=smp, got strategy={cluster.strategy}"
-    return [fault] if given and cluster.strategy != "smp" else []
+    """Parameters that the strategy does not take, or that go with one another."""
+    given: dict[tuple[str, ...], list[str]] = {}
+    for name, strategies in _STRATEGIES_OF.items():
+        if getattr(cluster, name) and cluster.strategy not in strategies:
+            given.setdefault(strategies, []).append(name)
+    faults = [
+        f"{', '.join(names)} go{'es' if len(names) == 1 else ''} with strategy={' or '.join(strategies)}, got "
+        f"strategy={cluster.strategy}"
+        for strategies, names in given.items()
+    ]
+    tensor, stages = cluster.tensor_parallel_degree or 1, cluster.pipeline_parallel_degree or 1
+    if cluster.micro_batches and stages == 1:
+        faults.append("micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out")
+    if cluster.strategy != "smp" and cluster.activation_offloading and not cluster.activation_checkpointing:
+        faults.append("activation_offloading keeps checkpointed activations: set activation_checkpointing=true too")
+    if stages > 1 and tensor > 1:
+        faults.append(
+            f"pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {stages} and {tensor}: set "
+            "one of them to 1"
+        )
+    return faults
 
 
 SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")

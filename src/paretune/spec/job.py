@@ -82,6 +82,10 @@ RESERVED_TRAINING_ARGUMENTS = {
 }
 
 
+MOST_PROFILED_STEPS = 300
+"""Of one job: a trace of more steps is too large to look at."""
+ADAPTERS = ("lora", "qlora")
+"""Kinds of fine-tuning that train adapters beside frozen weights."""
 FULL_LEARNING_RATE = 5e-5
 """That of TrainingArguments (transformers 5.23), which suits full fine-tuning."""
 _ADAPTERS_OVER_FULL = 10.0
@@ -151,7 +155,7 @@ class JobSpec(Cluster):
     )
     learning_rate: float | None = parameter(
         None,
-        "peak learning rate at the reference batch size; by default 5e-5, with fine_tuning=lora ten times that",
+        "peak learning rate at the reference batch size; by default 5e-5, with adapters ten times that",
         above=0,
         maximum=10,
         affects=_BATCH,
@@ -176,9 +180,19 @@ class JobSpec(Cluster):
     )
     fine_tuning: str = parameter(
         "full",
-        "full: all weights; head: encoder frozen; lora: low-rank adapters",
-        choices=("full", "head", "lora"),
+        "full: all weights; head: encoder frozen; lora: low-rank adapters; qlora: those on 4-bit weights",
+        choices=("full", "head", "lora", "qlora"),
         affects=_TRAINING,
+    )
+    lora_rank: int = parameter(8, "lora, qlora: rank of the adapters", minimum=1, maximum=1024, affects=_TRAINING)
+    lora_alpha: float = parameter(
+        16.0, "lora, qlora: adapters are scaled by lora_alpha / lora_rank", above=0, affects={"quality"}
+    )
+    lora_dropout: float = parameter(
+        0.0, "lora, qlora: share of the adapters' inputs that is dropped", minimum=0, maximum=0.9, affects=_TRAINING
+    )
+    lora_target_modules: str = parameter(
+        "all-linear", "lora, qlora: comma-separated names of the linear layers that get adapters", affects=_TRAINING
     )
     compiler: str = parameter(
         "none",
@@ -204,6 +218,14 @@ class JobSpec(Cluster):
         minimum=10,
         affects={"quality"},
         not_searched="a job that is cut off has no F1",
+    )
+    profile_steps: int | None = parameter(
+        None,
+        "profile so many optimiser steps after the warm-up: trace.json.gz, profile.json, profile.md",
+        minimum=1,
+        maximum=MOST_PROFILED_STEPS,
+        affects={"launcher"},
+        not_searched="it measures a job and changes no result",
     )
     again: bool = parameter(
         False,
@@ -320,7 +342,7 @@ def default_learning_rate(fine_tuning: str) -> float:
     Adapters need about ten times the rate of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
     Machines Lab, 2025).
     """
-    return _ADAPTERS_OVER_FULL * FULL_LEARNING_RATE if fine_tuning == "lora" else FULL_LEARNING_RATE
+    return _ADAPTERS_OVER_FULL * FULL_LEARNING_RATE if fine_tuning in ADAPTERS else FULL_LEARNING_RATE
 
 
 PARAMETER_GROUPS = {
@@ -348,10 +370,30 @@ def _contradictions(spec: JobSpec) -> list[str]:
     if spec.init == "random" and spec.fine_tuning != "full":
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
+    faults += _fit_faults(spec)
     faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
         rule = "validation_file goes with a data set of your own"
         faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")
+    return faults
+
+
+def _fit_faults(spec: JobSpec) -> list[str]:
+    """Ways of making a model fit that do not go together."""
+    faults = []
+    adapters = [item for item in fields(spec) if item.name.startswith("lora_")]
+    changed = [item.name for item in adapters if getattr(spec, item.name) != item.default]
+    if changed and spec.fine_tuning not in ADAPTERS:
+        rule = f"{', '.join(changed)} go{'es' if len(changed) == 1 else ''} with fine_tuning={' or '.join(ADAPTERS)}"
+        faults.append(f"{rule}, got {spec.fine_tuning}")
+    if spec.fine_tuning == "qlora" and spec.strategy not in {"ddp", "smddp"}:
+        faults.append(
+            f"fine_tuning=qlora goes with strategy ddp, got {spec.strategy}: 4-bit weights cannot be sharded; use "
+            "fine_tuning=lora, or ddp"
+        )
+    batch, parts = spec.per_device_train_batch_size, spec.micro_batches
+    if batch and parts and batch % parts:
+        faults.append(f"micro_batches must divide per_device_train_batch_size {batch}, got {parts}")
     return faults
 
 

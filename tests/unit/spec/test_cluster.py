@@ -57,10 +57,13 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
         ({"instance_type": "ml.g5.xlarge", "spot": True, "keep_alive_minutes": 5.0}, "exclude each other"),
         ({"instance_type": "ml.g5.xlarge", "tags": {"a": 1}}, "tags must map names to texts"),
         ({"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g6.xlarge,ml.nope.1"}, "'ml.nope.1'"),
-        ({"instance_type": P4D, "tensor_parallel_degree": 2}, "tensor_parallel_degree go with strategy=smp"),
+        (
+            {"instance_type": P4D, "tensor_parallel_degree": 2},
+            "tensor_parallel_degree goes with strategy=fsdp or smp, got",
+        ),
         (
             {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 3},
-            "must divide the 8 devices, got 3 x 1",
+            "tensor_parallel_degree must divide the 8 devices, got 3: use 1, 2, 4, 8",
         ),
         (
             {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 8, "context_parallel_degree": 2},

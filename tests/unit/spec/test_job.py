@@ -353,6 +353,7 @@ CHANGES: dict[str, Any] = {
     "seed": 1,
     "precision": "fp32",
     "fine_tuning": "head",
+    "activation_checkpointing": True,
     "compiler": "inductor",
     "training_arguments": {"weight_decay": 0.1},
     "entry_script": "train.py",
@@ -370,9 +371,17 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "instance_facts": {"ml.p4de.24xlarge": {"vcpus": 90}},
     "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
 }
+CHANGES_OF_SHARDING: dict[str, Any] = {"pipeline_parallel_degree": 4, "micro_batches": 4, "cpu_offload": True}
+CHANGES_OF_ADAPTERS: dict[str, Any] = {
+    "lora_rank": 16,
+    "lora_alpha": 32.0,
+    "lora_dropout": 0.1,
+    "lora_target_modules": "query,value",
+}
 SAME_RESULT = {
     "dry_run": True,
     "again": True,
+    "profile_steps": 10,
     "max_silence_minutes": 5.0,
     "max_runtime_minutes": 5.0,
     "max_cost_usd": 1.0,
@@ -403,6 +412,7 @@ CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy
 
 def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
     judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
+    judged |= set(CHANGES_OF_SHARDING) | set(CHANGES_OF_ADAPTERS)
     judged |= set(TOGETHER) | {"launcher", "recorded_runs", "simulation"}
 
     assert judged == {item.name for item in fields(JobSpec)}
@@ -416,6 +426,20 @@ def test_the_hash_changes_with_whatever_changes_the_result(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(CHANGES_OF_A_CLUSTER))
 def test_the_hash_changes_with_the_cluster(name: str) -> None:
     assert replace(CLUSTER, **{name: CHANGES_OF_A_CLUSTER[name]}).spec_hash() != CLUSTER.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES_OF_SHARDING))
+def test_the_hash_changes_with_sharding(name: str) -> None:
+    sharded = replace(CLUSTER, strategy="fsdp", pipeline_parallel_degree=2)
+
+    assert replace(sharded, **{name: CHANGES_OF_SHARDING[name]}).spec_hash() != sharded.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES_OF_ADAPTERS))
+def test_the_hash_changes_with_adapters(name: str) -> None:
+    adapted = replace(BASE, fine_tuning="lora")
+
+    assert replace(adapted, **{name: CHANGES_OF_ADAPTERS[name]}).spec_hash() != adapted.spec_hash()
 
 
 @pytest.mark.parametrize(
