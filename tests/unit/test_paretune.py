@@ -44,6 +44,7 @@ def test_a_name_that_is_not_offered_is_no_attribute() -> None:
         _ = paretune.lanch  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_names_for_type_checkers_are_those_that_are_offered(tmp_path: Path) -> None:
     asked = "\n".join(f"from paretune import {name}" for name in paretune.__all__)
     program = tmp_path / "user.py"

@@ -407,6 +407,7 @@ print(Tracking({}, SystemClock()).create("first").run_id)
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_open_a_new_store_at_once_both_find_it_made(tmp_path: Path) -> None:
     environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

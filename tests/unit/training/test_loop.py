@@ -115,6 +115,7 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     assert not folder.report.exists()
 
 
+@pytest.mark.slow
 def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,6 +286,7 @@ def test_a_failed_preparation_leaves_nothing_behind(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_processes_that_prepare_the_same_end_with_one_data_set(
     tmp_path: Path,
     tiny_model: Path,

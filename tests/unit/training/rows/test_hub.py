@@ -108,6 +108,7 @@ def rows_of(prepared: str, split: str) -> int:
         return int(pa.ipc.open_file(file).read_all().num_rows)
 
 
+@pytest.mark.slow
 def test_a_legacy_data_set_name_and_a_model_of_one_segment_load_under_their_new_names(
     server: Hub, run_prepare: Callable[..., Any]
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_legacy_data_set_name_and_a_model_of_one_segment_load_under_their_new_
     assert any("fancyzhx/amazon_polarity/resolve" in path for path in fetched)
 
 
+@pytest.mark.slow
 def test_own_splits_are_kept_the_same_weights_are_not_fetched_twice_and_all_works_again_without_the_hub(
     server: Hub, run_prepare: Callable[..., Any]
 ) -> None:
@@ -147,6 +149,7 @@ def test_own_splits_are_kept_the_same_weights_are_not_fetched_twice_and_all_work
     assert gone.answer == first.answer
 
 
+@pytest.mark.slow
 def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub(
     server: Hub, run_prepare: Callable[..., Any]
 ) -> None:
@@ -160,6 +163,7 @@ def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub
     assert refused.output == ""
 
 
+@pytest.mark.slow
 def test_a_model_without_weights_on_the_hub_is_refused(
     server: Hub, run_prepare: Callable[..., Any], reviews: Path
 ) -> None:
@@ -170,6 +174,7 @@ def test_a_model_without_weights_on_the_hub_is_refused(
     assert "someone/weightless holds no weights" in refused.faults[0]
 
 
+@pytest.mark.slow
 def test_for_random_weights_no_weights_are_fetched(server: Hub, run_prepare: Callable[..., Any], reviews: Path) -> None:
     job = {"dataset": str(reviews), "max_seq_length": "16", "init": "random"}
     without = run_prepare(online(server.url), model="someone/weightless", **job)
@@ -180,6 +185,7 @@ def test_for_random_weights_no_weights_are_fetched(server: Hub, run_prepare: Cal
     assert (Path(without.answer["model"]) / "config.json").is_file()
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_is_one_clear_fault_within_seconds(run_prepare: Callable[..., Any], reviews: Path) -> None:
     address = f"http://127.0.0.1:{closed_port()}"
     refused = run_prepare(online(address), model="someone/tiny", dataset=str(reviews))
