@@ -18,6 +18,8 @@ from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedD
 from paretune.training import checkpoints, device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer
+from paretune.training.on_processor import suit_processor
+from paretune.training.on_processor.memory import keep_freed_memory
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import as_batch, read_vocabulary
 from paretune.training.stop_signal import StopSignal
@@ -54,6 +56,8 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     Raises:
         Diverged: the loss does not stay finite in the precision that was asked for, or in fp32.
     """
+    if not device.has_gpu():
+        keep_freed_memory()
     strategy = strategy_of(document.spec)
     strategy.begin()
     try:
@@ -106,6 +110,8 @@ def _build_parts(
     def build() -> Any:
         model = build_model(spec, source, prepared.labels, tokenizer)
         strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
+        if not device.has_gpu() and spec.compiler == "none":
+            suit_processor(model)
         return model
 
     model = build()
