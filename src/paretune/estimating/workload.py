@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting
 from paretune.estimating.architecture import Architecture
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
@@ -106,6 +106,27 @@ def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
     """
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
     return _whole_argument(spec, "max_steps") or max(1, whole)
+
+
+def warmup_steps(steps: int) -> int:
+    """Of that many optimiser steps, those in which memory is allocated and kernels are chosen: a tenth, at most ten."""
+    return min(10, max(1, steps // 10))
+
+
+def profile_faults(spec: JobSpec, rows: float | None) -> list[str]:
+    """That a job on `rows` training rows has too few steps for its profile; empty where `rows` are not known."""
+    if spec.profile_steps is None or not rows:
+        return []
+    with collecting(faults := list[str]()):
+        steps = training_steps(spec, spec.plan(), rows)
+        steps = min(steps, spec.probe_steps or steps)
+        most = steps - warmup_steps(steps)
+        if spec.profile_steps > most:
+            faults.append(
+                f"profile_steps must be at most {most} here, got {spec.profile_steps}: the job has {steps} optimiser "
+                f"steps, of which {steps - most} warm{'s' if steps - most == 1 else ''} up; lower it, or train longer"
+            )
+    return faults
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
