@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
@@ -114,19 +114,24 @@ def warmup_steps(steps: int) -> int:
 
 
 def profile_faults(spec: JobSpec, rows: float | None) -> list[str]:
-    """That a job on `rows` training rows has too few steps for its profile; empty where `rows` are not known."""
-    if spec.profile_steps is None or not rows:
+    """That a job on `rows` training rows has too few steps for its profile; empty where its steps are not known."""
+    if spec.profile_steps is None:
         return []
-    with collecting(faults := list[str]()):
-        steps = training_steps(spec, spec.plan(), rows)
-        steps = min(steps, spec.probe_steps or steps)
-        most = steps - warmup_steps(steps)
-        if spec.profile_steps > most:
-            faults.append(
-                f"profile_steps must be at most {most} here, got {spec.profile_steps}: the job has {steps} optimiser "
-                f"steps, of which {steps - most} warm{'s' if steps - most == 1 else ''} up; lower it, or train longer"
-            )
-    return faults
+    try:
+        known = training_steps(spec, spec.plan(), rows) if rows else _whole_argument(spec, "max_steps")
+    except BadInput as error:
+        return list(error.faults)
+    steps = spec.probe_steps or known
+    if steps is None or spec.profile_steps <= steps - warmup_steps(steps):
+        return []
+    warm = warmup_steps(steps)
+    few = "the job has 1 optimiser step, which warms up: train longer, or leave profile_steps out"
+    return [
+        f"profile_steps must be at most {steps - warm} here, got {spec.profile_steps}: the job has {steps} optimiser "
+        f"steps, of which {warm} warm{'s' if warm == 1 else ''} up; lower it, or train longer"
+        if steps > warm
+        else few
+    ]
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:

@@ -18,7 +18,7 @@ from paretune.spec.container import PROFILE_JSON, write_json
 from paretune.training.profiling.advice import Circumstances, advice_of
 from paretune.training.profiling.memory import allocations_of, holders_at_peak
 from paretune.training.profiling.page import PeakMemory, Profile, RankProfile, slowest_of
-from paretune.training.profiling.trace import STEP, records_of, step_time, trace_events
+from paretune.training.profiling.trace import STEP, StepTime, records_of, step_time, trace_events
 
 TRACE = "trace.json.gz"
 _UPDATE = "Optimizer.step#"
@@ -56,6 +56,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._pause: AbstractContextManager[None] | None = None
         self._profiler: Any = None
         self._mark: Any = None  # the block of the step under way
+        self._done = 0  # profiled steps
         self._held: dict[str, int] = {}
         self._gradients: set[int] = set()
         self._memory: PeakMemory | None = None
@@ -80,19 +81,22 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             self._memory = self._read_memory(state.global_step + 1, optimizer)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
-        """Close the block of the step; after the last one write the profile."""
+        """Close the block of the step; after the last one write the profile. A training that is stopped writes none."""
         if self._mark is not None:
-            if state.global_step + 1 == self._first + self._steps:
-                self._finish()
-                return
+            if torch.cuda.is_available() and self._done + 1 == self._steps:
+                torch.cuda.synchronize()
             self._mark.__exit__(None, None, None)
             self._mark = None
-        self._begin(state.global_step + 1, **kw)
+            self._done += 1
+        if self._done and (self._done == self._steps or state.global_step >= state.max_steps):
+            self._finish()
+        elif control.should_training_stop:
+            self.abandon()
+        else:
+            self._begin(state.global_step + 1, **kw)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Write the profile of the steps there were, where the training has ended before the last one."""
-        if self._mark is not None:
-            self._finish(unfinished=True)
+        """Stop what may be under way."""
         self.abandon()
 
     def abandon(self) -> None:
@@ -144,22 +148,17 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         )
         return PeakMemory(step=step, holders=holders, process_gib=None if on_gpu else self._peak_memory_gib())
 
-    def _finish(self, *, unfinished: bool = False) -> None:
-        """Read the trace, tell all processes, write the files; the block under way is left out where `unfinished`."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        if not unfinished:
-            self._mark.__exit__(None, None, None)
-        profiler, self._profiler, self._mark = self._profiler, None, None
+    def _finish(self) -> None:
+        """Read the trace, tell all processes, write the files."""
+        profiler, self._profiler, self._done = self._profiler, None, 0
         profiler.stop()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
-            time = step_time(records_of(trace_events(path)))
-            self._write(time, path)
+            self._write(step_time(records_of(trace_events(path))), path)
         self.abandon()
 
-    def _write(self, time: Any, trace: Path) -> None:
+    def _write(self, time: StepTime, trace: Path) -> None:
         own = RankProfile(rank=_rank(), time=time, memory=self._memory)
         ranks = _gather(own)
         slowest = slowest_of(ranks).rank
