@@ -274,12 +274,13 @@ class JobRunWriter:
         if self.spec.profile_steps is None or job.state() is not JobState.COMPLETED:
             return []
         try:
-            self._profile = job.profile()
-            summary = json.loads(self._profile[PROFILE_JSON])["summary"]
+            files = job.profile()
+            summary = json.loads(files[PROFILE_JSON])["summary"]
         except LostContact as error:
             return [f"the profile is not recorded: {error}"]
         except (KeyError, ValueError):
             return ["the job has left no profile: it went on from a checkpoint near its end, or stopped early"]
+        self._profile = files
         return [f"profile: {summary}; more in {PROFILE}/profile.md of the run"]
 
     def totals(self) -> dict[str, float]:
