@@ -132,6 +132,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def _read_memory(self, step: int, optimizer: Any) -> PeakMemory:
         profiler, self._profiler = self._profiler, None
+        process_gib = None if torch.cuda.is_available() else self._peak_memory_gib()
         profiler.stop()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
@@ -146,7 +147,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             state=_storages(_state_of(optimizer)).keys(),
             updates_from=1000 * min(updates, default=math.inf),
         )
-        return PeakMemory(step=step, holders=holders, process_gib=None if on_gpu else self._peak_memory_gib())
+        return PeakMemory(step=step, holders=holders, process_gib=process_gib)
 
     def _finish(self) -> None:
         """Read the trace, tell all processes, write the files."""

@@ -7,6 +7,7 @@ nested. No trace of a GPU has been read yet: what is said of them is tested with
 """
 
 import json
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,8 @@ _DATA = "enumerate(DataLoader)#"  # torch.utils.data: the next batch is waited f
 _OPTIMISER = "Optimizer."  # torch.optim: Optimizer.step#AdamW.step, Optimizer.zero_grad#AdamW.zero_grad
 _COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl:")
 _COMMUNICATION_KERNEL = "nccl"  # ncclDevKernel_AllReduce..., ncclKernel_...
+_GAP = re.compile(r"[\s,]*")
+_LIST = re.compile(r'"traceEvents"\s*:\s*\[')
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 _READ = _DEVICE | _LAUNCHES | {"cpu_op", "user_annotation"}
@@ -97,17 +100,35 @@ class StepTime:
         return {name: share / 10 for name, share in tenths.items()}
 
 
-def trace_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a Chrome trace, one after the other: together they take ten times the memory of the file."""
-    text, decoder = path.read_text(), json.JSONDecoder()
-    at = text.index("[", text.index('"traceEvents"')) + 1
-    while True:
-        while text[at] in " \t\r\n,":
-            at += 1
-        if text[at] == "]":
-            return
-        event, at = decoder.raw_decode(text, at)
-        yield event
+def trace_events(path: Path, *, chunk: int = 2**20) -> Iterator[dict[str, Any]]:
+    """The events of a Chrome trace, read `chunk` characters at a time: the whole file takes ten times its size.
+
+    Raises:
+        ValueError: it is no such trace, or only the beginning of one.
+    """
+    decoder, found = json.JSONDecoder(), None
+    with path.open() as file:
+        text = ""
+        while found is None:
+            more = file.read(chunk)
+            if not more:
+                raise ValueError(f"{path} has no list traceEvents")
+            text += more
+            found = _LIST.search(text)
+        at = found.end()
+        while True:
+            at += len(_GAP.match(text, at)[0])  # type: ignore[index]  # it matches nothing, too
+            if text.startswith("]", at):
+                return
+            try:
+                event, at = decoder.raw_decode(text, at)
+            except ValueError:
+                more = file.read(chunk)
+                if not more:
+                    raise
+                text, at = text[at:] + more, 0
+            else:
+                yield event
 
 
 def records_of(events: Iterable[Mapping[str, Any]]) -> list[Record]:

@@ -158,13 +158,22 @@ def test_a_trace_without_steps_is_refused() -> None:
         step_time(records_of([op("aten::mm", 0, 10)]))
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 2**20])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_the_events_of_a_file_are_read_one_after_the_other(indent: int | None, tmp_path: Path) -> None:
+def test_the_events_of_a_file_are_read_one_after_the_other(indent: int | None, chunk: int, tmp_path: Path) -> None:
     events = [step(1, 0, 10), {"ph": "M", "name": "process_name", "args": {"name": "a [bracket], and more"}}]
     path = tmp_path / "trace.json"
     path.write_text(
         json.dumps({"schemaVersion": 1, "deviceProperties": [1], "traceEvents": events, "x": 1}, indent=indent)
     )
 
-    assert list(trace_events(path)) == events
+    assert list(trace_events(path, chunk=chunk)) == events
     assert [record.lane for record in records_of(events)] == [MAIN]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"traceEvents": [{"ph": "X"', '{"traceEvents": [{"ph": "X"},'])
+def test_half_a_trace_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text(text)
+
+    with pytest.raises(ValueError):
+        list(trace_events(tmp_path / "trace.json", chunk=4))
