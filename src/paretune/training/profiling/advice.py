@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paretune.spec.job import JobSpec
-from paretune.training.profiling.trace import StepTime
+from paretune.training.profiling.trace import CASTS, PRODUCTS, StepTime
 
 WAITING_FOR_DATA = 5.0
 """Per cent of the step in data from which on workers may pay."""
@@ -20,17 +20,6 @@ COMMUNICATING = 15.0
 UPDATING = 20.0
 CASTING = 10.0
 MULTIPLYING = 30.0
-
-_PRODUCTS = (
-    "aten::addmm",
-    "aten::mm",
-    "aten::bmm",
-    "aten::baddbmm",
-    "aten::_scaled_dot_product",
-    "mkldnn::",
-    "onednn::",
-)
-_CASTS = ("aten::copy_",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +88,7 @@ def _of_data(percent: Mapping[str, float], job: Circumstances) -> Iterator[tuple
 
 
 def _of_products(time: StepTime, job: Circumstances) -> Iterator[tuple[float, Advice]]:
-    share = _share(time, _PRODUCTS)
+    share = time.kind_percent(PRODUCTS)
     if job.precision == "fp32" and job.has_bf16 and share >= MULTIPLYING:
         yield (
             share,
@@ -112,7 +101,7 @@ def _of_products(time: StepTime, job: Circumstances) -> Iterator[tuple[float, Ad
 
 
 def _of_casts(time: StepTime, job: Circumstances) -> Iterator[tuple[float, Advice]]:
-    share = _share(time, _CASTS)
+    share = time.kind_percent(CASTS)
     if job.precision != "fp32" and share >= CASTING:
         yield (
             share,
@@ -191,8 +180,3 @@ def _no_global_batch(spec: JobSpec) -> dict[str, str]:
 
 def _arguments(spec: JobSpec, **more: object) -> str:
     return json.dumps({**spec.training_arguments, **more})
-
-
-def _share(time: StepTime, names: tuple[str, ...]) -> float:
-    """Per cent of the step in operators whose names begin so."""
-    return 100 * sum(one.self_ns for one in time.operators if one.name.startswith(names)) / time.total_ns

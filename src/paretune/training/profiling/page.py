@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paretune.training.profiling.advice import Advice
-from paretune.training.profiling.trace import PARTS, StepTime
+from paretune.training.profiling.trace import KINDS, PARTS, StepTime
 
 DEAREST = 10
 """Operators that are named."""
@@ -89,6 +89,7 @@ class Profile:
             **self.circumstances,
             "step_ms": _step_ms(time),
             "shares_percent": time.percent(),
+            "kinds_percent": {kind: round(time.kind_percent(kind), 1) for kind in KINDS},
             "communication_ms_per_step": time.communication_ns / time.steps / 1e6,
             "operators": [
                 {
@@ -186,7 +187,9 @@ def _operators(time: StepTime) -> list[str]:
     ]
     what = "kernels" if time.on_gpu else "own time, without operators that it calls"
     head = ["operator", "ms per step", "% of the step", "calls per step"]
-    return [f"## Dearest operators ({what})", "", *_table(head, rows), ""]
+    kinds = ", ".join(f"{kind} {time.kind_percent(kind):.1f} %" for kind in KINDS)
+    said = f"Of the step, by kind of operator: {kinds}."
+    return [f"## Dearest operators ({what})", "", *_table(head, rows), "", said, ""]
 
 
 def _memory(memory: PeakMemory | None) -> list[str]:

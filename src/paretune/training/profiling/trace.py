@@ -23,6 +23,16 @@ NOT_TRAINING = "paretune: evaluation or checkpoint"
 """Block inside a step that is none of it."""
 PARTS = ("data", "compute", "communication", "optimiser", "idle")
 """Where the time of a step goes; every moment counts once."""
+PRODUCTS, CASTS, RANDOM = "matrix products", "casts and copies", "random numbers"
+KINDS = {
+    PRODUCTS: (
+        *("aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product", "aten::mkldnn_linear"),
+        *("aten::_flash_attention", "aten::_efficient_attention", "mkldnn::", "onednn::"),
+    ),
+    CASTS: ("aten::copy_", "aten::_foreach_copy_"),
+    RANDOM: ("aten::bernoulli_", "aten::native_dropout", "aten::_fused_dropout", "aten::uniform_", "aten::normal_"),
+}
+"""Kind of operator to how the names of its operators begin; `random numbers` are those of dropout."""
 
 _DATA = "enumerate(DataLoader)#"  # torch.utils.data: the next batch is waited for or made
 _OPTIMISER = "Optimizer."  # torch.optim: Optimizer.step#AdamW.step, Optimizer.zero_grad#AdamW.zero_grad
@@ -98,6 +108,10 @@ class StepTime:
         for name in by_remainder[: 1000 - sum(tenths.values())]:
             tenths[name] += 1
         return {name: share / 10 for name, share in tenths.items()}
+
+    def kind_percent(self, kind: str) -> float:
+        """Per cent of the steps in operators of one of KINDS; those of the optimiser among them."""
+        return 100 * sum(one.self_ns for one in self.operators if one.name.startswith(KINDS[kind])) / self.total_ns
 
 
 def trace_events(path: Path, *, chunk: int = 2**20) -> Iterator[dict[str, Any]]:

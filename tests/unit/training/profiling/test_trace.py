@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from paretune.training.profiling.trace import (
+    CASTS,
+    KINDS,
     NOT_TRAINING,
     PARTS,
+    PRODUCTS,
+    RANDOM,
     Operator,
     StepTime,
     records_of,
@@ -151,6 +155,14 @@ def test_percentages_sum_to_a_hundred_exactly(spent: tuple[int, ...]) -> None:
     assert sum(Decimal(str(share)) for share in percent.values()) == 100
     for name, share in percent.items():
         assert share == pytest.approx(100 * parts[name] / sum(spent), abs=0.1)
+
+
+def test_operators_are_summed_by_kind() -> None:
+    events = [step(1, 0, 100), op("aten::addmm", 0, 20), op("aten::mm", 20, 30)]
+    events += [op("aten::dropout", 40, 60), op("aten::bernoulli_", 45, 50), op("aten::copy_", 60, 63)]
+    found = step_time(records_of(events))
+
+    assert {kind: found.kind_percent(kind) for kind in KINDS} == {PRODUCTS: 30, CASTS: 3, RANDOM: 5}
 
 
 def test_a_trace_without_steps_is_refused() -> None:
