@@ -92,7 +92,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             continue
         if (measured := _time(job, plan, described)) is not None:
             times.append(measured)
-        if peak := job.metric(metrics.PEAK_MEMORY_GIB):
+        if not job.param("profile_steps") and (peak := job.metric(metrics.PEAK_MEMORY_GIB)):  # or the trace is in it
             peaks.append((described.memory, peak))
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
 
@@ -126,10 +126,11 @@ def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
 
 
 def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurement | None:
-    """Seconds of the run; of one that was interrupted, tried again or on spot, only those of a step."""
+    """Seconds of the run; of one that was interrupted, tried again, profiled or on spot, only those of a step."""
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
-    seconds = None if job.was_retried or job.is_spot or job.metric("resumed") else job.billable_seconds
+    is_whole = not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
+    seconds = job.billable_seconds if is_whole else None
     if step is None and seconds is None:
         return None
     if not all(value is None or 0 < value < math.inf for value in (step, seconds)):  # written by somebody else

@@ -108,6 +108,32 @@ def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
     return _whole_argument(spec, "max_steps") or max(1, whole)
 
 
+def warmup_steps(steps: int) -> int:
+    """Of that many optimiser steps, those in which memory is allocated and kernels are chosen: a tenth, at most ten."""
+    return min(10, max(1, steps // 10))
+
+
+def profile_faults(spec: JobSpec, rows: float | None) -> list[str]:
+    """That a job on `rows` training rows has too few steps for its profile; empty where its steps are not known."""
+    if spec.profile_steps is None:
+        return []
+    try:
+        known = training_steps(spec, spec.plan(), rows) if rows else _whole_argument(spec, "max_steps")
+    except BadInput as error:
+        return list(error.faults)
+    steps = spec.probe_steps or known
+    if steps is None or spec.profile_steps <= steps - warmup_steps(steps):
+        return []
+    warm = warmup_steps(steps)
+    few = "the job has 1 optimiser step, which warms up: train longer, or leave profile_steps out"
+    return [
+        f"profile_steps must be at most {steps - warm} here, got {spec.profile_steps}: the job has {steps} optimiser "
+        f"steps, of which {warm} warm{'s' if warm == 1 else ''} up; lower it, or train longer"
+        if steps > warm
+        else few
+    ]
+
+
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     """Rows of one evaluation, where the data are not prepared yet: a ninth of the training rows, if not said else."""
     if spec.max_eval_samples is not None:

@@ -11,7 +11,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from paretune.core.errors import BadInput, JobFailed, collecting
+from paretune.core.errors import BadInput, JobFailed, collecting, refuse
+from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
 from paretune.spec.job import BUNDLED, INPUT_FILES, JobSpec, missing_files
@@ -36,8 +37,9 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     if known is None:
         inputs = _make(spec, workplace, meanwhile)
         cache_inputs(spec, workplace.home, inputs)
+        refuse(_profile_faults(spec, inputs))
         return inputs
-    faults = missing_files(spec.as_text()) if reads and has_script else []
+    faults = missing_files(spec.as_text()) if reads and has_script else _profile_faults(spec, known)
     with collecting(faults):
         meanwhile()
     if faults:
@@ -49,6 +51,11 @@ def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     """What is known of a job's inputs without preparing them."""
     known = load_cached_inputs(spec, workplace.home) if workplace.launcher.reads_inputs else None
     return known or JobInputs()
+
+
+def _profile_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
+    """As `workload.profile_faults`, for the rows that were prepared."""
+    return profile_faults(spec, None if inputs.dataset is None else inputs.dataset.facts["train_rows"])
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
@@ -65,7 +72,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
                 start_new_session=True,
                 env={**workplace.environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
             )
-        faults: list[str] = []
+        faults = profile_faults(spec, training_rows(spec))
         try:
             with collecting(faults):
                 meanwhile()

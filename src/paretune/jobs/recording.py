@@ -16,7 +16,7 @@ from paretune.launchers.processes import this_process
 from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.container import PROFILE, PROFILE_JSON, Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.spec.parameters import spell
 from paretune.tracking import Run, RunStatus, schema
@@ -119,6 +119,7 @@ class JobRunWriter:
         self._facts: Mapping[str, float] = {}
         self._detail = ""
         self._events: list[Event] = []
+        self._profile: Mapping[str, bytes] = {}
         self._retries = 0
 
     def begin(
@@ -225,6 +226,7 @@ class JobRunWriter:
             *self._collect(job, self.run.run_id),
             *script_remarks(self.spec, report),
             *self._quality(report),
+            *self._read_profile(job),
         ]
         measured = self._write(report, state, reason, job)
         patience = self.workplace.clock.monotonic() + _PATIENCE_S
@@ -257,7 +259,7 @@ class JobRunWriter:
             return
         self.remarks = self._collect(job, self.run.run_id) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
-            self.remarks += self._quality(job.report())
+            self.remarks += [*self._quality(job.report()), *self._read_profile(job)]
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
             ended = JobState.STOPPED if isinstance(error, Interrupted | KeyboardInterrupt) else JobState.FAILED
@@ -266,6 +268,20 @@ class JobRunWriter:
     def _quality(self, report: JobReport | None) -> list[str]:
         """That the model is worse than its baseline."""
         return [] if report is None else below_baseline(self.spec, {**self._facts, **report.metrics})
+
+    def _read_profile(self, job: Job) -> list[str]:
+        """Take over the job's profile; its one-line summary, or why there is none."""
+        if self.spec.profile_steps is None or job.state() is not JobState.COMPLETED:
+            return []
+        try:
+            files = job.profile()
+            summary = json.loads(files[PROFILE_JSON])["summary"]
+        except LostContact as error:
+            return [f"the profile is not recorded: {error}"]
+        except (KeyError, ValueError):
+            return ["the job has left no profile: it went on from a checkpoint near its end, or stopped early"]
+        self._profile = files
+        return [f"profile: {summary}; more in {PROFILE}/profile.md of the run"]
 
     def totals(self) -> dict[str, float]:
         """Seconds and dollars of all attempts that have ended; dollars only where the price is known.
@@ -323,6 +339,8 @@ class JobRunWriter:
             self.run.log_metrics({name: value for name, value in measured.items() if self._known.get(name) != value})
             if report is not None:
                 self._artifacts(report)
+            if self._profile:
+                self.run.log_files(self._profile, PROFILE)
             self.run.set_tags(
                 {
                     schema.STATE: state.value,

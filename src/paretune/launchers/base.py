@@ -150,6 +150,14 @@ class Job(ABC):
         """
         return False
 
+    def profile(self) -> Mapping[str, bytes]:
+        """The files of its profile by name: trace.json.gz, profile.json and profile.md; empty where it has left none.
+
+        Raises:
+            LostContact: they cannot be read now.
+        """
+        return {}
+
     def clean_up(self) -> None:  # noqa: B027  # nothing to remove, unless a launcher says so
         """Remove what only an unfinished job needs, such as checkpoints far away; the job has completed."""
 

@@ -123,6 +123,11 @@ class LocalJob(Job):
         """Folder of the trained model."""
         return str(self.folder.model)
 
+    def profile(self) -> Mapping[str, bytes]:
+        """The files in the profile's folder."""
+        files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
+        return {path.name: path.read_bytes() for path in files}
+
     def _has_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
             code = self._child.poll()

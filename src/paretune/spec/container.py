@@ -7,6 +7,7 @@
     ROOT/model/                       the trained model
     ROOT/output/data/events.jsonl     one JSON object a line, while it runs        (Event)
     ROOT/output/data/report.json      what came out                                (JobReport)
+    ROOT/output/data/profile/         where its time went, of a job with profile_steps
     ROOT/output/failure               why it failed: kind, colon, one sentence
 
 The layout is that of a SageMaker training container, so the training wing runs unchanged there and on a laptop.
@@ -27,6 +28,10 @@ from paretune.spec.job import JobSpec
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Variable that is 1 for an emulated account: jobs on GPU instances may train without the GPU that AWS would bill."""
+PROFILE = "profile"
+"""Folder of a profile, in what a job leaves and in the artifacts of its run."""
+PROFILE_JSON = "profile.json"
+"""The file of a profile that programs read; its `summary` is one line for people."""
 CHECKPOINTS_KEPT = 2
 """Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
 
@@ -70,6 +75,7 @@ class JobFolder:
     model = _Below("model")  # the trained model
     events = _Below("output/data/events.jsonl")  # events, one JSON object a line
     report = _Below("output/data/report.json")  # the report; there only when the job has finished
+    profile = _Below(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")  # why the job failed
     stopped = _Below("output/stopped")
     """There when the training stopped before its end because it was asked to, with a checkpoint."""

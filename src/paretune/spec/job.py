@@ -370,7 +370,7 @@ def _contradictions(spec: JobSpec) -> list[str]:
     if spec.init == "random" and spec.fine_tuning != "full":
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
-    faults += _fit_faults(spec)
+    faults += _fit_faults(spec) + _profile_faults(spec)
     faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
         rule = "validation_file goes with a data set of your own"
@@ -394,6 +394,19 @@ def _fit_faults(spec: JobSpec) -> list[str]:
     batch, parts = spec.per_device_train_batch_size, spec.micro_batches
     if batch and parts and batch % parts:
         faults.append(f"micro_batches must divide per_device_train_batch_size {batch}, got {parts}")
+    return faults
+
+
+def _profile_faults(spec: JobSpec) -> list[str]:
+    """Why nothing of this job could be profiled, whatever its steps."""
+    if spec.profile_steps is None:
+        return []
+    rule, faults = f"profile_steps={spec.profile_steps}", []
+    if spec.is_simulated:
+        faults.append(f"{rule} goes with a job that really trains, got launcher=simulated: leave one of them out")
+    if spec.entry_script is not None:
+        what = f"entry_script={spec.entry_script}"
+        faults.append(f"{rule} goes with paretune's own training, got {what}: call torch.profiler in your script")
     return faults
 
 

@@ -8,8 +8,10 @@ import contextlib
 import itertools
 import logging
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from alembic.util.exc import CommandError
@@ -110,6 +112,13 @@ class Run:
     def log_text(self, text: str, path: str) -> None:
         """Store a text as an artifact."""
         self._try(lambda: self._client.log_text(self.run_id, text, path))
+
+    def log_files(self, files: Mapping[str, bytes], folder: str) -> None:
+        """Store files, name to content, as artifacts in `folder`."""
+        with tempfile.TemporaryDirectory() as place:
+            for name, content in files.items():
+                (Path(place) / Path(name).name).write_bytes(content)
+            self._try(lambda: self._client.log_artifacts(self.run_id, place, folder))
 
     def log_figure(self, figure: Any, path: str) -> None:
         """Store a matplotlib figure as an artifact."""

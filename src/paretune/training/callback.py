@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
+from torch.profiler import record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from paretune.estimating.workload import warmup_steps
 from paretune.spec.container import Event
 from paretune.spec.metrics import finite_numbers
 from paretune.training import device
+from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
 
 
@@ -61,13 +64,19 @@ class Stopwatch:
         device.synchronize()
         return self._seconds + time.perf_counter() - self._since
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it counts now."""
+        return self._since is not None
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Exclude the block."""
-        running = self._since is not None
+        running = self.is_running
         self.stop()
         try:
-            yield
+            with record_function(NOT_TRAINING):
+                yield
         finally:
             if running:
                 self.start()
@@ -94,7 +103,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     """Writes curves as events, measures throughput, and stops the training on request.
 
     Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
-    allocated and kernels are chosen. Evaluation and checkpoints are excluded.
+    allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
     """
 
     def __init__(self, events: EventWriter, progress: Progress, stop_requested: Callable[[], bool]) -> None:
@@ -109,8 +118,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the stopwatch and set the number of warm-up steps."""
-        left = state.max_steps - state.global_step
-        self._warm_step = state.global_step + min(10, max(1, left // 10))
+        self._warm_step = state.global_step + warmup_steps(state.max_steps - state.global_step)
         psutil.cpu_percent()  # the first call starts the interval and returns 0
         self.stopwatch.start()
 
@@ -119,8 +127,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._progress.sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Count the step; on a stop request save a checkpoint and stop."""
-        self._progress.step(state.global_step - 1)
+        """Count the step, unless it is profiled; on a stop request save a checkpoint and stop."""
+        if self.stopwatch.is_running:
+            self._progress.step(state.global_step - 1)
         if state.global_step == self._warm_step:
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
         if self._stop_agreed(state.global_step):
@@ -162,6 +171,15 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             if name.startswith("eval_") and not name.endswith(("_runtime", "_per_second"))
         }
         self.events.write(state.global_step, curves, total_steps=state.max_steps)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Exclude the steps in the block, which begins before one and ends after one: their seconds and their rows."""
+        self.stopwatch.stop()
+        try:
+            yield
+        finally:
+            self.stopwatch.start()
 
     def throughput(self) -> tuple[float, float] | None:
         """(Samples per second, tokens per second) after the warm-up; None if no step followed it."""

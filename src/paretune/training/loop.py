@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -33,6 +33,9 @@ from paretune.training.trainer import (
     training_arguments,
 )
 
+if TYPE_CHECKING:
+    from paretune.training.profiling.callback import ProfileCallback
+
 _OVERFLOWN = "precision auto: the loss does not stay finite in fp16, so the training goes on in fp32"
 
 
@@ -44,6 +47,7 @@ class _Training:
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
+    profiler: "ProfileCallback | None"
 
 
 def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
@@ -85,7 +89,11 @@ def _train(
     checkpoint = checkpoints.agree(kept)
     if checkpoint is not None:
         callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
-    parts.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    try:
+        parts.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    finally:
+        if parts.profiler is not None:
+            parts.profiler.abandon()
     callback.stopwatch.stop()
     stopped_at = callback.stopped_at
     if stopped_at is not None and stopped_at < parts.trainer.state.max_steps:
@@ -136,8 +144,53 @@ def _build_parts(
         sampler=sampler,
         callback=callback,
     )
+    profiler = _profiler(document, folder, callback)
+    if profiler is not None:
+        trainer.add_callback(profiler)
     return _Training(
-        trainer=trainer, prepared=prepared, tokenizer=tokenizer, strategy=strategy, build=build, shape=shape
+        trainer=trainer,
+        prepared=prepared,
+        tokenizer=tokenizer,
+        strategy=strategy,
+        build=build,
+        shape=shape,
+        profiler=profiler,
+    )
+
+
+def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallback) -> "ProfileCallback | None":
+    """What profiles the training, where that was asked for."""
+    spec, plan = document.spec, document.plan
+    if spec.profile_steps is None:
+        return None
+    from paretune.training.profiling.advice import Circumstances
+    from paretune.training.profiling.callback import ProfileCallback
+
+    circumstances = Circumstances(
+        spec=spec,
+        batch=plan.per_device_train_batch_size,
+        accumulation=plan.gradient_accumulation_steps,
+        precision=device.choose_precision(spec.precision),
+        has_bf16=device.has_bf16(),
+        processes=plan.devices,
+    )
+    described = {
+        "device": device.device_name(),
+        "precision": circumstances.precision,
+        "strategy": spec.strategy,
+        "processes": plan.devices,
+        "threads": torch.get_num_threads(),
+        "per_device_train_batch_size": circumstances.batch,
+        "gradient_accumulation_steps": circumstances.accumulation,
+        "torch": importlib.metadata.version("torch"),
+    }
+    return ProfileCallback(
+        spec.profile_steps,
+        folder.profile,
+        uncounted=callback.uncounted,
+        circumstances=circumstances,
+        described=described,
+        peak_memory_gib=device.peak_memory_gib,
     )
 
 

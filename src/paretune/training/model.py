@@ -191,7 +191,7 @@ class UsedRows(torch.nn.Module):
     def __init__(self, table: torch.nn.Embedding, used: np.ndarray) -> None:
         super().__init__()
         self.table = [table]  # in a list, so that it is no part of this module's parameters
-        self.used = torch.from_numpy(used)
+        self.used = torch.tensor(used)
         self.weight = torch.nn.Parameter(table.weight.detach()[self.used].clone())
         row_of_token = torch.full((table.num_embeddings,), -1)
         row_of_token[self.used] = torch.arange(len(used))

@@ -42,8 +42,15 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader[Any]:
         """Batches of this device. Not prepared by accelerate, which would distribute rows to devices a second time."""
+        args = self.args
         return torch.utils.data.DataLoader(
-            self.train_dataset, batch_sampler=self._sampler, collate_fn=self.data_collator, pin_memory=device.has_gpu()
+            self.train_dataset,
+            batch_sampler=self._sampler,
+            collate_fn=self.data_collator,
+            pin_memory=args.dataloader_pin_memory and device.has_gpu(),
+            num_workers=args.dataloader_num_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            persistent_workers=args.dataloader_persistent_workers,
         )
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:

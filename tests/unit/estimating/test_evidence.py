@@ -57,6 +57,7 @@ def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:
         ({"paretune.out_of_memory_retries": "1"}, {}, {}),
         ({}, {"spot": True}, {}),
         ({}, {}, {"resumed": 1.0}),
+        ({}, {"profile_steps": 10}, {}),
     ],
 )
 def test_a_disturbed_job_shows_its_step_but_not_its_seconds(
@@ -65,6 +66,10 @@ def test_a_disturbed_job_shows_its_step_but_not_its_seconds(
     (time,) = read([run_of(COMPLETED | tags, MEASURED | measured, **changes)]).times
 
     assert (time.seconds, time.step_seconds) == (None, 0.5)
+
+
+def test_the_peak_of_a_profiled_job_is_that_of_its_profiler() -> None:
+    assert read([run_of(profile_steps=10)]).peaks == []
 
 
 def test_a_job_without_a_speed_shows_its_seconds() -> None:

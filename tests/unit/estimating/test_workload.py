@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.workload import Workload, workload
+from paretune.estimating.workload import Workload, profile_faults, warmup_steps, workload
 from paretune.spec.job import JobSpec
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50)
@@ -129,3 +129,40 @@ def test_rows_that_nobody_knows_are_not_guessed() -> None:
     assert workload(spec, spec.plan(), BUILT) is None
     assert workload(spec, spec.plan(), BUILT, {"train_rows": 0.0, "train_tokens": 0.0}) is None
     assert workload(spec, spec.plan(), BUILT, {"train_rows": 10.0}) is not None
+
+
+@pytest.mark.parametrize(("steps", "warm"), [(1, 1), (9, 1), (19, 1), (20, 2), (99, 9), (500, 10)])
+def test_a_tenth_of_the_steps_warms_up_but_at_most_ten(steps: int, warm: int) -> None:
+    assert warmup_steps(steps) == warm
+
+
+@pytest.mark.parametrize(
+    ("job", "rows", "most"),
+    [
+        ({}, 160, 9),  # ten steps, of which one warms up
+        ({"num_train_epochs": 4.0}, 160, 36),
+        ({"training_arguments": {"max_steps": 25}}, 160, 23),
+        ({"probe_steps": 20, "num_train_epochs": 9.0}, 160, 18),
+        ({"probe_steps": 20}, None, 18),  # whatever the rows are
+        ({"training_arguments": {"max_steps": 25}}, None, 23),
+        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}, 160, 4),
+    ],
+)
+def test_a_profile_longer_than_the_job_is_refused_with_what_is_possible(
+    job: dict[str, Any], rows: float | None, most: int
+) -> None:
+    assert profile_faults(JobSpec(profile_steps=most, **job), rows) == []
+    (fault,) = profile_faults(JobSpec(profile_steps=most + 1, **job), rows)
+
+    assert fault.startswith(f"profile_steps must be at most {most} here, got {most + 1}: the job has ")
+
+
+def test_a_job_of_one_step_cannot_be_profiled() -> None:
+    (fault,) = profile_faults(JobSpec(profile_steps=1), 16)
+
+    assert "the job has 1 optimiser step" in fault
+
+
+def test_a_profile_is_not_refused_where_the_rows_are_not_known_yet_nor_a_job_without_one() -> None:
+    assert profile_faults(JobSpec(profile_steps=300), None) == []
+    assert profile_faults(JobSpec(), 16) == []

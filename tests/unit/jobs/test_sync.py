@@ -42,6 +42,7 @@ class EndingJob(Job):
     fails: Exception | tuple[FailureKind, str] | None = None
     seen: int = 0
     pools: list[WarmPool] = field(default_factory=list)  # at each look; the last one stays
+    left: dict[str, bytes] | Exception = field(default_factory=dict)  # its profile
 
     def state(self) -> JobState:
         self.seen += 1
@@ -75,6 +76,11 @@ class EndingJob(Job):
 
     def model_location(self) -> str:
         return "model"
+
+    def profile(self) -> dict[str, bytes]:
+        if isinstance(self.left, Exception):
+            raise self.left
+        return self.left
 
     def warm_pool(self) -> WarmPool | None:
         if len(self.pools) > 1:
@@ -183,6 +189,38 @@ def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk
 
     assert desk.sync() == {}
     assert [point.step for point in desk.client.get_metric_history(run_id, "train/loss")] == [1, 2]
+
+
+PROFILE = {"profile.json": b'{"summary": "compute 90 %"}', "profile.md": b"# Profile", "trace.json.gz": b"packed"}
+
+
+def test_the_profile_of_a_job_whose_launcher_died_becomes_artifacts_of_its_run(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=1, left=PROFILE), entry_script=None, profile_steps=3)
+
+    assert desk.sync()[run_id].remark == "profile: compute 90 %; more in profile/profile.md of the run"
+    assert desk.tags(run_id)["remarks"].startswith("profile: compute 90 %")
+    kept = {item.path for item in desk.client.list_artifacts(run_id, "profile")}
+    assert kept == {f"profile/{name}" for name in PROFILE}
+    page = Path(desk.client.download_artifacts(run_id, "profile/profile.md"))
+    assert page.read_bytes() == b"# Profile"
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ({}, "the job has left no profile"),
+        ({"profile.json": b"{"}, "the job has left no profile"),
+        (LostContact("S3 does not answer"), "the profile is not recorded: S3 does not answer"),
+    ],
+)
+def test_a_profile_that_is_missing_is_said_and_costs_nothing_else(
+    left: dict[str, bytes] | Exception, said: str, desk: Desk
+) -> None:
+    run_id = desk.leave(EndingJob("", looks=1, left=left), entry_script=None, profile_steps=3)
+
+    assert desk.sync()[run_id].remark.startswith(said)
+    assert desk.status(run_id) == "FINISHED"
+    assert desk.client.list_artifacts(run_id, "profile") == []
 
 
 def test_a_run_whose_job_is_being_created_is_left_open(desk: Desk) -> None:

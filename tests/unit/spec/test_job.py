@@ -620,3 +620,18 @@ def test_help_has_a_line_with_the_default_for_every_parameter() -> None:
     assert lines["num_train_epochs"].endswith("(default: 1.0)")
     assert "[none | sqrt | linear]" in lines["learning_rate_scaling"]
     assert all("\n" not in line and line for line in lines.values())
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({"launcher": "simulated", "instance_type": "ml.g5.xlarge"}, "goes with a job that really trains"),
+        ({"entry_script": "train.py"}, "goes with paretune's own training, got entry_script=train.py"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused(others: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        JobSpec(profile_steps=5, **others)
+
+    (fault,) = raised.value.faults
+    assert said in fault

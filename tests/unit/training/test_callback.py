@@ -367,3 +367,18 @@ def test_no_checkpoint_is_written_where_the_model_is_about_to_be(
     training.end_epoch()
 
     assert training.control.should_save is saves
+
+
+def test_profiled_steps_are_not_on_the_clock_and_evaluation_among_them_does_not_start_it(clock: HandTurned) -> None:
+    callback = MetricsCallback(EventWriter(None), None, lambda: False)  # type: ignore[arg-type]
+    callback.stopwatch.start()
+    clock.pass_(1)
+    with callback.uncounted():
+        clock.pass_(20)
+        with callback.stopwatch.paused():
+            clock.pass_(300)
+        clock.pass_(20)
+        assert not callback.stopwatch.is_running
+    clock.pass_(4)
+
+    assert callback.stopwatch.seconds() == 5

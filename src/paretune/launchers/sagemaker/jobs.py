@@ -4,7 +4,7 @@ import json
 import re
 import tarfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from heapq import merge
 from pathlib import Path
@@ -18,7 +18,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, 
 from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.container import Event, FailureKind, JobReport, read_event, read_report
+from paretune.spec.container import PROFILE, Event, FailureKind, JobReport, read_event, read_report
 from paretune.spec.script import RESULT_FILES, script_metrics
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
@@ -209,6 +209,15 @@ class SageMakerJob(Job):
             raise LostContact(explain(error, f"read the results of {self.name}")) from error
         return True
 
+    def profile(self) -> Mapping[str, bytes]:
+        """The folder of the profile in output.tar.gz, which is read once more: a trace is large."""
+        try:
+            packed = self._staging.open(self._key(self.results_archive))
+        except AWS_ERRORS as error:
+            raise LostContact(explain(error, f"read the profile of {self.name}")) from error
+        files = {} if packed is None else _unpack(packed, lambda name: name.startswith(f"{PROFILE}/"))
+        return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
+
     def model_location(self) -> str:
         """S3 URI of the archive with the trained model."""
         return self._staging.uri(self._key("model.tar.gz"))
@@ -316,7 +325,7 @@ class SageMakerJob(Job):
         if self._results is None:
             try:
                 packed = self._staging.open(self._key(self.results_archive))
-                self._results = _unpack(packed, self.wanted) if packed is not None else {}
+                self._results = _unpack(packed, self.wanted.__contains__) if packed is not None else {}
             except AWS_ERRORS as error:
                 if is_transient(error):
                     return None
@@ -401,14 +410,14 @@ def _read_json(content: bytes) -> dict[str, Any]:
     return {}
 
 
-def _unpack(packed: BinaryIO, wanted: Collection[str]) -> dict[str, bytes]:
+def _unpack(packed: BinaryIO, is_wanted: Callable[[str], object]) -> dict[str, bytes]:
     """The files that are wanted; none of an archive that is damaged."""
     files: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=packed, mode="r|gz") as archive:
             for entry in archive:
                 name = entry.name.removeprefix("./")
-                file = archive.extractfile(entry) if entry.isfile() and name in wanted else None
+                file = archive.extractfile(entry) if entry.isfile() and is_wanted(name) else None
                 if file is not None:
                     files[name] = file.read()
     except (tarfile.TarError, EOFError, zlib.error):

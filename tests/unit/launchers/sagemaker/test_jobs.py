@@ -582,3 +582,18 @@ def test_a_job_whose_pip_reaches_no_index_says_what_its_subnets_need(
     assert "CalledProcessError" in failure[1]
     for part in ("transformers==5.3.0", "NAT gateway", "package_index", "image_uri"):
         assert (part in failure[1]) is is_told
+
+
+def test_a_profile_is_read_from_the_results(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    leave(aws, {"report.json": REPORT.to_json(), "./profile/profile.md": "# Profile", "profile/trace.json.gz": "x"})
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.COMPLETED
+    assert job.profile() == {"profile.md": b"# Profile", "trace.json.gz": b"x"}
+
+
+def test_a_job_that_has_left_no_results_has_no_profile(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    aws.sagemaker.end(NAME)
+    look(job, clock)
+
+    assert job.profile() == {}

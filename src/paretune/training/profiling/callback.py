@@ -1,0 +1,210 @@
+"""Profiles some optimiser steps of a training: a callback of the Hugging Face Trainer, there only where asked for."""
+
+import gzip
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from paretune.estimating.workload import warmup_steps
+from paretune.spec.container import PROFILE_JSON, write_json
+from paretune.training.profiling.advice import Circumstances, advice_of
+from paretune.training.profiling.memory import allocations_of, holders_at_peak
+from paretune.training.profiling.page import PeakMemory, Profile, RankProfile, slowest_of
+from paretune.training.profiling.trace import STEP, StepTime, records_of, step_time, trace_events
+
+TRACE = "trace.json.gz"
+_UPDATE = "Optimizer.step#"
+
+
+class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
+    """Profiles `steps` optimiser steps after the warm-up, and the memory of the last step of the warm-up.
+
+    Args:
+        folder: where trace.json.gz, profile.json and profile.md go; the first process writes them, and the slowest one
+            its trace beside them.
+        uncounted: called before the first profiled step; a context in which neither time nor rows count.
+        circumstances: how the job runs, on which advice depends.
+        described: the same for the page, name to value.
+        peak_memory_gib: highest memory of this process so far.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        folder: Path,
+        *,
+        uncounted: Callable[[], AbstractContextManager[None]],
+        circumstances: Circumstances,
+        described: Mapping[str, Any],
+        peak_memory_gib: Callable[[], float],
+    ) -> None:
+        self._steps = steps
+        self._folder = folder
+        self._uncounted = uncounted
+        self._circumstances = circumstances
+        self._described = described
+        self._peak_memory_gib = peak_memory_gib
+        self._first = 0  # number of the first profiled step; the one before it shows the memory
+        self._pause: AbstractContextManager[None] | None = None
+        self._profiler: Any = None
+        self._mark: Any = None  # the block of the step under way
+        self._done = 0  # profiled steps
+        self._held: dict[str, int] = {}
+        self._gradients: set[int] = set()
+        self._memory: PeakMemory | None = None
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Choose the steps; the memory of the first step is followed where it is the whole warm-up."""
+        self._first = state.global_step + warmup_steps(state.max_steps - state.global_step) + 1
+        self._begin(state.global_step + 1, **kw)
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any, **_: Any
+    ) -> None:
+        """Note where the gradients are."""
+        if state.global_step + 2 == self._first:
+            self._gradients = set(_storages(item.grad for item in model.parameters() if item.grad is not None))
+
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any, **_: Any
+    ) -> None:
+        """The memory of the step is known once the optimiser is through."""
+        if state.global_step + 2 == self._first:
+            self._memory = self._read_memory(state.global_step + 1, optimizer)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
+        """Close the block of the step; after the last one write the profile. A training that is stopped writes none."""
+        if self._mark is not None:
+            if torch.cuda.is_available() and self._done + 1 == self._steps:
+                torch.cuda.synchronize()
+            self._mark.__exit__(None, None, None)
+            self._mark = None
+            self._done += 1
+        if self._done and (self._done == self._steps or state.global_step >= state.max_steps):
+            self._finish()
+        elif control.should_training_stop:
+            self.abandon()
+        else:
+            self._begin(state.global_step + 1, **kw)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Stop what may be under way."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop what is under way, such as after an error; nothing is written."""
+        if self._profiler is not None:
+            self._profiler.stop()
+        if self._pause is not None:
+            self._pause.__exit__(None, None, None)
+        self._profiler = self._mark = self._pause = None
+
+    def _begin(self, step: int, *, model: Any = None, optimizer: Any = None, **_: Any) -> None:
+        """Before step number `step`: start what it needs."""
+        if step == self._first - 1:
+            self._pause = self._uncounted()
+            self._pause.__enter__()
+            parameters = sum(_storages(model.parameters()).values())
+            state = sum(_storages(_state_of(optimizer)).values())
+            other = sum(_storages(model.buffers()).values())
+            if torch.cuda.is_available():
+                other = torch.cuda.memory_allocated() - parameters - state
+            self._held = {"parameters": parameters, "optimiser state": state, "other": max(0, other)}
+            self._start(profile_memory=True)
+        elif step == self._first:
+            self._start()
+        if self._first <= step < self._first + self._steps:
+            self._mark = record_function(f"{STEP}{step}")
+            self._mark.__enter__()
+
+    def _start(self, *, profile_memory: bool = False) -> None:
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+        self._profiler = profile(activities=activities, profile_memory=profile_memory)
+        self._profiler.start()
+
+    def _read_memory(self, step: int, optimizer: Any) -> PeakMemory:
+        profiler, self._profiler = self._profiler, None
+        process_gib = None if torch.cuda.is_available() else self._peak_memory_gib()
+        profiler.stop()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            events = list(trace_events(path))
+        on_gpu = torch.cuda.is_available()
+        updates = [event["ts"] for event in events if str(event.get("name")).startswith(_UPDATE)]
+        holders = holders_at_peak(
+            allocations_of(events, on_gpu=on_gpu),
+            held_before=self._held,
+            gradients=self._gradients,
+            state=_storages(_state_of(optimizer)).keys(),
+            updates_from=1000 * min(updates, default=math.inf),
+        )
+        return PeakMemory(step=step, holders=holders, process_gib=process_gib)
+
+    def _finish(self) -> None:
+        """Read the trace, tell all processes, write the files."""
+        profiler, self._profiler, self._done = self._profiler, None, 0
+        profiler.stop()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            self._write(step_time(records_of(trace_events(path))), path)
+        self.abandon()
+
+    def _write(self, time: StepTime, trace: Path) -> None:
+        own = RankProfile(rank=_rank(), time=time, memory=self._memory)
+        ranks = _gather(own)
+        slowest = slowest_of(ranks).rank
+        traces = {rank: TRACE if rank == 0 else f"trace-rank-{rank}.json.gz" for rank in sorted({0, slowest})}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if own.rank in traces:
+            with trace.open("rb") as plain, gzip.open(self._folder / traces[own.rank], "wb", 6) as packed:
+                shutil.copyfileobj(plain, packed)
+        if own.rank:
+            return
+        found = Profile(
+            ranks=ranks,
+            first_step=self._first,
+            circumstances=self._described,
+            advice=advice_of(time, self._circumstances),
+            traces=traces,
+        )
+        write_json(self._folder / PROFILE_JSON, found.as_json())
+        (self._folder / "profile.md").write_text(found.as_markdown())
+
+
+def _rank() -> int:
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
+def _gather(own: RankProfile) -> list[RankProfile]:
+    """The profiles of all processes, in each of them."""
+    if not torch.distributed.is_initialized():
+        return [own]
+    found: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(found, own)
+    return found
+
+
+def _state_of(optimizer: Any) -> list[torch.Tensor]:
+    """Tensors that the optimiser keeps from step to step."""
+    return [item for kept in optimizer.state.values() for item in kept.values() if torch.is_tensor(item)]
+
+
+def _storages(tensors: Any) -> dict[int, int]:
+    """Address of each storage to its bytes; of a sharded tensor, that of this process's part."""
+    found = {}
+    for tensor in tensors:
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        storage = local.untyped_storage()
+        if local.device.type != "meta" and storage.nbytes():
+            found[storage.data_ptr()] = storage.nbytes()
+    return found

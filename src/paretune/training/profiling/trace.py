@@ -1,0 +1,299 @@
+"""What a Chrome trace of torch.profiler says of the time of optimiser steps: shares of it, and dearest operators.
+
+Format: "Trace Event Format" (Google, read 2026-11-21), with the categories of Kineto in torch 2.13: `cpu_op` for
+operators, `user_annotation` for named blocks, `kernel`, `gpu_memcpy` and `gpu_memset` for the work of a GPU,
+`cuda_runtime` and `cuda_driver` for the calls that launch it, linked by `args.correlation`. Operators of one thread are
+nested. No trace of a GPU has been read yet: what is said of them is tested with hand-made ones.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from paretune.training.profiling.intervals import Interval, difference, intersection, length, union
+
+STEP = "ProfilerStep#"
+"""Begins the name of the block that is one optimiser step, its data and its log included; torch's own name for it."""
+NOT_TRAINING = "paretune: evaluation or checkpoint"
+"""Block inside a step that is none of it."""
+PARTS = ("data", "compute", "communication", "optimiser", "idle")
+"""Where the time of a step goes; every moment counts once."""
+PRODUCTS, CASTS, RANDOM = "matrix products", "casts and copies", "random numbers"
+KINDS = {
+    PRODUCTS: (
+        *("aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product", "aten::mkldnn_linear"),
+        *("aten::_flash_attention", "aten::_efficient_attention", "mkldnn::", "onednn::"),
+    ),
+    CASTS: ("aten::copy_", "aten::_foreach_copy_"),
+    RANDOM: ("aten::bernoulli_", "aten::native_dropout", "aten::_fused_dropout", "aten::uniform_", "aten::normal_"),
+}
+"""Kind of operator to how the names of its operators begin; `random numbers` are those of dropout."""
+
+_DATA = "enumerate(DataLoader)#"  # torch.utils.data: the next batch is waited for or made
+_OPTIMISER = "Optimizer."  # torch.optim: Optimizer.step#AdamW.step, Optimizer.zero_grad#AdamW.zero_grad
+_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl:")
+_COMMUNICATION_KERNEL = "nccl"  # ncclDevKernel_AllReduce..., ncclKernel_...
+_GAP = re.compile(r"[\s,]*")
+_LIST = re.compile(r'"traceEvents"\s*:\s*\[')
+_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+_READ = _DEVICE | _LAUNCHES | {"cpu_op", "user_annotation"}
+
+
+class Record(NamedTuple):
+    """Something that took time: nanoseconds from `begin` to `end` on one thread of the processor or stream of a GPU.
+
+    `correlation` is the same number for a kernel and the call that has launched it; None for all others.
+    """
+
+    category: str
+    name: str
+    begin: int
+    end: int
+    lane: tuple[Any, Any]
+    correlation: int | None = None
+
+    @property
+    def interval(self) -> Interval:
+        """When."""
+        return self.begin, self.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """An operator over all profiled steps: its calls, and the nanoseconds in it but not in operators it has called.
+
+    On a GPU these are the nanoseconds of the kernels that it has launched.
+    """
+
+    name: str
+    calls: int
+    self_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """Where the time of the profiled steps of one process went.
+
+    Attributes:
+        steps: how many.
+        parts: nanoseconds of each of PARTS over all steps; they sum to `total_ns`.
+        communication_ns: of all communication, hidden behind compute or not.
+        operators: dearest first.
+        on_gpu: whether compute is the work of a GPU.
+    """
+
+    steps: int
+    parts: Mapping[str, int]
+    communication_ns: int
+    operators: tuple[Operator, ...]
+    on_gpu: bool
+
+    @property
+    def total_ns(self) -> int:
+        """Nanoseconds of all steps."""
+        return sum(self.parts.values())
+
+    def percent(self) -> dict[str, float]:
+        """Per cent of each part with one decimal, which sum to 100: the largest remainders are rounded up."""
+        whole = self.total_ns
+        exact = {name: 1000 * spent for name, spent in self.parts.items()}
+        tenths = {name: share // whole for name, share in exact.items()}
+        by_remainder = sorted(exact, key=lambda name: -(exact[name] % whole))
+        for name in by_remainder[: 1000 - sum(tenths.values())]:
+            tenths[name] += 1
+        return {name: share / 10 for name, share in tenths.items()}
+
+    def kind_percent(self, kind: str) -> float:
+        """Per cent of the steps in operators of one of KINDS; those of the optimiser among them."""
+        return 100 * sum(one.self_ns for one in self.operators if one.name.startswith(KINDS[kind])) / self.total_ns
+
+
+def trace_events(path: Path, *, chunk: int = 2**20) -> Iterator[dict[str, Any]]:
+    """The events of a Chrome trace, read `chunk` characters at a time: the whole file takes ten times its size.
+
+    Raises:
+        ValueError: it is no such trace, or only the beginning of one.
+    """
+    decoder, found = json.JSONDecoder(), None
+    with path.open() as file:
+        text = ""
+        while found is None:
+            more = file.read(chunk)
+            if not more:
+                raise ValueError(f"{path} has no list traceEvents")
+            text += more
+            found = _LIST.search(text)
+        at = found.end()
+        while True:
+            at += len(_GAP.match(text, at)[0])  # type: ignore[index]  # it matches nothing, too
+            if text.startswith("]", at):
+                return
+            try:
+                event, at = decoder.raw_decode(text, at)
+            except ValueError:
+                more = file.read(chunk)
+                if not more:
+                    raise
+                text, at = text[at:] + more, 0
+            else:
+                yield event
+
+
+def records_of(events: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """The events that took time and that are looked at here. Microseconds become whole nanoseconds."""
+    return [
+        Record(
+            category=event["cat"],
+            name=event["name"],
+            begin=round(event["ts"] * 1000),
+            end=round((event["ts"] + event["dur"]) * 1000),
+            lane=(event["pid"], event["tid"]),
+            correlation=event.get("args", {}).get("correlation"),
+        )
+        for event in events
+        if event.get("ph") == "X" and event.get("cat") in _READ
+    ]
+
+
+def step_time(records: Iterable[Record]) -> StepTime:
+    """Where the time of the steps went.
+
+    A moment counts as the first of these that holds: the optimiser works, anything else is computed, data are exchanged
+    between processes, the next batch is waited for; or else it is idle. So communication that is hidden behind compute
+    counts as compute. Where kernels of a GPU are in the trace, the optimiser and compute are kernels, and a GPU that
+    waits is idle although the processor works; on a processor they are operators, and Python between them is idle.
+
+    Raises:
+        ValueError: there is no step in the trace.
+    """
+    known = list(records)
+    blocks = [record for record in known if record.category == "user_annotation"]
+    steps = [record for record in blocks if record.name.startswith(STEP)]
+    if not steps:
+        raise ValueError("a trace without a step")
+    outside = union(record.interval for record in blocks if record.name == NOT_TRAINING)
+    window = difference(union(record.interval for record in steps), outside)
+    lanes: dict[tuple[Any, Any], list[Record]] = defaultdict(list)
+    for record in known:
+        if record.category not in _DEVICE:
+            lanes[record.lane].append(record)
+    kernels = [record for record in known if record.category in _DEVICE]
+    launches = _Launches(lanes.values())
+    busy = _of_kernels(kernels, launches) if kernels else _of_threads(lanes.values())
+    busy["data"] = union(record.interval for record in blocks if record.name.startswith(_DATA))
+    parts, left = dict.fromkeys(PARTS, 0), window
+    for name in ("optimiser", "compute", "communication", "data"):
+        parts[name] = length(intersection(left, busy[name]))
+        left = difference(left, busy[name])
+    parts["idle"] = length(left)
+    return StepTime(
+        steps=len(steps),
+        parts=parts,
+        communication_ns=length(intersection(window, busy["communication"])),
+        operators=_operators(known, kernels, launches, window),
+        on_gpu=bool(kernels),
+    )
+
+
+def is_communication(name: str) -> bool:
+    """Whether the operator or block of this name exchanges data between processes, on a processor."""
+    return name.startswith(_COMMUNICATION)
+
+
+class _Launches:
+    """What calls what on the threads of the processor.
+
+    Attributes:
+        operator: correlation to the innermost operator that has launched the kernel.
+        in_optimiser: correlations of the kernels launched inside the optimiser's block.
+    """
+
+    def __init__(self, lanes: Iterable[list[Record]]) -> None:
+        self.operator: dict[int, str] = {}
+        self.in_optimiser: set[int] = set()
+        self.own_ns: list[tuple[str, int, int]] = []
+        """Of each call of an operator: its name, its begin, and its nanoseconds less those of operators in it."""
+        for lane in lanes:
+            self._read(lane)
+
+    def _read(self, lane: list[Record]) -> None:
+        """Walk through what is nested on one thread: by begin, of equal ones the longer first."""
+        stack: list[tuple[Record, list[int]]] = []  # with the nanoseconds of the operators directly in each
+
+        def leave(until: int) -> None:
+            while stack and stack[-1][0].end <= until:
+                record, inner = stack.pop()
+                if record.category != "cpu_op":
+                    continue
+                self.own_ns.append((record.name, record.begin, record.end - record.begin - sum(inner)))
+                outer = next((entry for entry in reversed(stack) if entry[0].category == "cpu_op"), None)
+                if outer is not None:
+                    outer[1].append(record.end - record.begin)
+
+        for record in sorted(lane, key=lambda record: (record.begin, -record.end)):
+            leave(record.begin)
+            if record.category in _LAUNCHES and record.correlation is not None:
+                around = [entry[0] for entry in stack]
+                operator = next((one.name for one in reversed(around) if one.category == "cpu_op"), None)
+                if operator is not None:
+                    self.operator[record.correlation] = operator
+                if any(one.name.startswith(_OPTIMISER) for one in around):
+                    self.in_optimiser.add(record.correlation)
+            else:
+                stack.append((record, []))
+        leave(max((record.end for record in lane), default=0))
+
+
+def _of_kernels(kernels: Iterable[Record], launches: _Launches) -> dict[str, list[Interval]]:
+    busy: dict[str, list[Interval]] = {"optimiser": [], "compute": [], "communication": []}
+    for kernel in kernels:
+        if kernel.name.startswith(_COMMUNICATION_KERNEL):
+            busy["communication"].append(kernel.interval)
+        else:
+            busy["optimiser" if kernel.correlation in launches.in_optimiser else "compute"].append(kernel.interval)
+    return {name: union(found) for name, found in busy.items()}
+
+
+def _of_threads(lanes: Iterable[list[Record]]) -> dict[str, list[Interval]]:
+    """Of a processor: an operator's parts are of its kind, and all in the optimiser's or the data's block is theirs."""
+    optimiser, compute, communication = list[Interval](), list[Interval](), list[Interval]()
+    for lane in lanes:
+        blocks = [record for record in lane if record.category == "user_annotation"]
+        updates = union(record.interval for record in blocks if record.name.startswith(_OPTIMISER))
+        loads = union(record.interval for record in blocks if record.name.startswith(_DATA))
+        exchanges = union(record.interval for record in lane if is_communication(record.name))
+        operators = union(record.interval for record in lane if record.category == "cpu_op")
+        optimiser += difference(updates, exchanges)
+        compute += difference(operators, union(updates, loads, exchanges))
+        communication += exchanges
+    return {"optimiser": union(optimiser), "compute": union(compute), "communication": union(communication)}
+
+
+def _operators(
+    records: Iterable[Record], kernels: list[Record], launches: _Launches, window: list[Interval]
+) -> tuple[Operator, ...]:
+    """Those of the window, dearest first: by their own time on the processor, or by that of their kernels."""
+    calls, spent = defaultdict[str, int](int), defaultdict[str, int](int)
+    for record in records:
+        if record.category == "cpu_op" and _holds(window, record.begin):
+            calls[record.name] += 1
+    for kernel in kernels:
+        if _holds(window, kernel.begin):
+            operator = launches.operator.get(kernel.correlation) if kernel.correlation is not None else None
+            spent[operator or kernel.name] += kernel.end - kernel.begin
+            calls[kernel.name] += operator is None
+    for name, begin, own in [] if kernels else launches.own_ns:
+        spent[name] += own if _holds(window, begin) else 0
+    made = [Operator(name=name, calls=calls[name], self_ns=own) for name, own in spent.items() if own]
+    return tuple(sorted(made, key=lambda operator: (-operator.self_ns, operator.name)))
+
+
+def _holds(window: list[Interval], moment: int) -> bool:
+    at = bisect_right(window, moment, key=lambda interval: interval[0]) - 1
+    return at >= 0 and moment < window[at][1]

@@ -1,0 +1,93 @@
+"""Profiles of whole jobs, as a user asks for them, in the artifacts of their runs."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.cli.main import main
+from tests.end_to_end.cloud import Cloud
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paretune.launchers.local.usable_cores", lambda: 1)
+        yield
+
+
+@pytest.fixture
+def words(tiny_model: Path, reviews: Path) -> list[str]:
+    """A job of 14 steps."""
+    job = {"model": tiny_model, "dataset": reviews, "precision": "fp32", "max_seq_length": 32, "num_train_epochs": 2}
+    return [word for name, value in job.items() for word in (f"--{name}", str(value))]
+
+
+def profile_of(client: MlflowClient, run: Run, traces: set[str]) -> dict[str, Any]:
+    """The profile in the run's artifacts, looked at for completeness."""
+    kept = {Path(item.path).name for item in client.list_artifacts(run.info.run_id, "profile")}
+    assert kept == traces | {"profile.json", "profile.md"}
+    folder = Path(client.download_artifacts(run.info.run_id, "profile"))
+    for name in traces:
+        with gzip.open(folder / name, "rt") as file:
+            names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
+        assert sum(name.startswith("ProfilerStep#") for name in names) == 3
+        assert "aten::addmm" in names
+    found: dict[str, Any] = json.loads((folder / "profile.json").read_text())
+    assert sum(Decimal(str(share)) for share in found["shares_percent"].values()) == 100
+    assert found["summary"] in run.data.tags["paretune.remarks"]
+    assert (folder / "profile.md").read_text().startswith("# Profile")
+    assert found["memory"]["holders_gib"]["parameters"] > 0
+    return found
+
+
+def test_a_job_of_one_process_is_profiled(
+    workplace: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["main", *words, "--profile_steps", "3"]) == 0
+    (run,) = MlflowClient().search_runs(["0"])
+    found = profile_of(MlflowClient(), run, {"trace.json.gz"})
+
+    said = capsys.readouterr().out
+    assert f"profile: {found['summary']}; more in profile/profile.md of the run" in said
+    assert found["shares_percent"]["communication"] == 0
+    assert run.data.metrics["throughput_samples_per_second"] > 0
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_job_of_two_processes_names_the_slowest(workplace: Path, words: list[str], strategy: str) -> None:
+    assert main(["main", *words, "--instance_count", "2", "--strategy", strategy, "--profile_steps", "3"]) == 0
+    (run,) = MlflowClient().search_runs(["0"])
+    (folder,) = (workplace / ".paretune" / "jobs").glob("*/output/data/profile")
+    slowest = json.loads((folder / "profile.json").read_text())["slowest_rank"]
+    found = profile_of(MlflowClient(), run, {"trace.json.gz"} | ({"trace-rank-1.json.gz"} if slowest else set()))
+
+    assert [one["rank"] for one in found["ranks"]] == [0, 1]
+    assert found["slowest_rank"] in (0, 1)
+    assert found["shares_percent"]["communication"] > 0
+    assert f"slowest process: rank {slowest}" in found["summary"]
+
+
+def test_a_profile_comes_back_from_sagemaker(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    done = cloud.run(**tiny_job, profile_steps=3)
+
+    assert done.code == 0, done.text
+    found = profile_of(cloud.client, cloud.runs()[0], {"trace.json.gz"})
+    assert found["summary"] in done.text
+
+
+def test_a_profile_longer_than_the_job_starts_nothing(
+    workplace: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["main", *words, "--profile_steps", "14"]) == 2
+
+    assert "profile_steps must be at most 13 here, got 14" in capsys.readouterr().err
+    assert MlflowClient().search_runs(["0"]) == []

@@ -1,0 +1,114 @@
+"""How often a training reads a number from the device, for which the processor waits until the device has made it.
+
+Counted on a processor, where a read costs nothing: it is the same read on a GPU. Copies of whole tensors are counted
+where Python asks for them.
+"""
+
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paretune.spec.container import JobFolder
+from paretune.training.callback import MetricsCallback
+from paretune.training.trainer import DIVERGED_STEPS
+from tests.unit.training import test_loop
+
+pytestmark = pytest.mark.slow  # it trains
+
+folder = test_loop.folder
+STEPS = 40
+_SCALARS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "allclose"}
+_COPIES = {"cpu", "numpy", "tolist"}
+_LIBRARIES = ("transformers", "paretune", "accelerate")
+
+
+def reader() -> str:
+    """The innermost file of a library that trains on the stack, such as `paretune/training/trainer.py`."""
+    for frame in reversed(traceback.extract_stack()):
+        parts = Path(frame.filename).parts
+        for library in _LIBRARIES:
+            if library in parts[:-1]:
+                at = len(parts) - 1 - parts[::-1].index(library)
+                return "/".join(parts[at:])
+    return "elsewhere"
+
+
+class _Scalars(TorchDispatchMode):
+    def __init__(self, found: Counter[str]) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in _SCALARS:
+            self.found[reader()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class _Copies(TorchFunctionMode):
+    def __init__(self, found: Counter[str]) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _COPIES:
+            self.found[reader()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Reads in the block, by file."""
+    found: Counter[str] = Counter()
+    with _Scalars(found), _Copies(found):
+        yield found
+
+
+@pytest.fixture
+def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Reads from the end of the first step to the end of the last one, in a training without log and evaluation."""
+    after: dict[int, Counter[str]] = {}
+    end = MetricsCallback.on_step_end
+    spec = replace(test_loop.SPEC, probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
+    with counting() as found:
+
+        def telling(callback: MetricsCallback, args: Any, state: Any, control: Any, **kw: Any) -> None:
+            end(callback, args, state, control, **kw)
+            after[state.global_step] = Counter(found)
+
+        monkeypatch.setattr(MetricsCallback, "on_step_end", telling)
+        test_loop.report_of(spec, folder)
+    return after[STEPS] - after[1]
+
+
+def test_reads_are_counted() -> None:
+    with counting() as found:
+        bool(torch.ones(2).all())
+        torch.ones(2).cpu()
+        torch.ones(2).add(1)
+
+    assert found == {"elsewhere": 2}
+
+
+def test_our_loop_reads_nothing_from_the_device_but_whether_the_loss_is_finite_every_ten_steps(
+    reads: Counter[str],
+) -> None:
+    ours = {name: count for name, count in reads.items() if name.startswith("paretune/")}
+
+    assert ours == {"paretune/training/trainer.py": STEPS // DIVERGED_STEPS}
+
+
+def test_transformers_reads_once_a_step_whether_the_batch_has_padding(reads: Counter[str]) -> None:
+    """`padding_mask.all()` in transformers 5.23, in the forward pass of models with SDPA; six steps are an epoch."""
+    others = {name: count for name, count in reads.items() if not name.startswith("paretune/")}
+
+    assert others.pop("transformers/masking_utils.py") == STEPS - 1
+    assert sum(others.values()) <= STEPS // 6, others
