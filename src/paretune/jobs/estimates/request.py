@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, collecting
-from paretune.spec.cluster import listed, unsupported
-from paretune.spec.job import JobSpec
+from paretune.spec.cluster import listed
+from paretune.spec.job import JobSpec, launch_faults
 from paretune.spec.parameters import parse, spell
 from paretune.spec.regions import region_faults
 
@@ -86,7 +86,7 @@ class EstimateRequest:
 
 
 def _faults_of(spec: JobSpec) -> list[str]:
-    faults = (unsupported(spec) if spec.has_instances else []) + region_faults(spec.region)
+    faults = launch_faults(spec) + region_faults(spec.region)
     if spec.entry_script is not None:
         faults.append("entry_script cannot be estimated: nothing is known of what it does; leave it out")
     return faults
