@@ -1,7 +1,7 @@
 """Version 1 of SageMaker's model parallelism library, which AWS has archived: its settings and their rules.
 
-Sources, read 2026-11-21: "Run a Distributed Training Job Using the SageMaker Python SDK" and the library's release notes
-(documentation of sagemaker 2.199), "Supported Frameworks and AWS Regions" of the SageMaker Developer Guide.
+Sources, read 2026-11-21: "Run a Distributed Training Job Using the SageMaker Python SDK" and the release notes of the
+library (documentation of sagemaker 2.199), "Supported Frameworks and AWS Regions" of the SageMaker Developer Guide.
 """
 
 from collections.abc import Mapping

@@ -67,4 +67,4 @@ def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> No
     SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET, region="us-east-1"), FakeClock(), {}).check_offline(
         JobSpec.from_text(job)
     )
-    assert main(["main", *words, "--launcher", "simulated", "--dry_run", "true"]) in {0, 2}
+    assert main(["main", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0

@@ -9,7 +9,7 @@ from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import collecting, refuse
 from paretune.spec.job import JobSpec, launch_faults
 from paretune.spec.parameters import COMPUTES, Effect, annotations, spell
 
