@@ -30,11 +30,12 @@ _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 
 @dataclass(frozen=True, kw_only=True)
 class JobFeatures:
-    """One job as the models see it; `usable_gib` is the memory of one device."""
+    """One job as the models see it; `usable_gib` is the memory of one device, `tokens` all that it trains on."""
 
     time: TimingFeatures
     memory: MemorySetting
     usable_gib: float
+    tokens: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,12 @@ def describe(
             recomputes=recomputes(spec),
         ),
     )
-    return JobFeatures(time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib)
+    return JobFeatures(
+        time=time,
+        memory=_memory(spec, plan, built, work, share),
+        usable_gib=share.usable_gib,
+        tokens=work.steps * plan.global_batch_size * work.tokens,
+    )
 
 
 def _division(spec: JobSpec) -> str:
@@ -161,8 +167,8 @@ def _owners(spec: JobSpec) -> int:
 def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> float:
     """Bytes of one device that go to the machine's memory, or come from it, in a micro-batch.
 
-    0 where it is a processor, which computes there. Sharded weights come in fp32, for the forward and the backward pass, and their gradients go (FSDP, CPUOffloadPolicy
-    of torch 2.13); of recomputed layers the inputs go and come.
+    0 where it is a processor, which computes there. Sharded weights come in fp32, for the forward and the backward
+    pass, and their gradients go (FSDP, CPUOffloadPolicy of torch 2.13); of recomputed layers the inputs go and come.
     """
     if share.on_processor:
         return 0.0
