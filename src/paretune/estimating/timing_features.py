@@ -107,7 +107,7 @@ def describe(
     time = TimingFeatures(
         chip=f"{_chip(spec)} {share.precision}",
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
-        cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_division(spec)}",
+        cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_typed_division(spec)}",
         is_local=not spec.has_instances,
         is_compiled=spec.compiler == "inductor",
         instances=share.instances,
@@ -151,7 +151,7 @@ def describe(
     )
 
 
-def _division(spec: JobSpec) -> str:
+def _typed_division(spec: JobSpec) -> str:
     """The parameters that divide devices, as they are typed; those of other divisions say little about this one."""
     names = set(spreading_defaults()) - {"strategy"}
     return "".join(f" {name}={text}" for name, text in spec.changed().items() if name in names)
