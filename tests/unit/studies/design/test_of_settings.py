@@ -174,27 +174,24 @@ def test_a_tiny_gpt_neox_is_shared_by_two_processes_here(studies: Path, tiny_cau
     size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     tokens = json.loads((tiny_causal_model / "config.json").read_text())["vocab_size"]
     GPTNeoXConfig(vocab_size=tokens, max_position_embeddings=64, **size).save_pretrained(studies / "neox")
-    typed = {
-        "launcher": "local",
-        "instance_type": "local",
-        "instance_count": "2",
-        "model": "neox",
-        "init": "random",
-        "dataset": str(reviews),
-        "dataset_config_name": "",
-        "max_seq_length": "32",
-        "max_runtime_minutes": "5",
-        "precision": "fp32",
-        "tensor_parallel_degree": "1",
-        "per_device_train_batch_size": "2",
-        "global_batch_size": "8",
-        "reference_batch_size": "8",
-        "replicates": "1",
-    }
-    words = [word for name, text in typed.items() for word in (f"--{name}", text)]
+    (row, *_) = plan("gpt_neox_fsdp.yaml").rows
+    here = row.spec.replace(
+        instance_type="local",
+        tensor_parallel_degree=None,
+        model="neox",
+        init="random",
+        dataset=str(reviews),
+        dataset_config_name=None,
+        max_seq_length=32,
+        per_device_train_batch_size=2,
+        global_batch_size=8,
+        precision="fp32",
+    )
+    words = [word for name, text in here.changed().items() for word in (f"--{name}", text)]
 
-    assert main(["design", "--design", "studies/gpt_neox_fsdp.yaml", *words]) == 0
+    assert main(["main", *words]) == 0
 
-    (row,) = rows_of_the_design()
-    assert (row["status"], row["origin"]) == ("Completed", "measured")
-    assert float(str(row["perplexity"])) < 2 * tokens  # random weights know nothing
+    (run,) = MlflowClient().search_runs(["0"])
+    assert (run.data.params["strategy"], run.data.params["activation_checkpointing"]) == ("fsdp", "true")
+    assert run.data.tags["paretune.origin"] == "measured"
+    assert 1 < run.data.metrics["perplexity"] < 2 * tokens  # random weights know nothing
