@@ -7,11 +7,13 @@ import pytest
 
 from paretune.cli.main import main
 from paretune.core.errors import BadInput
+from paretune.jobs.launch import _preview
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import TRAINING_COMPILER, JobSpec
 from tests.unit.jobs.test_adoption import User
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, FakeClock
+from tests.workplaces import make_workplace
 
 SMP = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "region": "us-east-1"}
 
@@ -37,7 +39,8 @@ def test_what_aws_has_ended_is_said_before_its_job_begins(
     (said,) = [sentence for sentence in user.told if parts[0] in sentence]
 
     assert all(part in said for part in parts)
-    assert JobSpec(entry_script="train.py", **asked).endings() == [said]
+    preview = _preview(user.spec(**asked), make_workplace(launcher=user.launcher))
+    assert preview.shown["warnings"][0] == said
 
 
 @pytest.mark.parametrize("degree", ["tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"])

@@ -19,6 +19,7 @@ from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.parameters import spell
+from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
 
@@ -85,6 +86,7 @@ def test_every_request_keeps_the_rules_of_the_api(ask: Ask, changes: dict[str, A
     faults = ParamValidator().validate(request, shape.input_shape)
     assert not faults.has_errors(), faults.generate_report()
     check("CreateTrainingJob", request)  # lengths, patterns and choices too
+    check_rules(request)
     assert len({*channels(request)}) == len(request["InputDataConfig"]) <= 20
     assert all(name.replace("_", "").isalnum() for name in channels(request))
 
@@ -420,6 +422,7 @@ def test_training_compiler_gets_the_request_that_the_second_sdk_sent(
     faults = ParamValidator().validate(request, shape.input_shape)
     assert not faults.has_errors(), faults.generate_report()
     check("CreateTrainingJob", request)
+    check_rules(request)
     assert request["AlgorithmSpecification"]["TrainingImage"].endswith(
         "/huggingface-pytorch-trcomp-training:1.11.0-transformers4.21.1-gpu-py38-cu113-ubuntu20.04"
     )
@@ -484,6 +487,7 @@ def test_version_1_of_model_parallelism_gets_the_request_that_the_second_sdk_sen
     faults = ParamValidator().validate(request, shape.input_shape)
     assert not faults.has_errors(), faults.generate_report()
     check("CreateTrainingJob", request)
+    check_rules(request)
     assert request["AlgorithmSpecification"]["TrainingImage"].endswith(
         "/huggingface-pytorch-training:1.10.2-transformers4.17.0-gpu-py38-cu113-ubuntu20.04"
     )
