@@ -17,6 +17,7 @@ from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import spreading_defaults
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
 
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
@@ -25,6 +26,12 @@ _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its
 _MOVED_BYTES = {"half": 100.0, "autocast": 300.0, "fp32": 300.0}
 _MOVED_LOGITS = 20.0  # for each token of a causal-lm and word of the vocabulary: written, cast, and read for the loss
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
+# Parameters that divide devices, with their defaults; what is computed again is counted as operations.
+_DIVISIONS = {
+    name: default
+    for name, default in spreading_defaults().items()
+    if name not in {"strategy", "activation_checkpointing"}
+}
 _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 
 
@@ -98,13 +105,23 @@ def describe(
     if work is None:
         return None
     share = share_of(spec)
-    device = share.device
-    if math.isnan(device.fp32_flops):
+    if math.isnan(share.device.fp32_flops):
         return None
+    return JobFeatures(
+        time=_timing(spec, plan, built, work, share),
+        memory=_memory(spec, plan, built, work, share),
+        usable_gib=share.usable_gib,
+        tokens=work.steps * plan.global_batch_size * work.tokens,
+    )
+
+
+def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> TimingFeatures:
+    """What the seconds depend on; the devices of a tensor group, and the stages of a pipeline, share each row."""
+    device = share.device
     degrees, rows = spec.degrees, plan.per_device_train_batch_size
     of_one = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
     parts = spec.micro_batches or degrees.pipeline
-    time = TimingFeatures(
+    return TimingFeatures(
         chip=f"{_chip(spec)} {share.precision}",
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_typed_division(spec)}",
@@ -143,18 +160,12 @@ def describe(
             recomputes=recomputes(spec),
         ),
     )
-    return JobFeatures(
-        time=time,
-        memory=_memory(spec, plan, built, work, share),
-        usable_gib=share.usable_gib,
-        tokens=work.steps * plan.global_batch_size * work.tokens,
-    )
 
 
 def _typed_division(spec: JobSpec) -> str:
     """The parameters that divide devices, as they are typed; those of other divisions say little about this one."""
-    names = set(spreading_defaults()) - {"strategy"}
-    return "".join(f" {name}={text}" for name, text in spec.changed().items() if name in names)
+    given = {name: getattr(spec, name) for name, default in _DIVISIONS.items() if getattr(spec, name) != default}
+    return "".join(f" {name}={spell(value)}" for name, value in given.items())
 
 
 def _owners(spec: JobSpec) -> int:
