@@ -247,7 +247,9 @@ class JobSpec(Cluster):
         faults = check(self) + _contradictions(self)
         if not faults:
             with collecting(faults):
-                self.plan()
+                plan = self.plan()
+                if self.legacy_smp:
+                    faults += self.legacy_model_parallel().batch_faults(plan.per_device_train_batch_size)
                 for instance_type in self.instance_types()[1:]:
                     self.on_instance_type(instance_type)
         refuse(faults)
@@ -440,8 +442,7 @@ def _legacy_smp_faults(spec: JobSpec) -> list[str]:
     with collecting(faults):
         read = spec.legacy_model_parallel()
         if spec.has_instances and not faults:
-            batch = spec.per_device_train_batch_size
-            faults += read.faults_on(spec.processes * spec.instance_count, spec.processes, batch)
+            faults += read.faults_on(spec.processes * spec.instance_count, spec.processes)
     return faults
 
 

@@ -93,8 +93,13 @@ class LegacyModelParallel:
         tensor = self.tensor_parallel_degree if self.prescaled_batch else 1
         return ParallelDegrees(devices=devices, per_instance=per_instance, tensor=tensor, pipeline=self.stages)
 
-    def faults_on(self, devices: int, per_instance: int, batch: int | None) -> list[str]:
-        """What the devices, or the rows of one device's `batch`, cannot be divided into."""
+    def batch_faults(self, rows: int) -> list[str]:
+        """What so many rows of one device cannot be divided into."""
+        rule = f"legacy_smp: microbatches must divide per_device_train_batch_size {rows}"
+        return [f"{rule}, got {self.microbatches}"] if rows % self.microbatches else []
+
+    def faults_on(self, devices: int, per_instance: int) -> list[str]:
+        """What the devices cannot be divided into."""
         divided = ParallelDegrees(
             devices=devices, per_instance=per_instance, tensor=self.tensor_parallel_degree, pipeline=self.stages
         )
@@ -104,8 +109,6 @@ class LegacyModelParallel:
                 f"ddp must be true, for {devices} devices hold {divided.data} copies of the model: set it, or divide "
                 "the model over all devices"
             )
-        if batch is not None and batch % self.microbatches:
-            found.append(f"microbatches must divide per_device_train_batch_size {batch}, got {self.microbatches}")
         return [f"legacy_smp: {fault}" for fault in found]
 
     def _contradictions(self) -> list[str]:

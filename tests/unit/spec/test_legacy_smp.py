@@ -72,6 +72,13 @@ def test_settings_that_the_library_does_not_take_are_refused(settings: dict[str,
     assert fault.startswith("legacy_smp")
 
 
+def test_the_rows_of_a_device_are_divided_whether_they_are_typed_or_derived() -> None:
+    cut = {**FULL, "microbatches": 3}
+
+    assert faults_of(cut) == ["legacy_smp: microbatches must divide per_device_train_batch_size 16, got 3"]
+    assert JobSpec(legacy_smp=cut, global_batch_size=24, **P4D).plan().per_device_train_batch_size == 6
+
+
 def test_settings_of_newer_libraries_go_with_an_image_of_one_s_own() -> None:
     own = JobSpec(legacy_smp={**FULL, "fp16": True}, image_uri="mine:1", **P4D)
 

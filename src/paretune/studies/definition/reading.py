@@ -19,7 +19,7 @@ from paretune.studies.definition.yaml import FileKind, Node, read_yaml
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
-LISTED = ("fallback_instance_types", "subnets", "security_group_ids")
+LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
 
 
