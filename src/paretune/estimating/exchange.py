@@ -16,7 +16,8 @@ next product has to wait:
 
     tensor       in every layer two all-reduces of A forward and two backward (Shoeybi et al., arXiv 1909.08053, section
                  3), and two more where the forward pass is made again
-    pipeline     between neighbouring stages A forward and A backward
+    pipeline     between neighbouring stages A forward and A backward; its shards are gathered once, and kept from the
+                 forward to the backward pass
 """
 
 import math
@@ -52,11 +53,20 @@ class Exchange:
 
 
 def exchange_of(
-    strategy: str, *, half: bool, trained: float, parameters: float, instances: int, devices: int, sharers: int
+    strategy: str,
+    *,
+    half: bool,
+    trained: float,
+    parameters: float,
+    instances: int,
+    devices: int,
+    sharers: int,
+    gathers: int = 2,
 ) -> Exchange:
     """The exchange of a cluster of `instances` with `devices` each; `sharers` of all these devices share the weights.
 
-    `half`: whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights.
+    `half`: whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights; `gathers`
+    says how often shards are gathered in a micro-batch.
     """
     short = 2.0 if half else 4.0
     everywhere = _ring(instances * devices, devices)
@@ -65,11 +75,16 @@ def exchange_of(
     if strategy not in {"fsdp", "smp"}:
         return Exchange(step=8.0 * trained * everywhere)
     shards = _ring(sharers, devices)
-    micro_batch = (2 * short * parameters + 4.0 * trained) * shards
+    micro_batch = (gathers * short * parameters + 4.0 * trained) * shards
     copies = instances * devices // sharers
     if copies > 1:
         micro_batch += 8.0 * trained * _between_copies(copies, instances, devices, sharers)
     return Exchange(micro_batch=micro_batch)
+
+
+def gathers_of(degrees: ParallelDegrees) -> int:
+    """How often sharded weights are gathered in a micro-batch: a pipeline keeps those of its forward pass."""
+    return 1 if degrees.pipeline > 1 else 2
 
 
 def divided_exchange(
@@ -99,6 +114,7 @@ def divided_exchange(
         instances=math.ceil(of_stage / each),
         devices=here,
         sharers=degrees.sharers if strategy in {"fsdp", "smp"} else 1,
+        gathers=gathers_of(degrees),
     )
     sent = (2.0 if half else 4.0) * activations
     times = (6 if recomputes else 4) * layers / stages

@@ -8,7 +8,7 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import divided_exchange
+from paretune.estimating.exchange import divided_exchange, gathers_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.timing import TimingFeatures
@@ -178,14 +178,15 @@ def _owners(spec: JobSpec) -> int:
 def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> float:
     """Bytes of one device that go to the machine's memory, or come from it, in a micro-batch.
 
-    0 where it is a processor, which computes there. Sharded weights come in fp32, for the forward and the backward
-    pass, and their gradients go (FSDP, CPUOffloadPolicy of torch 2.13); of recomputed layers the inputs go and come.
+    0 where it is a processor, which computes there. Sharded weights come in fp32 whenever they are gathered, and
+    their gradients go (FSDP, CPUOffloadPolicy of torch 2.13); of recomputed layers the inputs go and come.
     """
     if share.on_processor:
         return 0.0
     found = 0.0
     if spec.cpu_offload:
-        found += 4.0 * (2 * built.parameters + work.trained_parameters) / _owners(spec)
+        gathers = gathers_of(spec.degrees)
+        found += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(spec)
     if spec.activation_offloading:
         inputs = rows * work.tokens * built.hidden_size * built.layers / spec.degrees.pipeline
         found += 2 * (2.0 if share.half else 4.0) * inputs

@@ -204,7 +204,7 @@ def unproven(job: ForeseenJob) -> str:
 
 
 def inefficient(job: ForeseenJob) -> str:
-    """That several devices are estimated to be less than half as fast as that many devices could be."""
+    """That several devices are estimated to be less than half as fast as that many could be, if one could do it."""
     spec, plan, own = job.spec, job.plan, _predicted(job)
     if own is None or job.devices == 1 or not spec.has_instances:
         return ""
@@ -212,7 +212,7 @@ def inefficient(job: ForeseenJob) -> str:
     with suppress(BadInput):  # no such job
         on_one = on_one_device(spec, plan)
         alone = job.estimate_of(on_one, on_one.plan())
-    if alone is None or not own.time.seconds:
+    if alone is None or alone.fits == "no" or not own.time.seconds:
         return ""
     speed_up = alone.time.seconds / own.time.seconds
     if speed_up >= LEAST_EFFICIENCY * job.devices:

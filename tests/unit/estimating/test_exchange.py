@@ -84,14 +84,14 @@ def test_stages_of_one_instance_pass_activations_and_gradients_over_links() -> N
     found = divided(8, pipeline=4)
 
     assert found.blocking == Volume(link=2 * 2 * 10.0)
-    assert found.micro_batch == Volume(link=1 / 2 * (2 * 2 * ALL / 4 + 4 * TRAINED / 4))  # two devices of a stage
+    assert found.micro_batch == Volume(link=1 / 2 * (2 * ALL / 4 + 4 * TRAINED / 4))  # two devices of a stage
 
 
 def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network() -> None:
     found = divided(16, pipeline=2)
 
     assert found.blocking == Volume(network=8 * 2 * 2 * 10.0)
-    assert found.micro_batch == Volume(link=7 / 8 * (2 * 2 * ALL / 2 + 4 * TRAINED / 2))
+    assert found.micro_batch == Volume(link=7 / 8 * (2 * ALL / 2 + 4 * TRAINED / 2))
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed"])

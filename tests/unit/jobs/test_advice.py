@@ -134,6 +134,13 @@ def test_a_cluster_that_is_half_as_fast_as_it_could_be_is_efficient_enough() -> 
     assert warnings_of([foreseen(**CLUSTER, instance_count=4, seconds=seconds)]) == []
 
 
+def test_a_model_that_fits_no_single_device_is_not_compared_with_one() -> None:
+    job: dict[str, Any] = {**CLUSTER, "instance_count": 4, "strategy": "fsdp", "seconds": lambda spec: 900.0}
+
+    assert "estimated efficiency" in warnings_of([foreseen(**job)])[0]
+    assert not [text for text in warnings_of([foreseen(**job, gib=10.1)]) if "efficiency" in text]
+
+
 def test_the_same_training_is_compared_and_sharding_is_left_out() -> None:
     asked: list[JobSpec] = []
 
