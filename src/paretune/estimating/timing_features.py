@@ -115,6 +115,75 @@ def describe(
     )
 
 
+def _network_gbps(instance: Instance) -> float:
+    """What lasts: minutes after the start, a small instance has used up what it may send faster."""
+    return instance.network_gbps if instance.sustained_gbps is None else instance.sustained_gbps
+
+
+def _link(share: DeviceShare) -> str:
+    if share.on_processor:
+        return "gloo"
+    return "nvlink" if share.device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
+
+
+def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
+    """Bytes of activations of one device, scaled down where only a part of the forward and backward pass is made.
+
+    Devices that share matrices share 24 of 34 parts of a layer's activations, and have the rest each (Korthikanti et
+    al., arXiv 2205.05198, section 4.2.1).
+    """
+    # Sharded weights are gathered in half precision, and all but the loss is computed in it.
+    kind = "fp32" if not share.half else "half" if spec.strategy in {"fsdp", "smp"} else "autocast"
+    units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
+    tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
+    units *= (10 + 24 / tensor) / 34
+    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == "causal-lm" else 0.0
+    passes = work.flops_per_row / (3 * work.forward_flops_per_row)
+    return work.tokens * units * passes / others
+
+
+def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
+    tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
+    rows = plan.per_device_train_batch_size
+    layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
+    if recomputes(spec):
+        layers = 1 + layers * _KEPT_OF_A_LAYER
+    return MemorySetting(
+        model=_model(spec),
+        on_processor=share.on_processor,
+        parameters=built.parameters,
+        trained_parameters=work.trained_parameters,
+        half=share.half,
+        weight_sharers=share.weight_sharers,
+        state_sharers=share.state_sharers,
+        units=rows * tokens * layers * built.hidden_size,
+        logits=rows * tokens * built.vocabulary if spec.task == "causal-lm" else 0.0,
+    )
+
+
+def _model(spec: JobSpec) -> str:
+    return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
+
+
+def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
+    """What one process has of the processors of an instance, or of this machine."""
+    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
+    shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
+    return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
+
+
+@cache
+def _this_gpu() -> Accelerator | None:
+    return hardware.local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _chip(spec: JobSpec) -> str:
+    if not spec.has_instances:
+        return "local"
+    instance = spec.instance()
+    return instance.accelerator if instance.accelerator_count else instance.family
+
+
 def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> TimingFeatures:
     """What the seconds depend on; the devices of a tensor group, and the stages of a pipeline, share each row."""
     device = share.device
@@ -198,72 +267,3 @@ def _host_memory(spec: JobSpec, share: DeviceShare) -> float:
     instance = spec.instance() if spec.has_instances else None
     whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
     return whole.memory_bytes_per_s / share.devices
-
-
-def _network_gbps(instance: Instance) -> float:
-    """What lasts: minutes after the start, a small instance has used up what it may send faster."""
-    return instance.network_gbps if instance.sustained_gbps is None else instance.sustained_gbps
-
-
-def _link(share: DeviceShare) -> str:
-    if share.on_processor:
-        return "gloo"
-    return "nvlink" if share.device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
-
-
-def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
-    """Bytes of activations of one device, scaled down where only a part of the forward and backward pass is made.
-
-    Devices that share matrices share 24 of 34 parts of a layer's activations, and have the rest each (Korthikanti et
-    al., arXiv 2205.05198, section 4.2.1).
-    """
-    # Sharded weights are gathered in half precision, and all but the loss is computed in it.
-    kind = "fp32" if not share.half else "half" if spec.strategy in {"fsdp", "smp"} else "autocast"
-    units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
-    tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
-    units *= (10 + 24 / tensor) / 34
-    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == "causal-lm" else 0.0
-    passes = work.flops_per_row / (3 * work.forward_flops_per_row)
-    return work.tokens * units * passes / others
-
-
-def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
-    tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
-    rows = plan.per_device_train_batch_size
-    layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
-    if recomputes(spec):
-        layers = 1 + layers * _KEPT_OF_A_LAYER
-    return MemorySetting(
-        model=_model(spec),
-        on_processor=share.on_processor,
-        parameters=built.parameters,
-        trained_parameters=work.trained_parameters,
-        half=share.half,
-        weight_sharers=share.weight_sharers,
-        state_sharers=share.state_sharers,
-        units=rows * tokens * layers * built.hidden_size,
-        logits=rows * tokens * built.vocabulary if spec.task == "causal-lm" else 0.0,
-    )
-
-
-def _model(spec: JobSpec) -> str:
-    return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
-
-
-def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
-    """What one process has of the processors of an instance, or of this machine."""
-    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
-    shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
-    return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
-
-
-@cache
-def _this_gpu() -> Accelerator | None:
-    return hardware.local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def _chip(spec: JobSpec) -> str:
-    if not spec.has_instances:
-        return "local"
-    instance = spec.instance()
-    return instance.accelerator if instance.accelerator_count else instance.family
