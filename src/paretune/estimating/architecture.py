@@ -158,7 +158,11 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 @cache
 def _known() -> Mapping[str, Architecture]:
-    """From architectures.csv: published configurations, built with transformers 5.23 without weights, and counted."""
+    """From architectures.csv: published configurations, built with transformers 5.23 without weights, and counted.
+
+    `matrices` are all weights but looked-up tables and, of a mixture of experts, those that a token does not pass.
+    gpt3-175b is the largest shape of Brown et al. (arXiv 2005.14165, table 2.1).
+    """
     lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
     numbers = ("parameters", "matrices", "layers", "hidden_size", "vocabulary")
     return {row["model"]: Architecture(**{name: int(row[name]) for name in numbers}) for row in csv.DictReader(lines)}

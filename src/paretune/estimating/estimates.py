@@ -30,6 +30,7 @@ class Estimate:
         price: of one instance; None when it is not known, then so are the dollars.
         basis: where the prediction comes from, in words.
         did_not_fit: an earlier job that shows that this one has too little memory.
+        tokens: that the whole training takes; None where nobody counts them, but for causal-lm.
     """
 
     spec: JobSpec
@@ -41,6 +42,7 @@ class Estimate:
     price: Price | None
     basis: str
     did_not_fit: Footprint | None = None
+    tokens: float | None = None
 
     def usd(self, seconds: float) -> float | None:
         """Dollars of so many billable seconds."""
@@ -50,6 +52,11 @@ class Estimate:
     def cost_usd(self) -> float | None:
         """Predicted dollars."""
         return self.usd(self.time.seconds)
+
+    @property
+    def usd_per_billion_tokens(self) -> float | None:
+        """Predicted dollars of the whole job for each billion of its tokens; None without a price or tokens."""
+        return None if self.cost_usd is None or not self.tokens else self.cost_usd / self.tokens * 1e9
 
     @property
     def fits(self) -> str:
@@ -113,6 +120,7 @@ class Estimator:
             price=price,
             basis=self._basis(described),
             did_not_fit=self.that_did_not_fit(spec, plan, described),
+            tokens=described.tokens if spec.task == "causal-lm" else None,
         )
 
     def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:

@@ -9,10 +9,21 @@ and g bytes of a gathered weight or a sharded gradient, 2 in half precision and 
     fsdp, smp    in every micro-batch: all-gather of g P, frozen weights too, for the forward pass and again for the
                  backward pass, and reduce-scatter of 4 T; where copies of the shards remain, all-reduce of 4 T
                  between the copies
+
+Where t devices share the matrices of every layer, and s stages its layers, each has 1 / (t s) of P and T, and t such
+rings share the connection of an instance. They also send each other activations, A bytes for one layer, for which the
+next product has to wait:
+
+    tensor       in every layer two all-reduces of A forward and two backward (Shoeybi et al., arXiv 1909.08053, section
+                 3), and two more where the forward pass is made again
+    pipeline     between neighbouring stages A forward and A backward; its shards are gathered once, and kept from the
+                 forward to the backward pass
 """
 
 import math
 from dataclasses import dataclass
+
+from paretune.spec.parallel_degrees import ParallelDegrees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +42,31 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """Volumes of one optimiser step: of each of its micro-batches, and once at its end."""
+    """Volumes of one optimiser step: of each of its micro-batches, and once at its end.
+
+    `blocking` is in every micro-batch too, and the arithmetic waits for it; the others go on beside it.
+    """
 
     micro_batch: Volume = Volume()
     step: Volume = Volume()
+    blocking: Volume = Volume()
 
 
 def exchange_of(
-    strategy: str, *, half: bool, trained: float, parameters: float, instances: int, devices: int, sharers: int
+    strategy: str,
+    *,
+    half: bool,
+    trained: float,
+    parameters: float,
+    instances: int,
+    devices: int,
+    sharers: int,
+    gathers: int = 2,
 ) -> Exchange:
     """The exchange of a cluster of `instances` with `devices` each; `sharers` of all these devices share the weights.
 
-    `half`: whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights.
+    `half`: whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights; `gathers`
+    says how often shards are gathered in a micro-batch.
     """
     short = 2.0 if half else 4.0
     everywhere = _ring(instances * devices, devices)
@@ -51,11 +75,59 @@ def exchange_of(
     if strategy not in {"fsdp", "smp"}:
         return Exchange(step=8.0 * trained * everywhere)
     shards = _ring(sharers, devices)
-    micro_batch = (2 * short * parameters + 4.0 * trained) * shards
+    micro_batch = (gathers * short * parameters + 4.0 * trained) * shards
     copies = instances * devices // sharers
     if copies > 1:
         micro_batch += 8.0 * trained * _between_copies(copies, instances, devices, sharers)
     return Exchange(micro_batch=micro_batch)
+
+
+def gathers_of(degrees: ParallelDegrees) -> int:
+    """How often sharded weights are gathered in a micro-batch: a pipeline keeps those of its forward pass."""
+    return 1 if degrees.pipeline > 1 else 2
+
+
+def divided_exchange(
+    strategy: str,
+    degrees: ParallelDegrees,
+    *,
+    half: bool,
+    trained: float,
+    parameters: float,
+    layers: int,
+    activations: float,
+    recomputes: bool,
+) -> Exchange:
+    """The exchange of devices that are divided so; `activations` are the numbers that one layer passes to the next.
+
+    Of a micro-batch, that is, rows x tokens x hidden size. What devices that share a sequence or experts send is not
+    counted.
+    """
+    tensor, stages, each = degrees.tensor, degrees.pipeline, degrees.per_instance
+    of_stage = degrees.devices // stages
+    here = max(1, min(each, of_stage) // degrees.group)
+    shared = exchange_of(
+        strategy,
+        half=half,
+        trained=trained / (tensor * stages),
+        parameters=parameters / (tensor * stages),
+        instances=math.ceil(of_stage / each),
+        devices=here,
+        sharers=degrees.sharers if strategy in {"fsdp", "smp"} else 1,
+        gathers=gathers_of(degrees),
+    )
+    sent = (2.0 if half else 4.0) * activations
+    times = (6 if recomputes else 4) * layers / stages
+    blocking = Volume(link=times * 2 * (tensor - 1) / tensor * sent)
+    if stages > 1:
+        # A stage in the middle sends activations on and gradients back.
+        blocking += Volume(network=2 * sent * each) if of_stage >= each else Volume(link=2 * sent)
+    return Exchange(micro_batch=_rings(shared.micro_batch, tensor), step=_rings(shared.step, tensor), blocking=blocking)
+
+
+def _rings(volume: Volume, count: int) -> Volume:
+    """So many rings at the same time, each over links of its own, all over one network connection."""
+    return Volume(link=volume.link, network=count * volume.network)
 
 
 def _ring(members: int, devices: int) -> Volume:

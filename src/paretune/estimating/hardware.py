@@ -14,6 +14,9 @@ from pathlib import Path
 
 from paretune.spec.catalog import Instance
 
+FASTEST_PCIE = 100e9
+"""Bytes/s: what is faster is no PCIe."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
@@ -36,6 +39,14 @@ class Accelerator:
     has_bf16: bool = True
     sustained: float = 1.0
     compute_capability: tuple[int, int] | None = None
+
+    @property
+    def host_bytes_per_s(self) -> float:
+        """Bandwidth to the memory of the machine, one direction: PCIe 3 of a V100, 4 of an A100, 5 of newer ones."""
+        if self.link_bytes_per_s <= FASTEST_PCIE:
+            return self.link_bytes_per_s
+        generation = {(7, 0): 16e9, (8, 0): 32e9}
+        return generation.get(self.compute_capability or (0, 0), 64e9)
 
 
 # NVIDIA data sheets, dense rates, read 2026-11-20: fp32 and half TFLOP/s, memory GB/s, link GB/s, usable GiB, bf16;

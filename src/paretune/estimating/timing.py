@@ -1,11 +1,15 @@
 """How long a training takes: physics with unknown constants, which are learnt from whatever jobs have run.
 
     seconds    = start-up + steps x step + evaluation + upload
-    step       = accumulation x (latency x layers + pass + exposed(exchange, pass)) + update
-                 + exposed(exchange, 2/3 pass)
+    step       = accumulation x ((1 + bubble) x (latency x layers + pass + blocking) + exposed(exchange, pass)
+                 + exposed(offloaded, pass)) + update + exposed(exchange, 2/3 pass)
     pass       = rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) / (chip x model x several x cluster)
     moved      = bytes of activations that are written and read between the matrix products
-    update     = 24 bytes x weights that one device updates / memory bandwidth
+    update     = 24 bytes x weights that one device updates / bandwidth of the memory they are in
+    bubble     = (stages - 1) / micro-batches of a pipeline: time in which a stage waits for the others, against that in
+                 which it works (Narayanan et al., arXiv 2104.04473, section 2.2)
+    blocking   = activations that devices of one model send each other, as an exchange that nothing hides
+    offloaded  = bytes that go to the memory of the machine and come back / bandwidth of PCIe
     exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
     exposed    = exchange^2 / (exchange + pass)      what cannot hide behind the pass, or behind its backward two thirds
     start-up   = s x (1 + growth x log n) of n instances: a job starts when its slowest instance is ready
@@ -50,6 +54,7 @@ _PRIORS = {
     "gloo": (0.5, 0.4),
     "tcp": (0.6, 0.4),
     "efa": (0.5, 0.4),
+    "host": (0.5, 0.5),  # share of the bandwidth to the machine's memory that copies reach
     "attention": (1.3, 0.5),  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
     "evaluation": (1.0, 0.4),  # against a third of the training's seconds per row
     "startup": (360.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
@@ -86,9 +91,12 @@ class TimingFeatures:
         steps: optimiser steps.
         flops_per_row: forward and backward; `attention_share` of it goes into attention matrices.
         moved_per_row: bytes of activations, forward and backward.
-        layers: layers whose kernels are launched one after the other.
+        layers: layers whose kernels are launched one after the other; in a pipeline as often as it has micro-batches.
+        bubble: of a pipeline, time in which a device waits for other stages over that in which it works.
+        offloaded: bytes that a device sends to, and gets from, the machine's memory in a micro-batch, at
+            `host_bytes_per_s` at best.
         evaluated_flops: of all evaluations together.
-        updated: weights that one device updates in a step.
+        updated: weights that one device updates in a step, at `update_bytes_per_s`; None for its own memory.
         parameters: weights that are saved at the end.
         exchange: bytes that devices send each other.
     """
@@ -110,9 +118,13 @@ class TimingFeatures:
     steps: float
     flops_per_row: float
     moved_per_row: float = 0.0
-    layers: int = 12
+    layers: float = 12
+    bubble: float = 0.0
+    offloaded: float = 0.0
+    host_bytes_per_s: float = 32e9
     evaluated_flops: float
     updated: float
+    update_bytes_per_s: float | None = None
     parameters: float
     exchange: Exchange = field(default_factory=Exchange)
     attention_share: float = 0.0
@@ -202,6 +214,7 @@ _ROLES = (
         "memory",
         "link",
         "network",
+        "host",
     ),
     *("attention", "evaluation", "startup", "growth", "compiling"),
 )
@@ -225,6 +238,7 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> list[s
         f"memory{' local' if setting.is_local else ''}:{setting.chip}",
         setting.link,
         "" if setting.instances == 1 else "efa" if fast else "tcp",
+        "host" if setting.offloaded else "",
         f"attention:{where}",
         f"evaluation:{where}",
         "startup local" if setting.is_local else "startup",
@@ -260,12 +274,14 @@ class _Columns:
         self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
         self._ideal_moved = column("moved_per_row") / column("memory_bytes_per_s")
         self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / (self._instances * devices)
-        self._ideal_update = _UPDATE_BYTES * column("updated") / column("memory_bytes_per_s")
+        own = [item.update_bytes_per_s or item.memory_bytes_per_s for item in settings]
+        self._ideal_update = _UPDATE_BYTES * column("updated") / np.array(own, dtype=float)
+        self._bubble, self._ideal_offload = column("bubble"), column("offloaded") / column("host_bytes_per_s")
         link, network = column("link_bytes_per_s"), column("network_bytes_per_s")
-        volumes = [(item.exchange.micro_batch, item.exchange.step) for item in settings]
-        # 2 x N: of a micro-batch, of a step
-        self._ideal_link = np.array([[volume.link for volume in pair] for pair in volumes]).reshape(-1, 2).T / link
-        self._ideal_network = np.array([[item.network for item in pair] for pair in volumes]).reshape(-1, 2).T / network
+        sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
+        # 3 x N: of a micro-batch, of a step, and of a micro-batch again, for which its arithmetic waits
+        self._ideal_link = np.array([[one.link for one in three] for three in sent]).reshape(-1, 3).T / link
+        self._ideal_network = np.array([[one.network for one in three] for three in sent]).reshape(-1, 3).T / network
         self._compiled = np.array([setting.is_compiled for setting in settings])
         local = np.array([setting.is_local for setting in settings])
         self._upload = np.where(local, 0.0, 4.0 * column("parameters") / _UPLOAD_BYTES_PER_S)
@@ -278,7 +294,9 @@ class _Columns:
         row = self._ideal_row * dearer / found["utilisation"] + self._ideal_moved * found["moved"]
         whole = self._rows * row / speed
         exchange = np.maximum(self._ideal_link / found["link"], self._ideal_network / found["network"])
-        micro_batch = found["latency"] * self._layers + whole + _exposed(exchange[0], whole)
+        working = found["latency"] * self._layers + whole + exchange[2]
+        offload = _exposed(self._ideal_offload / found["host"], whole)
+        micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole) + offload
         update = self._ideal_update / found["memory"]
         step = self._accumulation * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
         evaluation = found["evaluation"] * self._ideal_evaluation * dearer / (found["utilisation"] * speed)

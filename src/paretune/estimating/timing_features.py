@@ -8,14 +8,16 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import exchange_of
+from paretune.estimating.exchange import divided_exchange, gathers_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.timing import TimingFeatures
 from paretune.estimating.workload import Workload, recomputes, workload
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import Instance
+from paretune.spec.cluster import spreading_defaults
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
 
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
@@ -24,17 +26,23 @@ _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its
 _MOVED_BYTES = {"half": 100.0, "autocast": 300.0, "fp32": 300.0}
 _MOVED_LOGITS = 20.0  # for each token of a causal-lm and word of the vocabulary: written, cast, and read for the loss
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
-_NVLINK_BYTES_PER_S = 100e9  # what is faster is no PCIe
+# Parameters that divide devices, with their defaults; what is computed again is counted as operations.
+_DIVISIONS = {
+    name: default
+    for name, default in spreading_defaults().items()
+    if name not in {"strategy", "activation_checkpointing"}
+}
 _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFeatures:
-    """One job as the models see it; `usable_gib` is the memory of one device."""
+    """One job as the models see it; `usable_gib` is the memory of one device, `tokens` all that it trains on."""
 
     time: TimingFeatures
     memory: MemorySetting
     usable_gib: float
+    tokens: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,44 +105,14 @@ def describe(
     if work is None:
         return None
     share = share_of(spec)
-    device = share.device
-    if math.isnan(device.fp32_flops):
+    if math.isnan(share.device.fp32_flops):
         return None
-    time = TimingFeatures(
-        chip=f"{_chip(spec)} {share.precision}",
-        model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
-        cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}",
-        is_local=not spec.has_instances,
-        is_compiled=spec.compiler == "inductor",
-        instances=share.instances,
-        devices=share.devices,
-        peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,
-        memory_bytes_per_s=device.memory_bytes_per_s,
-        # Of a local cluster, which is one machine, it is not used.
-        network_bytes_per_s=_network_gbps(spec.instance()) * _GBPS if spec.has_instances else 1e9,
-        link_bytes_per_s=device.link_bytes_per_s,
-        link=_link(share),
-        rows=plan.per_device_train_batch_size,
-        accumulation=plan.gradient_accumulation_steps,
-        steps=work.steps,
-        flops_per_row=work.flops_per_row,
-        attention_share=work.attention_share,
-        moved_per_row=_moved_per_row(spec, built, work, share),
-        layers=built.layers,
-        evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
-        updated=work.trained_parameters / share.state_sharers,
-        parameters=built.parameters,
-        exchange=exchange_of(
-            spec.strategy,
-            half=share.half,
-            trained=work.trained_parameters,
-            parameters=built.parameters,
-            instances=share.instances,
-            devices=share.devices,
-            sharers=share.weight_sharers,
-        ),
+    return JobFeatures(
+        time=_timing(spec, plan, built, work, share),
+        memory=_memory(spec, plan, built, work, share),
+        usable_gib=share.usable_gib,
+        tokens=work.steps * plan.global_batch_size * work.tokens,
     )
-    return JobFeatures(time=time, memory=_memory(spec, plan, built, work, share), usable_gib=share.usable_gib)
 
 
 def _network_gbps(instance: Instance) -> float:
@@ -145,17 +123,23 @@ def _network_gbps(instance: Instance) -> float:
 def _link(share: DeviceShare) -> str:
     if share.on_processor:
         return "gloo"
-    return "nvlink" if share.device.link_bytes_per_s > _NVLINK_BYTES_PER_S else "pcie"
+    return "nvlink" if share.device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
 
 
 def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
-    """Bytes of activations, scaled down where only a part of the forward and backward pass is made."""
+    """Bytes of activations of one device, scaled down where only a part of the forward and backward pass is made.
+
+    Devices that share matrices share 24 of 34 parts of a layer's activations, and have the rest each (Korthikanti et
+    al., arXiv 2205.05198, section 4.2.1).
+    """
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
     kind = "fp32" if not share.half else "half" if spec.strategy in {"fsdp", "smp"} else "autocast"
     units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
-    units += _MOVED_LOGITS * built.vocabulary if spec.task == "causal-lm" else 0.0
+    tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
+    units *= (10 + 24 / tensor) / 34
+    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == "causal-lm" else 0.0
     passes = work.flops_per_row / (3 * work.forward_flops_per_row)
-    return work.tokens * units * passes
+    return work.tokens * units * passes / others
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
@@ -198,3 +182,88 @@ def _chip(spec: JobSpec) -> str:
         return "local"
     instance = spec.instance()
     return instance.accelerator if instance.accelerator_count else instance.family
+
+
+def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> TimingFeatures:
+    """What the seconds depend on; the devices of a tensor group, and the stages of a pipeline, share each row."""
+    device = share.device
+    degrees, rows = spec.degrees, plan.per_device_train_batch_size
+    of_one = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
+    parts = spec.micro_batches or degrees.pipeline
+    return TimingFeatures(
+        chip=f"{_chip(spec)} {share.precision}",
+        model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
+        cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_typed_division(spec)}",
+        is_local=not spec.has_instances,
+        is_compiled=spec.compiler == "inductor",
+        instances=share.instances,
+        devices=share.devices,
+        peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,
+        memory_bytes_per_s=device.memory_bytes_per_s,
+        # Of a local cluster, which is one machine, it is not used.
+        network_bytes_per_s=_network_gbps(spec.instance()) * _GBPS if spec.has_instances else 1e9,
+        link_bytes_per_s=device.link_bytes_per_s,
+        link=_link(share),
+        rows=rows,
+        accumulation=plan.gradient_accumulation_steps,
+        steps=work.steps,
+        flops_per_row=work.flops_per_row / of_one,
+        attention_share=work.attention_share,
+        moved_per_row=_moved_per_row(spec, built, work, share),
+        layers=built.layers / degrees.pipeline * parts,
+        bubble=(degrees.pipeline - 1) / parts,
+        offloaded=_offloaded(spec, built, work, rows, share),
+        host_bytes_per_s=device.host_bytes_per_s,
+        evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
+        updated=work.trained_parameters / _owners(spec),
+        update_bytes_per_s=_host_memory(spec, share) if spec.cpu_offload and not share.on_processor else None,
+        parameters=built.parameters,
+        exchange=divided_exchange(
+            spec.strategy,
+            degrees,
+            half=share.half,
+            trained=work.trained_parameters,
+            parameters=built.parameters,
+            layers=built.layers,
+            activations=rows * work.tokens * built.hidden_size,
+            recomputes=recomputes(spec),
+        ),
+    )
+
+
+def _typed_division(spec: JobSpec) -> str:
+    """The parameters that divide devices, as they are typed; those of other divisions say little about this one."""
+    given = {name: getattr(spec, name) for name, default in _DIVISIONS.items() if getattr(spec, name) != default}
+    return "".join(f" {name}={spell(value)}" for name, value in given.items())
+
+
+def _owners(spec: JobSpec) -> int:
+    """Devices among which the weights are divided that each of them updates."""
+    degrees = spec.degrees
+    sharers = degrees.sharers if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1
+    return degrees.tensor * degrees.pipeline * sharers
+
+
+def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> float:
+    """Bytes of one device that go to the machine's memory, or come from it, in a micro-batch.
+
+    0 where it is a processor, which computes there. Sharded weights come in fp32 whenever they are gathered, and
+    their gradients go (FSDP, CPUOffloadPolicy of torch 2.13); of recomputed layers the inputs go and come.
+    """
+    if share.on_processor:
+        return 0.0
+    found = 0.0
+    if spec.cpu_offload:
+        gathers = gathers_of(spec.degrees)
+        found += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(spec)
+    if spec.activation_offloading:
+        inputs = rows * work.tokens * built.hidden_size * built.layers / spec.degrees.pipeline
+        found += 2 * (2.0 if share.half else 4.0) * inputs
+    return found
+
+
+def _host_memory(spec: JobSpec, share: DeviceShare) -> float:
+    """Bytes/s of the machine's memory that are there for one device."""
+    instance = spec.instance() if spec.has_instances else None
+    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
+    return whole.memory_bytes_per_s / share.devices

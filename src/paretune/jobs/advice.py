@@ -19,6 +19,7 @@ from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_dis
 from paretune.pricing.prices import Price, price_remarks
 from paretune.spec import catalog, metrics
 from paretune.spec.batch_size import BatchPlan
+from paretune.spec.cluster import spreading_defaults
 from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec, default_learning_rate
 from paretune.spec.regions import usual_region
@@ -203,15 +204,15 @@ def unproven(job: ForeseenJob) -> str:
 
 
 def inefficient(job: ForeseenJob) -> str:
-    """That several devices are estimated to be less than half as fast as that many devices could be."""
+    """That several devices are estimated to be less than half as fast as that many could be, if one could do it."""
     spec, plan, own = job.spec, job.plan, _predicted(job)
     if own is None or job.devices == 1 or not spec.has_instances:
         return ""
     alone = None
     with suppress(BadInput):  # no such job
-        on_one = _on_one_device(spec, plan)
+        on_one = on_one_device(spec, plan)
         alone = job.estimate_of(on_one, on_one.plan())
-    if alone is None or not own.time.seconds:
+    if alone is None or alone.fits == "no" or not own.time.seconds:
         return ""
     speed_up = alone.time.seconds / own.time.seconds
     if speed_up >= LEAST_EFFICIENCY * job.devices:
@@ -231,15 +232,10 @@ def _predicted(job: ForeseenJob) -> Estimate | None:
     return None
 
 
-def _on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
+def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
     """The same training on one device of the same type."""
     return spec.replace(
-        strategy="ddp",
-        tensor_parallel_degree=None,
-        context_parallel_degree=None,
-        expert_parallel_degree=None,
-        hybrid_shard_degree=None,
-        activation_offloading=False,
+        **spreading_defaults(),
         instance_count=1,
         processes_per_instance=1,
         fallback_instance_types=None,

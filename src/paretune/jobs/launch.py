@@ -24,7 +24,7 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, Launcher, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
-from paretune.spec.job import TRAINING_COMPILER, TRAINING_COMPILER_ENDED, JobSpec
+from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import first_plan
@@ -129,7 +129,7 @@ def _foresee(
     sentences = []
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
-        sentences += [TRAINING_COMPILER_ENDED] if spec.compiler == TRAINING_COMPILER else []
+        sentences += spec.endings()
         if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
@@ -222,7 +222,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
-        "warnings": warnings_of([foreseen(spec, inputs, workplace, with_store=False)]) or None,
+        "warnings": [*spec.endings(), *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])] or None,
     }
     known = {name: value for name, value in shown.items() if value is not None}
     return JobPreview(spec=replace(spec, dry_run=False), shown=known)

@@ -6,11 +6,12 @@ checked by the launcher.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting
 from paretune.spec import catalog
+from paretune.spec.legacy_smp import LEGACY_SMP_EXAMPLE, LegacyModelParallel
 from paretune.spec.parallel_degrees import ParallelDegrees
 from paretune.spec.parameters import Effect, parameter
 from paretune.spec.regions import region_faults
@@ -89,6 +90,13 @@ class Cluster:
     )
     cpu_offload: bool = parameter(
         False, "fsdp: keep weights, gradients and optimiser state in the machine's memory", affects=STEP
+    )
+    legacy_smp: Mapping[str, Any] = parameter(
+        {},
+        "JSON object: settings of version 1 of SageMaker's model parallelism library, for an entry_script; archived",
+        affects=STEP,
+        not_searched="a study compares settings of one training",
+        example=LEGACY_SMP_EXAMPLE,
     )
     instance_type: str = parameter(
         "local", "local: processes on this machine; ml.*: SageMaker training instances", affects=_DEVICES
@@ -237,15 +245,26 @@ class Cluster:
     def degrees(self) -> ParallelDegrees:
         """How the devices of the cluster are divided."""
         devices = self.processes * self.instance_count
+        per_instance = self.processes if self.has_instances else devices  # locally all are of one machine
+        if self.legacy_smp:
+            return self.legacy_model_parallel().degrees(devices, per_instance)
         return ParallelDegrees(
             devices=devices,
-            per_instance=self.processes if self.has_instances else devices,  # locally all are of one machine
+            per_instance=per_instance,
             tensor=self.tensor_parallel_degree or 1,
             context=self.context_parallel_degree or 1,
             expert=self.expert_parallel_degree or 1,
             pipeline=self.pipeline_parallel_degree or 1,
             hybrid_shard=self.hybrid_shard_degree,
         )
+
+    def legacy_model_parallel(self) -> LegacyModelParallel:
+        """The settings of `legacy_smp`.
+
+        Raises:
+            BadInput: everything that is wrong with them, at once.
+        """
+        return LegacyModelParallel.read(self.legacy_smp, own_image=self.image_uri is not None)
 
     @property
     def devices(self) -> int:
@@ -270,7 +289,7 @@ class Cluster:
         if wrong := catalog.fact_faults(self.instance_facts):
             return faults + wrong
         if not self.has_instances:
-            return faults + _local_faults(self) + ([] if faults else self.degrees.faults())
+            return faults + _local_faults(self) + ([] if faults else self._degree_faults())
         if not self.instance_type.startswith("ml."):
             needed = "launcher sagemaker needs an instance_type such as ml.g5.xlarge"
             return [*faults, f"{needed}, got {self.instance_type!r}"]
@@ -279,7 +298,18 @@ class Cluster:
                 chip = self.instance(instance_type).accelerator
                 if chip.startswith("AWS"):
                     faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
-        return faults + _sagemaker_faults(self) + ([] if faults else self.degrees.faults())
+        return faults + _sagemaker_faults(self) + ([] if faults else self._degree_faults())
+
+    def _degree_faults(self) -> list[str]:
+        """What the devices cannot be divided into; `legacy_smp` has rules of its own, which a job checks."""
+        return [] if self.legacy_smp else self.degrees.faults()
+
+
+def spreading_defaults() -> dict[str, Any]:
+    """Parameters of the group `strategy` with their defaults: what a job on one device has no use for."""
+    names = [item.name for item in fields(Cluster)]
+    group = fields(Cluster)[names.index("strategy") : names.index("instance_type")]
+    return {item.name: {} if item.default is MISSING else item.default for item in group}
 
 
 def looks_secret(name: str, value: str) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 
 from paretune.core.errors import collecting, refuse
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster
+from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster, unsupported
+from paretune.spec.legacy_smp import LEGACY_SMP_ENDED, LEGACY_SMP_TYPES
 from paretune.spec.parameters import (
     COMPUTES,
     Effect,
@@ -246,7 +247,9 @@ class JobSpec(Cluster):
         faults = check(self) + _contradictions(self)
         if not faults:
             with collecting(faults):
-                self.plan()
+                plan = self.plan()
+                if self.legacy_smp:
+                    faults += self.legacy_model_parallel().batch_faults(plan.per_device_train_batch_size)
                 for instance_type in self.instance_types()[1:]:
                     self.on_instance_type(instance_type)
         refuse(faults)
@@ -269,6 +272,16 @@ class JobSpec(Cluster):
     def unscaled_learning_rate(self) -> float:
         """The learning rate at the reference batch size: what was asked for, else the default of `fine_tuning`."""
         return self.learning_rate or default_learning_rate(self.fine_tuning)
+
+    @property
+    def runs_in_old_image(self) -> bool:
+        """Whether the image is too old for paretune, and runs the `entry_script` itself."""
+        return self.compiler == TRAINING_COMPILER or bool(self.legacy_smp)
+
+    def endings(self) -> list[str]:
+        """What AWS has ended of all that the job asks for, a sentence each."""
+        ended = {TRAINING_COMPILER_ENDED: self.compiler == TRAINING_COMPILER, LEGACY_SMP_ENDED: bool(self.legacy_smp)}
+        return [sentence for sentence, is_asked in ended.items() if is_asked]
 
     @property
     def runs_project(self) -> bool:
@@ -372,6 +385,7 @@ def _contradictions(spec: JobSpec) -> list[str]:
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
     faults += _fit_faults(spec) + _profile_faults(spec)
     faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
+    faults += _legacy_smp_faults(spec) if spec.legacy_smp else []
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
         rule = "validation_file goes with a data set of your own"
         faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")
@@ -412,23 +426,73 @@ def _profile_faults(spec: JobSpec) -> list[str]:
 
 def _training_compiler_faults(spec: JobSpec) -> list[str]:
     """What the image of SageMaker Training Compiler cannot do."""
-    faults, rule, instead = [], f"compiler={TRAINING_COMPILER}", "or take compiler=inductor"
-    if spec.entry_script is None or spec.runs_project:
-        faults.append(
-            f"{rule} needs an entry_script for transformers 4.21, with which AWS has ended its releases and on which "
-            f"paretune's own training does not run: give one, {instead}"
-        )
-    families = ", ".join(_COMPILED_FAMILIES)
-    if not spec.on_sagemaker:
-        where = "launcher=simulated" if spec.is_simulated else f"instance_type={spec.instance_type}"
-        faults.append(f"{rule} is for SageMaker, got {where}: take an instance of {families}, {instead}")
-        return faults
-    for name in spec.instance_types():
+    rule, instead = f"compiler={TRAINING_COMPILER}", "or take compiler=inductor"
+    why = "for transformers 4.21, with which AWS has ended its releases"
+    faults = _old_image_faults(spec, rule, f"an instance of {', '.join(_COMPILED_FAMILIES)}", why, instead)
+    for name in spec.instance_types() if spec.on_sagemaker else ():
         if name.removeprefix("ml.").partition(".")[0] not in _COMPILED_FAMILIES:
+            families = ", ".join(_COMPILED_FAMILIES)
             faults.append(f"{rule} needs an instance of {families}, got {name}: take one of them, {instead}")
-    if spec.strategy != "ddp":
+    if spec.on_sagemaker and spec.strategy != "ddp":
         faults.append(f"{rule} goes with strategy ddp, got {spec.strategy}: leave strategy out, {instead}")
     return faults
+
+
+def _legacy_smp_faults(spec: JobSpec) -> list[str]:
+    """What the image of the old model parallelism library cannot do."""
+    rule, instead = "legacy_smp", "or take strategy=fsdp with tensor_parallel_degree or pipeline_parallel_degree"
+    types = ", ".join(LEGACY_SMP_TYPES)
+    faults = _old_image_faults(
+        spec, rule, types, "for transformers 4.17 that uses smdistributed.modelparallel", instead
+    )
+    for name in spec.instance_types() if spec.on_sagemaker else ():
+        if name not in LEGACY_SMP_TYPES:
+            faults.append(f"{rule} needs {types}, got {name}: take one of them, {instead}")
+    if spec.strategy != "ddp":
+        faults.append(f"{rule} is a strategy of its own, got strategy={spec.strategy}: leave strategy out")
+    if spec.compiler != "none":
+        faults.append(f"{rule} goes with compiler=none, got {spec.compiler}: leave compiler out")
+    with collecting(faults):
+        read = spec.legacy_model_parallel()
+        if spec.has_instances and not faults:
+            faults += read.faults_on(spec.processes * spec.instance_count, spec.processes)
+    return faults
+
+
+def _old_image_faults(spec: JobSpec, rule: str, needed: str, why: str, instead: str) -> list[str]:
+    """Why a job cannot run in an image that is too old for paretune: it needs a script, and SageMaker."""
+    faults = []
+    if spec.entry_script is None or spec.runs_project:
+        faults.append(
+            f"{rule} needs an entry_script {why} and on which paretune's own training does not run: give one, {instead}"
+        )
+    if not spec.on_sagemaker:
+        where = "launcher=simulated" if spec.is_simulated else f"instance_type={spec.instance_type}"
+        faults.append(f"{rule} is for SageMaker, got {where}: take {needed}, {instead}")
+    return faults
+
+
+def launch_faults(spec: JobSpec) -> list[str]:
+    """Why a job that can be described cannot be run, estimated or simulated; empty if it can.
+
+    Recorded jobs may be such ones: that is why they can be described.
+    """
+    return (unsupported(spec) if spec.has_instances else []) + _untried_faults(spec)
+
+
+def _untried_faults(spec: JobSpec) -> list[str]:
+    """What paretune's own training would get wrong with version 2 of SageMaker's model parallelism library."""
+    if spec.strategy != "smp" or spec.entry_script is not None:
+        return []
+    degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
+    names = [name for name in degrees if (getattr(spec, name) or 1) > 1]
+    if not names:
+        return []
+    return [
+        f"{', '.join(names)} above 1 with strategy=smp need{'s' if len(names) == 1 else ''} a training script of your "
+        "own that uses torch.sagemaker, for paretune's own training would evaluate and save such a model wrongly: give "
+        "an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
+    ]
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:

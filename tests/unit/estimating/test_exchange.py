@@ -1,8 +1,11 @@
 """Bytes that devices send each other, by hand."""
 
+from typing import Any
+
 import pytest
 
-from paretune.estimating.exchange import Volume, exchange_of
+from paretune.estimating.exchange import Volume, divided_exchange, exchange_of
+from paretune.spec.parallel_degrees import ParallelDegrees
 
 TRAINED, ALL = 100.0, 300.0
 
@@ -49,3 +52,52 @@ def test_one_device_sends_nothing(strategy: str) -> None:
     found = exchange_of(strategy, half=True, trained=TRAINED, parameters=ALL, instances=1, devices=1, sharers=1)
 
     assert found.micro_batch == found.step == Volume()
+
+
+def divided(devices: int, strategy: str = "fsdp", *, recomputes: bool = False, **degrees: Any) -> Any:
+    """Exchange of 8 devices an instance: 3 layers that pass 10 numbers of 2 bytes to each other."""
+    return divided_exchange(
+        strategy,
+        ParallelDegrees(devices=devices, per_instance=8, **degrees),
+        half=True,
+        trained=TRAINED,
+        parameters=ALL,
+        layers=3,
+        activations=10.0,
+        recomputes=recomputes,
+    )
+
+
+@pytest.mark.parametrize(("recomputes", "times"), [(False, 4), (True, 6)])
+def test_devices_of_a_tensor_group_all_reduce_activations_in_every_layer(recomputes: bool, times: int) -> None:
+    found = divided(16, tensor=4, hybrid_shard=2, recomputes=recomputes)
+
+    assert found.blocking == Volume(link=times * 3 * 2 * 3 / 4 * 2 * 10.0)
+    # Two sharers in each instance hold a quarter of the weights, and the two copies are on two instances.
+    shards = 1 / 2 * (2 * 2 * ALL / 4 + 4 * TRAINED / 4)
+    assert found.micro_batch.link == pytest.approx(shards)
+    # Four rings over one connection: each sends its shard, half of a quarter of all gradients, twice half way.
+    assert found.micro_batch.network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * TRAINED / 4 / 2))
+
+
+def test_stages_of_one_instance_pass_activations_and_gradients_over_links() -> None:
+    found = divided(8, pipeline=4)
+
+    assert found.blocking == Volume(link=2 * 2 * 10.0)
+    assert found.micro_batch == Volume(link=1 / 2 * (2 * ALL / 4 + 4 * TRAINED / 4))  # two devices of a stage
+
+
+def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network() -> None:
+    found = divided(16, pipeline=2)
+
+    assert found.blocking == Volume(network=8 * 2 * 2 * 10.0)
+    assert found.micro_batch == Volume(link=7 / 8 * (2 * ALL / 2 + 4 * TRAINED / 2))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed"])
+def test_undivided_devices_send_what_they_did(strategy: str) -> None:
+    sharers = 16 if strategy == "fsdp" else 1
+
+    assert divided(16, strategy) == exchange_of(
+        strategy, half=True, trained=TRAINED, parameters=ALL, instances=2, devices=8, sharers=sharers
+    )

@@ -78,6 +78,53 @@ def test_a_sharded_update_is_divided_by_the_devices() -> None:
     assert sharded.moved_per_row < whole.moved_per_row  # autocast writes more
 
 
+P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}
+
+
+def test_a_tensor_group_shares_the_work_of_a_row_and_has_a_part_of_its_activations_each() -> None:
+    whole, shared = described(**P4D).time, described(**P4D, tensor_parallel_degree=4).time
+
+    assert shared.flops_per_row == pytest.approx(whole.flops_per_row / 4)
+    assert shared.moved_per_row == pytest.approx(whole.moved_per_row * (10 + 24 / 4) / 34)
+    assert shared.updated == pytest.approx(1500 / 4 / 2)  # two groups share what each has
+    assert shared.steps == 900 // (8 * 2) + 1
+    assert (shared.bubble, shared.layers) == (0.0, 6)
+
+
+@pytest.mark.parametrize(("parts", "bubble", "launched"), [(None, 1 / 2, 6), (6, 1 / 6, 18)])
+def test_stages_wait_and_launch_each_of_their_layers_for_every_micro_batch(
+    parts: int | None, bubble: float, launched: int
+) -> None:
+    stages: dict[str, Any] = {"pipeline_parallel_degree": 2, "micro_batches": parts}
+    time = described(**{**P4D, "per_device_train_batch_size": 12}, **stages).time
+
+    assert time.bubble == pytest.approx(bubble)
+    assert time.layers == launched
+    assert time.flops_per_row == pytest.approx(described(**P4D).time.flops_per_row / 2)
+
+
+def test_weights_and_inputs_of_layers_go_to_the_machine_s_memory_and_come_back() -> None:
+    weights = described(**P4D, cpu_offload=True, hybrid_shard_degree=2).time
+    inputs = described(**P4D, activation_checkpointing=True, activation_offloading=True).time
+
+    assert weights.offloaded == pytest.approx(4 * (2 + 1) * 1500 / 2)
+    assert weights.update_bytes_per_s == pytest.approx(96 * 6e9 / 8)  # of 96 virtual processors, for each of 8 GPUs
+    assert weights.host_bytes_per_s == 32e9  # PCIe 4
+    assert inputs.offloaded == pytest.approx(2 * 2 * 8 * 128 * 10 * 6)
+    assert described(**P4D).time.offloaded == 0
+    assert described(strategy="fsdp", instance_count=2, cpu_offload=True).time.offloaded == 0  # it is there already
+
+
+def test_another_division_is_another_cluster_to_learn_of() -> None:
+    clusters = {
+        described(**P4D, **changes).time.cluster
+        for changes in ({}, {"tensor_parallel_degree": 2}, {"tensor_parallel_degree": 4}, {"cpu_offload": True})
+    }
+
+    assert len(clusters) == 4
+    assert described(**P4D).time.cluster == "ml.p4d.24xlarge x 1 fsdp"
+
+
 def test_recomputed_activations_take_time_and_save_memory() -> None:
     kept = described(instance_type="ml.g5.xlarge")
     again = described(instance_type="ml.g5.xlarge", training_arguments={"gradient_checkpointing": True})

@@ -12,7 +12,7 @@ from paretune.cli.main import main
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.advice import ForeseenJob, below_baseline, disk_bytes, warnings_of
+from paretune.jobs.advice import ForeseenJob, below_baseline, disk_bytes, on_one_device, warnings_of
 from paretune.pricing.prices import Price
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import JobInputs
@@ -134,6 +134,13 @@ def test_a_cluster_that_is_half_as_fast_as_it_could_be_is_efficient_enough() -> 
     assert warnings_of([foreseen(**CLUSTER, instance_count=4, seconds=seconds)]) == []
 
 
+def test_a_model_that_fits_no_single_device_is_not_compared_with_one() -> None:
+    job: dict[str, Any] = {**CLUSTER, "instance_count": 4, "strategy": "fsdp", "seconds": lambda spec: 900.0}
+
+    assert "estimated efficiency" in warnings_of([foreseen(**job)])[0]
+    assert not [text for text in warnings_of([foreseen(**job, gib=10.1)]) if "efficiency" in text]
+
+
 def test_the_same_training_is_compared_and_sharding_is_left_out() -> None:
     asked: list[JobSpec] = []
 
@@ -146,6 +153,24 @@ def test_the_same_training_is_compared_and_sharding_is_left_out() -> None:
 
     alone = asked[-1]
     assert (alone.devices, alone.plan().global_batch_size, alone.strategy) == (1, 64, "ddp")
+
+
+def test_on_one_device_no_degree_and_no_memory_saver_is_left() -> None:
+    sharded: dict[str, Any] = {
+        "strategy": "fsdp",
+        "pipeline_parallel_degree": 4,
+        "micro_batches": 2,
+        "hybrid_shard_degree": 2,
+        "activation_checkpointing": True,
+        "activation_offloading": True,
+        "cpu_offload": True,
+    }
+    spec = JobSpec(instance_type="ml.p4d.24xlarge", launcher="simulated", global_batch_size=64, **sharded)
+
+    alone = on_one_device(spec, spec.plan())
+
+    assert not set(sharded) & set(alone.changed())
+    assert alone.devices == 1
 
 
 @pytest.mark.parametrize(

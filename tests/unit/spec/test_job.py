@@ -372,6 +372,7 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
 }
 CHANGES_OF_SHARDING: dict[str, Any] = {"pipeline_parallel_degree": 4, "micro_batches": 4, "cpu_offload": True}
+LEGACY = {"legacy_smp": {"partitions": 8, "microbatches": 4}}
 CHANGES_OF_ADAPTERS: dict[str, Any] = {
     "lora_rank": 16,
     "lora_alpha": 32.0,
@@ -412,7 +413,7 @@ CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy
 
 def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
     judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
-    judged |= set(CHANGES_OF_SHARDING) | set(CHANGES_OF_ADAPTERS)
+    judged |= set(CHANGES_OF_SHARDING) | set(CHANGES_OF_ADAPTERS) | set(LEGACY)
     judged |= set(TOGETHER) | {"launcher", "recorded_runs", "simulation"}
 
     assert judged == {item.name for item in fields(JobSpec)}
@@ -433,6 +434,12 @@ def test_the_hash_changes_with_sharding(name: str) -> None:
     sharded = replace(CLUSTER, strategy="fsdp", pipeline_parallel_degree=2)
 
     assert replace(sharded, **{name: CHANGES_OF_SHARDING[name]}).spec_hash() != sharded.spec_hash()
+
+
+def test_the_hash_changes_with_the_old_library() -> None:
+    scripted = JobSpec(dataset="rows.csv", instance_type="ml.p4d.24xlarge", entry_script="train.py")
+
+    assert replace(scripted, **LEGACY).spec_hash() != scripted.spec_hash()
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES_OF_ADAPTERS))

@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, collecting
-from paretune.spec.cluster import listed, unsupported
-from paretune.spec.job import JobSpec
+from paretune.spec.cluster import listed, spreading_defaults
+from paretune.spec.job import JobSpec, launch_faults
 from paretune.spec.parameters import parse, spell
 from paretune.spec.regions import region_faults
 
+DIVISIONS = tuple(name for name in spreading_defaults() if name not in {"strategy", "legacy_smp"})
+"""Parameters that say how the devices of a job share its model."""
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.
 MAY_BE_LISTS = (
     *("instance_type", "instance_count", "processes_per_instance", "strategy"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"),
     *("model", "fine_tuning", "precision", "compiler", "max_seq_length", "max_train_samples", "num_train_epochs"),
+    *DIVISIONS,
 )
 MOST_ROWS = 1000
 PROBE_HELP = "run a short job on every cluster that was never measured, within max_cost_usd"
@@ -86,7 +89,7 @@ class EstimateRequest:
 
 
 def _faults_of(spec: JobSpec) -> list[str]:
-    faults = (unsupported(spec) if spec.has_instances else []) + region_faults(spec.region)
+    faults = launch_faults(spec) + region_faults(spec.region)
     if spec.entry_script is not None:
         faults.append("entry_script cannot be estimated: nothing is known of what it does; leave it out")
     return faults

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimates import Estimate, on_front
+from paretune.jobs.estimates.request import DIVISIONS
 from paretune.spec.parameters import spell
 
 if TYPE_CHECKING:
@@ -18,11 +19,17 @@ COLUMNS = (
     *("gradient_accumulation_steps", "global_batch_size", "strategy", "precision", "fine_tuning", "model"),
     *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
     *("dataset", "dataset_config_name", "task", "compiler"),
+    *("tokens", "days", "usd_per_billion_tokens"),
+    *DIVISIONS,
 )
-"""Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals."""
+"""Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
+
+Tokens are those of a causal-lm, counted as often as they are trained on; days and dollars those of the whole job.
+"""
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
+_DAY_S = 24 * 3600.0
 MOST_LABELS = 40
 """Points of the picture that are labelled; with more there are no labels."""
 
@@ -108,6 +115,9 @@ def _row(item: Estimate, is_best: bool) -> Row:
         "steps": time.steps,
         "seconds_per_step": round(time.step_seconds, 6),
         "price_usd_per_hour": item.price.usd_per_hour if item.price is not None else None,
+        "tokens": item.tokens,
+        "days": time.seconds / _DAY_S,
+        "usd_per_billion_tokens": item.usd_per_billion_tokens,
     }
     computed |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
     return {name: computed[name] if name in computed else getattr(item.spec, name) for name in COLUMNS}
@@ -115,7 +125,10 @@ def _row(item: Estimate, is_best: bool) -> Row:
 
 def as_csv(estimates: Sequence[Estimate]) -> str:
     """The table as CSV with the columns COLUMNS; an empty field means unknown."""
-    return csv_text(COLUMNS, ({**row, "on_front": spell(row["on_front"])} for row in rows(estimates)))
+    found = rows(estimates)
+    return csv_text(
+        COLUMNS, ({name: spell(one) if isinstance(one, bool) else one for name, one in row.items()} for row in found)
+    )
 
 
 def as_text(estimates: Sequence[Estimate]) -> str:
@@ -123,8 +136,10 @@ def as_text(estimates: Sequence[Estimate]) -> str:
     typed = [item.spec.as_text() for item in estimates]
     settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if name in typed[0]]
     varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
-    head = ["", "cluster", "batch", *varying, "time (80 % interval)", "USD (80 % interval)", "GiB per device", "basis"]
-    cells = [head]
+    counts_tokens = any(item.tokens for item in estimates)
+    per_tokens = ["USD per billion tokens"] if counts_tokens else []
+    head = ["", "cluster", "batch", *varying, "time (80 % interval)", "USD (80 % interval)", *per_tokens]
+    cells = [[*head, "GiB per device", "basis"]]
     for item, texts, is_best in zip(estimates, typed, on_front(estimates), strict=True):
         plan = item.plan
         accumulation = f" x {plan.gradient_accumulation_steps}" if plan.gradient_accumulation_steps > 1 else ""
@@ -136,6 +151,7 @@ def as_text(estimates: Sequence[Estimate]) -> str:
                 *(texts[name] or "-" for name in varying),
                 f"{_time(item.time.seconds)} ({_time(item.time.seconds_low)} to {_time(item.time.seconds_high)})",
                 _dollars(item),
+                *([_of_tokens(item)] if counts_tokens else []),
                 _memory(item),
                 item.basis,
             ]
@@ -187,7 +203,7 @@ def _time(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 3600:.1f} h" if seconds < 4 * _DAY_S else f"{seconds / _DAY_S:.1f} days"
 
 
 def _dollars(item: Estimate) -> str:
@@ -195,6 +211,11 @@ def _dollars(item: Estimate) -> str:
     if low is None or middle is None or high is None:
         return "no price"
     return f"{_usd(middle)} ({_usd(low)} to {_usd(high)})"
+
+
+def _of_tokens(item: Estimate) -> str:
+    usd = item.usd_per_billion_tokens
+    return "-" if usd is None else f"{usd:,.0f}" if usd >= 100 else _usd(usd)
 
 
 def _usd(value: float) -> str:

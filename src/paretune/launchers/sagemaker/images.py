@@ -9,8 +9,7 @@ from importlib.metadata import version
 
 from paretune.estimating.hardware import accelerator_of
 from paretune.spec import catalog
-from paretune.spec.cluster import unsupported
-from paretune.spec.job import TRAINING_COMPILER, JobSpec
+from paretune.spec.job import TRAINING_COMPILER, JobSpec, launch_faults
 
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
@@ -24,6 +23,8 @@ _SMP = {"version": "2.5.1", "py_version": "py311"}
 
 # The last image of SageMaker Training Compiler for transformers.
 _TRAINING_COMPILER = {"version": "4.21.1", "base_framework_version": "pytorch1.11.0", "py_version": "py38"}
+# The last Hugging Face image with version 1 of the model parallelism library (1.8.1). Source: its release notes.
+_LEGACY_SMP = {"version": "4.17.0", "base_framework_version": "pytorch1.10.2", "py_version": "py38"}
 
 OLDEST_TRANSFORMERS = (5, 3)
 """What the training wing is tested with, to the newest one."""
@@ -48,7 +49,7 @@ class Image:
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """The image for a job; `direct` where the job itself writes to MLflow."""
-    added = _as_here(_DIRECT_LOGGING_NEEDS) if direct and spec.compiler != TRAINING_COMPILER else ()
+    added = _as_here(_DIRECT_LOGGING_NEEDS) if direct and not spec.runs_in_old_image else ()
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
     from sagemaker.core import image_uris
@@ -61,6 +62,8 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
             "huggingface", **where, **_TRAINING_COMPILER, training_compiler_config=TrainingCompilerConfig()
         )
         return Image(uri=found, requirements=())
+    if spec.legacy_smp:
+        return Image(uri=image_uris.retrieve("huggingface", **where, **_LEGACY_SMP), requirements=())
     if spec.strategy in {"smddp", "smp"}:
         newest = _SMDDP if spec.strategy == "smddp" else _SMP
         uri = image_uris.retrieve("pytorch-smp", **where, **newest)
@@ -132,7 +135,7 @@ def _as_here(packages: tuple[str, ...]) -> tuple[str, ...]:
 
 def faults(spec: JobSpec, region: str) -> list[str]:
     """Why strategy, instance type and image do not go together; empty if they do."""
-    found = unsupported(spec) + _untried_faults(spec)
+    found = launch_faults(spec)
     if spec.image_uri is not None:
         return found + _image_faults(spec, spec.image_uri, region)
     return found or [
@@ -150,19 +153,6 @@ def _missing_image(spec: JobSpec, region: str) -> list[str]:
             "image_uri, or another region or instance_type"
         ]
     return []
-
-
-def _untried_faults(spec: JobSpec) -> list[str]:
-    """What paretune's own training would get wrong: devices that share layers or sequences must share rows too."""
-    if spec.strategy != "smp" or spec.entry_script is not None or spec.dry_run:
-        return []
-    names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-    return [
-        f"{name} above 1 needs a training script of your own (entry_script) that uses torch.sagemaker: paretune's own "
-        "training would evaluate and save such a model wrongly; dry_run=true shows the request all the same"
-        for name in names
-        if (getattr(spec, name) or 1) > 1
-    ]
 
 
 def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:

@@ -31,7 +31,7 @@ from paretune.pricing.prices import Price, PriceList
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import ALLOW_NO_GPU, JobDocument, JobFolder, JobInputs, ProjectPayload
-from paretune.spec.job import INPUT_FILES, TRAINING_COMPILER, JobSpec
+from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 from paretune.spec.script import arguments_of
 
@@ -200,7 +200,7 @@ class SageMakerLauncher(Launcher):
         self.check_inputs(document.spec, inputs)
         if inputs.project is not None:
             return build(self._of_project(document, inputs.project, staging), self.account, staging)
-        make = self._of_script_in_old_image if _is_in_old_image(document.spec) else self._of_training
+        make = self._of_script_in_old_image if document.spec.runs_in_old_image else self._of_training
         return build(make(document, inputs, staging), self.account, staging)
 
     def _of_project(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
@@ -254,7 +254,7 @@ class SageMakerLauncher(Launcher):
         )
 
     def _of_script_in_old_image(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
-        """What version 2 of the SageMaker SDK sent for SageMaker Training Compiler: the image runs the script itself.
+        """What version 2 of the SageMaker SDK sent for libraries that AWS has ended: the image runs the script itself.
 
         Nothing of paretune is in the job: the image has Python 3.8. Its model holds the results.
         """
@@ -270,9 +270,7 @@ class SageMakerLauncher(Launcher):
             "sagemaker_region": self.account.region,
             "sagemaker_job_name": document.job_name,
             "sagemaker_container_log_level": 20,
-            "sagemaker_training_compiler_enabled": True,
-            "sagemaker_training_compiler_debug_mode": False,
-            **({"sagemaker_pytorch_xla_multi_worker_enabled": True} if spec.devices > 1 else {}),
+            **(_legacy_smp(spec) if spec.legacy_smp else _training_compiler(spec)),
         }
         return TrainingJobRequest(
             job_name=document.job_name,
@@ -336,7 +334,7 @@ class SageMakerLauncher(Launcher):
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if self.is_direct and not _is_in_old_image(document.spec):
+        if self.is_direct and not document.spec.runs_in_old_image:
             environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
 
@@ -364,9 +362,25 @@ class SageMakerLauncher(Launcher):
         return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
 
 
-def _is_in_old_image(spec: JobSpec) -> bool:
-    """Whether the image is too old for paretune, and runs the script itself."""
-    return spec.compiler == TRAINING_COMPILER
+def _training_compiler(spec: JobSpec) -> dict[str, Any]:
+    """How version 2 of the SDK switched SageMaker Training Compiler on."""
+    return {
+        "sagemaker_training_compiler_enabled": True,
+        "sagemaker_training_compiler_debug_mode": False,
+        **({"sagemaker_pytorch_xla_multi_worker_enabled": True} if spec.devices > 1 else {}),
+    }
+
+
+def _legacy_smp(spec: JobSpec) -> dict[str, Any]:
+    """How version 2 of the SDK (2.257.7) switched version 1 of the model parallelism library on."""
+    return {
+        "mp_parameters": dict(spec.legacy_smp),
+        "sagemaker_mpi_enabled": True,
+        "sagemaker_mpi_num_of_processes_per_host": spec.processes,
+        "sagemaker_mpi_custom_mpi_options": "",
+        "sagemaker_distributed_dataparallel_enabled": False,
+        "sagemaker_instance_type": spec.instance_type,
+    }
 
 
 def _script_faults(spec: JobSpec) -> list[str]:

@@ -23,7 +23,7 @@ from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport, write_json_once
-from paretune.spec.job import JobSpec
+from paretune.spec.job import JobSpec, launch_faults
 
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job, in which a real job writes a checkpoint."""
@@ -204,8 +204,8 @@ class SimulatedLauncher(Launcher):
         return usual_price(spec, self._prices, self._environment)
 
     def check(self, spec: JobSpec) -> None:
-        """Raise `BadInput` where the job has no timeline on one of its instance types."""
-        faults: list[str] = []
+        """Raise `BadInput` where the job could not run, or has no timeline on one of its instance types."""
+        faults = launch_faults(spec)
         for candidate in (spec, *(spec.on_instance_type(name) for name in spec.instance_types()[1:])):
             with collecting(faults):
                 self._timeline_of(JobDocument(job_name="paretune-check", spec=candidate, plan=candidate.plan()))

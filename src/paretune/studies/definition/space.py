@@ -9,9 +9,8 @@ from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting
-from paretune.spec.cluster import unsupported
-from paretune.spec.job import JobSpec
+from paretune.core.errors import collecting, refuse
+from paretune.spec.job import JobSpec, launch_faults
 from paretune.spec.parameters import COMPUTES, Effect, annotations, spell
 
 Value = str | int | float
@@ -108,8 +107,7 @@ def plain_kind(annotation: Any) -> type:
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
     """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type."""
     spec = JobSpec.from_text({name: _typed(value) for name, value in {**job, **point}.items()})
-    if spec.has_instances and (faults := unsupported(spec)):
-        raise BadInput(faults)
+    refuse(launch_faults(spec))
     return spec
 
 

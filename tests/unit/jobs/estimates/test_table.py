@@ -54,6 +54,30 @@ def test_a_row_says_what_the_estimate_says() -> None:
     assert row["basis"] == item.basis
 
 
+def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
+    cluster = {
+        "instance_type": "ml.p4d.24xlarge",
+        "instance_count": 120,
+        "strategy": "fsdp",
+        "activation_checkpointing": True,
+    }
+    rows = {"task": "causal-lm", "dataset": "a/b", "max_seq_length": 2048, "max_train_samples": 1_200_000}
+    item = estimate(model="gpt3-175b", tensor_parallel_degree=8, global_batch_size=1200, **cluster, **rows)
+    (row,) = read(as_csv([item]))
+
+    assert float(row["tokens"]) == 1_200_000 * 2048
+    assert float(row["days"]) == pytest.approx(item.time.seconds / 86_400)
+    assert float(row["usd_per_billion_tokens"]) == pytest.approx(float(row["cost_usd"]) / 2.4576, rel=1e-4)
+    assert (row["tensor_parallel_degree"], row["activation_checkpointing"], row["cpu_offload"]) == (
+        "8",
+        "true",
+        "false",
+    )
+    assert "USD per billion tokens" in as_text([item])
+    assert "USD per billion tokens" not in as_text([estimate()])
+    assert read(as_csv([estimate()]))[0]["tokens"] == ""
+
+
 def test_what_is_not_known_is_an_empty_field() -> None:
     (row,) = read(as_csv([estimate(price=None)]))
 

@@ -18,6 +18,8 @@ from paretune.launchers.sagemaker.request import TrainingJobRequest, build
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import JobDocument, JobInputs
+from paretune.spec.parameters import spell
+from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
 
@@ -25,6 +27,13 @@ Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]
 
 GPU = "ml.p4d.24xlarge"
+TENSOR = {"tensor_parallel_degree": 8, "hybrid_shard_degree": 2, "cpu_offload": True}
+PIPELINE = {
+    "pipeline_parallel_degree": 4,
+    "micro_batches": 8,
+    "activation_checkpointing": True,
+    "activation_offloading": True,
+}
 COMMAND = "exec python3 -m paretune.training /opt/ml"
 
 
@@ -59,6 +68,8 @@ def channels(request: Mapping[str, Any]) -> dict[str, str]:
     [
         {},
         {"instance_type": "ml.g5.12xlarge", "instance_count": 2, "strategy": "fsdp"},
+        {"instance_type": GPU, "instance_count": 2, "strategy": "fsdp", **TENSOR},
+        {"instance_type": GPU, "instance_count": 2, "strategy": "fsdp", **PIPELINE},
         {"instance_type": GPU, "instance_count": 2, "strategy": "smddp"},
         {"instance_type": GPU, "strategy": "smp", "tensor_parallel_degree": 2},
         {"instance_type": GPU, "strategy": "deepspeed"},
@@ -66,7 +77,7 @@ def channels(request: Mapping[str, Any]) -> dict[str, str]:
         {"subnets": "subnet-1, subnet-2", "security_group_ids": "sg-1", "kms_key": "alias/mine"},
         {"keep_alive_minutes": 10.0},
     ],
-    ids=["default", "fsdp", "smddp", "smp", "deepspeed", "spot", "network", "warm pool"],
+    ids=["default", "fsdp", "tensor", "pipeline", "smddp", "smp", "deepspeed", "spot", "network", "warm pool"],
 )
 def test_every_request_keeps_the_rules_of_the_api(ask: Ask, changes: dict[str, Any]) -> None:
     request = ask(**changes)
@@ -75,6 +86,7 @@ def test_every_request_keeps_the_rules_of_the_api(ask: Ask, changes: dict[str, A
     faults = ParamValidator().validate(request, shape.input_shape)
     assert not faults.has_errors(), faults.generate_report()
     check("CreateTrainingJob", request)  # lengths, patterns and choices too
+    check_rules(request)
     assert len({*channels(request)}) == len(request["InputDataConfig"]) <= 20
     assert all(name.replace("_", "").isalnum() for name in channels(request))
 
@@ -121,6 +133,18 @@ def test_ddp_fsdp_and_deepspeed_leave_spreading_to_the_training_and_differ_in_th
     assert "SM_FRAMEWORK_PARAMS" not in request["Environment"]
     assert json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]["strategy"] == strategy
     assert "huggingface-pytorch-training" in request["AlgorithmSpecification"]["TrainingImage"]
+
+
+@pytest.mark.parametrize("degrees", [TENSOR, PIPELINE], ids=["tensor", "pipeline"])
+def test_degrees_of_fsdp_travel_in_the_document_and_the_training_divides_the_devices(
+    ask: Ask, aws: Aws, degrees: dict[str, Any]
+) -> None:
+    request = ask(instance_type=GPU, instance_count=2, strategy="fsdp", **degrees)
+
+    told = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]
+    assert {name: told[name] for name in degrees} == {name: spell(value) for name, value in degrees.items()}
+    assert drivers(request, aws)["sourcecode.json"]["command"] == COMMAND
+    assert "HyperParameters" not in request
 
 
 def test_smddp_is_switched_on_as_transformers_looks_for_it(ask: Ask, aws: Aws) -> None:
@@ -398,6 +422,7 @@ def test_training_compiler_gets_the_request_that_the_second_sdk_sent(
     faults = ParamValidator().validate(request, shape.input_shape)
     assert not faults.has_errors(), faults.generate_report()
     check("CreateTrainingJob", request)
+    check_rules(request)
     assert request["AlgorithmSpecification"]["TrainingImage"].endswith(
         "/huggingface-pytorch-trcomp-training:1.11.0-transformers4.21.1-gpu-py38-cu113-ubuntu20.04"
     )
@@ -434,6 +459,54 @@ def test_training_compiler_gets_the_request_that_the_second_sdk_sent(
     }
     with tarfile.open(fileobj=io.BytesIO(aws.s3.objects[code.removeprefix(f"s3://{BUCKET}/")])) as archive:
         assert sorted(archive.getnames()) == ["requirements.txt", "run_clm.py"]
+
+
+def test_version_1_of_model_parallelism_gets_the_request_that_the_second_sdk_sent(
+    ask: Ask, aws: Aws, script: Path
+) -> None:
+    settings = {
+        "partitions": 2,
+        "microbatches": 4,
+        "placement_strategy": "spread",
+        "pipeline": "interleaved",
+        "optimize": "speed",
+        "ddp": True,
+        "tensor_parallel_degree": 2,
+        "shard_optimizer_state": True,
+    }
+    request = ask(
+        entry_script=str(script),
+        instance_type=GPU,
+        instance_count=2,
+        legacy_smp=settings,
+        per_device_train_batch_size=8,
+        training_arguments={"do_train": True},
+    )
+
+    shape = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob")
+    faults = ParamValidator().validate(request, shape.input_shape)
+    assert not faults.has_errors(), faults.generate_report()
+    check("CreateTrainingJob", request)
+    check_rules(request)
+    assert request["AlgorithmSpecification"]["TrainingImage"].endswith(
+        "/huggingface-pytorch-training:1.10.2-transformers4.17.0-gpu-py38-cu113-ubuntu20.04"
+    )
+    assert not {"ContainerEntrypoint", "ContainerArguments"} & set(request["AlgorithmSpecification"])
+    told = dict(request["HyperParameters"])
+    assert json.loads(told.pop("mp_parameters")) == settings
+    assert json.loads(told.pop("sagemaker_submit_directory")).endswith(".tar.gz")
+    assert {name: text for name, text in told.items() if name.startswith("sagemaker_")} == {
+        "sagemaker_program": '"run_clm.py"',
+        "sagemaker_region": '"us-east-1"',
+        "sagemaker_job_name": '"paretune-run1-1"',
+        "sagemaker_container_log_level": "20",
+        "sagemaker_mpi_enabled": "true",
+        "sagemaker_mpi_num_of_processes_per_host": "8",
+        "sagemaker_mpi_custom_mpi_options": '""',
+        "sagemaker_distributed_dataparallel_enabled": "false",
+        "sagemaker_instance_type": '"ml.p4d.24xlarge"',
+    }
+    assert (told["per_device_train_batch_size"], told["do_train"]) == ("8", "true")
 
 
 def test_a_training_argument_that_is_too_long_for_a_hyperparameter_is_refused(ask: Ask, script: Path) -> None:
