@@ -86,6 +86,8 @@ MOST_PROFILED_STEPS = 300
 """Of one job: a trace of more steps is too large to look at."""
 ADAPTERS = ("lora", "qlora")
 """Kinds of fine-tuning that train adapters beside frozen weights."""
+ALL_LINEAR = "all-linear"
+"""`lora_target_modules` of adapters beside every linear layer but those of the head."""
 FULL_LEARNING_RATE = 5e-5
 """That of TrainingArguments (transformers 5.23), which suits full fine-tuning."""
 _ADAPTERS_OVER_FULL = 10.0
@@ -192,7 +194,7 @@ class JobSpec(Cluster):
         0.0, "lora, qlora: share of the adapters' inputs that is dropped", minimum=0, maximum=0.9, affects=_TRAINING
     )
     lora_target_modules: str = parameter(
-        "all-linear", "lora, qlora: comma-separated names of the linear layers that get adapters", affects=_TRAINING
+        ALL_LINEAR, "lora, qlora: comma-separated names of the linear layers that get adapters", affects=_TRAINING
     )
     compiler: str = parameter(
         "none",

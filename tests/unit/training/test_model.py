@@ -26,7 +26,6 @@ from transformers import (
 from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training.model import (
-    LORA_RANK,
     Shape,
     build_model,
     find_model,
@@ -240,7 +239,7 @@ def test_lora_trains_low_rank_pairs_beside_every_linear_layer_and_the_head(tiny_
     per_layer = 4 * (HIDDEN + HIDDEN) + 2 * (HIDDEN + WIDE)  # query, key, value, output; up, down
     pooler = HIDDEN + HIDDEN
     head = HIDDEN * 3 + 3
-    assert Shape.of(model).trainable == LORA_RANK * (LAYERS * per_layer + pooler) + head
+    assert Shape.of(model).trainable == JobSpec().lora_rank * (LAYERS * per_layer + pooler) + head
     assert all("lora_" in name or "classifier" in name for name in trainable(model))
 
 
