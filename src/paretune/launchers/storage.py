@@ -52,7 +52,8 @@ def _written_shares(spec: JobSpec) -> tuple[float, float]:
     """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
 
     A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
-    twice more, in the model's and in its own format. Without the frozen weights are only adapters (`adapter_share`). A head is counted as half of all weights: the output layer of a small language model.
+    twice more, in the model's and in its own format. Without the frozen weights are only adapters. A head is counted as
+    half of all weights: the output layer of a small language model.
     """
     if spec.fine_tuning in ADAPTERS:
         return adapter_share(spec), 3 * adapter_share(spec)

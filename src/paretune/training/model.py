@@ -135,32 +135,35 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
     Everything that is trained is fp32. The frozen weights beside adapters are bf16 where the job computes in it, and
     those of linear layers have four bits with qlora.
     """
-    model = _load(spec, folder, labels)
+    model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         if spec.task == "causal-lm":  # even where it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
-    return _with_adapters(spec, model) if spec.fine_tuning in ADAPTERS else model
+    return _with_adapters(spec, model, drawn) if spec.fine_tuning in ADAPTERS else model
 
 
-def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> Any:
-    """The model of `folder` with its weights, or with random ones drawn from PyTorch's seed."""
+def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
+    """The model of `folder` with its weights, or with random ones drawn from PyTorch's seed.
+
+    With the names of its layers whose weights were drawn although they should have been read: the folder lacks them.
+    """
     kind, head = _auto_class(spec), _head_settings(labels)
     if spec.init == "random":
         config = transformers.AutoConfig.from_pretrained(folder, **head)
-        return kind.from_config(config, dtype=torch.float32)
+        return kind.from_config(config, dtype=torch.float32), []
     half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
     if head:
         options["ignore_mismatched_sizes"] = True
     if spec.fine_tuning == "qlora":
         options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
-    model = kind.from_pretrained(folder, **head, **options)
+    model, found = kind.from_pretrained(folder, output_loading_info=True, **head, **options)
     if spec.fine_tuning == "qlora":
-        _complete_four_bits(model)
-    return model
+        _correct_four_bits(model)
+    return model, sorted({name.rpartition(".")[0] for name in found["missing_keys"]})
 
 
 def _auto_class(spec: JobSpec) -> Any:
@@ -205,19 +208,23 @@ def _is_named(layer: str, name: str) -> bool:
     return f".{layer}".endswith(f".{name}")
 
 
-def _with_adapters(spec: JobSpec, model: Any) -> Any:
-    """`model` frozen but for its classification head, with low-rank adapters beside its linear layers."""
+def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
+    """`model` frozen but for its classification head and the layers `drawn`, with low-rank adapters beside the others.
+
+    What the folder of the model lacks must be saved with the adapters: drawn again, it would be something else.
+    """
     from peft import LoraConfig, TaskType, get_peft_model
 
-    layers, asked = _linear_layers(model), _asked_targets(spec)
     is_causal = spec.task == "causal-lm"
+    whole = [*([] if is_causal else _heads(model)), *drawn]
+    layers, asked = [name for name in _linear_layers(model) if name not in whole], _asked_targets(spec)
     adapters = LoraConfig(
         task_type=TaskType.CAUSAL_LM if is_causal else TaskType.SEQ_CLS,
         r=spec.lora_rank,
         lora_alpha=spec.lora_alpha,
         lora_dropout=spec.lora_dropout,
         target_modules=[layer for layer in layers if not asked or any(_is_named(layer, name) for name in asked)],
-        modules_to_save=None if is_causal else _heads(model),
+        modules_to_save=whole or None,
     )
     adapted = get_peft_model(model, adapters)
     norms = (module for module in adapted.modules() if "norm" in type(module).__name__.lower())
@@ -246,21 +253,22 @@ def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
     return {"quantization_config": quantization, "device_map": {"": place}}
 
 
-def _complete_four_bits(model: Any) -> None:
-    """Make up for two gaps of transformers 5.23 and bitsandbytes 0.50.2 in the 4-bit layers of a model just loaded.
+def _correct_four_bits(model: Any) -> None:
+    """Mend two things in the 4-bit layers of a model that was just loaded (transformers 5.23, bitsandbytes 0.50.2).
 
-    Weights that the folder lacks, such as those of a pooler, are drawn and not quantised. And on processors with
-    AVX-512 and bf16 an evaluation packs weights anew, after which steps have wrong gradients or fail.
+    A layer whose weights the folder lacks is of the 4-bit class with weights that are not: it becomes a plain one. And
+    on processors with AVX-512 and bf16 an evaluation packs weights anew, and steps after it fail or have no gradients.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
 
-    for layer in model.modules():
-        if isinstance(layer, Linear4bit):
-            layer.support_avx512bf16_for_cpu = False
-            if not isinstance(layer.weight, Params4bit):
-                drawn = layer.weight.data
-                settings = {"quant_type": _FOUR_BITS, "compress_statistics": True, "module": layer}
-                layer.weight = Params4bit(drawn, requires_grad=False, **settings).to(drawn.device)
+    for name, layer in list(model.named_modules()):
+        if not isinstance(layer, Linear4bit):
+            continue
+        layer.support_avx512bf16_for_cpu = False
+        if not isinstance(layer.weight, Params4bit):
+            plain = torch.nn.Linear(layer.in_features, layer.out_features, device="meta")
+            plain.weight, plain.bias = layer.weight, layer.bias
+            model.set_submodule(name, plain)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit
+from peft import AutoPeftModelForSequenceClassification
+from safetensors.torch import load_file
 from transformers import (
     DistilBertConfig,
     DistilBertForSequenceClassification,
@@ -76,9 +78,7 @@ def test_linear_layers_have_four_bits_and_the_head_is_trained_in_fp32(tiny_model
 
     assert ends_of(model, Linear4bit) == OF_BERT
     assert formats(model, "classifier", "lora_") == {torch.float32}
-    assert {
-        "classifier" in name or "lora_" in name for name, item in model.named_parameters() if item.requires_grad
-    } == {True}
+    assert all(item.dtype == torch.float32 for item in model.parameters() if item.requires_grad)
     layer = next(module for module in model.modules() if isinstance(module, Linear4bit))
     assert (layer.weight.quant_type, layer.weight.quant_state.nested) == ("nf4", True)
 
@@ -138,6 +138,21 @@ def test_four_bits_answer_nearly_as_the_model_they_were_made_of(tiny_llama: Path
     assert 0 < (found - expected).norm() / expected.norm() < 0.3
 
 
+def test_layers_that_the_folder_lacks_are_trained_and_saved_whole(tiny_model: Path, tmp_path: Path) -> None:
+    model = build(tiny_model)
+    with torch.no_grad():
+        expected = model.eval()(input_ids=torch.arange(5, 21).view(2, 8)).logits
+    model.save_pretrained(tmp_path)
+
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert {name.split(".")[-2] for name in saved if "lora_" not in name} == {"dense", "classifier"}
+    assert [name for name in saved if "pooler" in name and "lora_" in name] == []
+    loaded = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path, num_labels=len(LABELS)).eval()
+    with torch.no_grad():
+        found = loaded(input_ids=torch.arange(5, 21).view(2, 8)).logits
+    assert (found - expected).norm() / expected.norm() < 0.2
+
+
 # --- adapters
 
 
@@ -151,7 +166,7 @@ def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model:
     assert layer.lora_A["default"].weight.shape == (4, HIDDEN)
     assert layer.scaling["default"] == 12 / 4
     assert layer.lora_dropout["default"].p == 0.25
-    head = HIDDEN * len(LABELS) + len(LABELS)
+    head = HIDDEN * HIDDEN + HIDDEN + HIDDEN * len(LABELS) + len(LABELS)  # the pooler, which the folder lacks, too
     assert Shape.of(model).trainable == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
 
 
@@ -193,9 +208,8 @@ def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: 
 
     (fault,) = model_faults(JobSpec(**asked, lora_target_modules="query,q_proj,classifier,embeddings"), tiny_model)
 
-    assert fault == (
-        "lora_target_modules must name linear layers of tiny: dense, key, query, value; got q_proj, classifier, embeddings"
-    )
+    known = "lora_target_modules must name linear layers of tiny: dense, key, query, value"
+    assert fault == f"{known}; got q_proj, classifier, embeddings"
     assert model_faults(JobSpec(**asked, lora_target_modules="output.dense"), tiny_model) == []
     assert model_faults(JobSpec(**asked), tiny_model) == []
 
