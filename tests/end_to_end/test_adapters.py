@@ -100,5 +100,7 @@ def test_the_product_trains_and_the_folder_answers_as_the_trained_model_did(
     assert rows is not None
     with torch.no_grad():
         found = loaded(**rows.__getitems__([*range(len(rows))]))
-    assert found.loss == pytest.approx(report.metrics["eval_loss"], rel=0.05)  # its weights have 32 bits
-    assert abs(found.loss - 0.693) > 0.05  # that of a model which has learnt nothing
+    assert report.metrics["eval_loss"] < 0.6  # it has learnt: 0.69 is that of one who guesses
+    assert found.loss == pytest.approx(
+        report.metrics["eval_loss"], rel=0.15
+    )  # the adapters now lie beside fp32 weights

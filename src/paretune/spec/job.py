@@ -393,6 +393,8 @@ def _fit_faults(spec: JobSpec) -> list[str]:
             f"fine_tuning=qlora goes with strategy ddp, got {spec.strategy}: 4-bit weights cannot be sharded; use "
             "fine_tuning=lora, or ddp"
         )
+    if spec.fine_tuning == "qlora" and spec.compiler == "inductor" and spec.entry_script is None:
+        faults.append("fine_tuning=qlora goes with compiler none, got inductor: no training has run with both")
     batch, parts = spec.per_device_train_batch_size, spec.micro_batches
     if batch and parts and batch % parts:
         faults.append(f"micro_batches must divide per_device_train_batch_size {batch}, got {parts}")

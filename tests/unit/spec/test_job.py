@@ -620,3 +620,20 @@ def test_help_has_a_line_with_the_default_for_every_parameter() -> None:
     assert lines["num_train_epochs"].endswith("(default: 1.0)")
     assert "[none | sqrt | linear]" in lines["learning_rate_scaling"]
     assert all("\n" not in line and line for line in lines.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "fsdp"}, "4-bit weights cannot be sharded"),
+        ({"strategy": "deepspeed"}, "4-bit weights cannot be sharded"),
+        ({"compiler": "inductor"}, "no training has run with both"),
+    ],
+)
+def test_four_bit_weights_are_refused_with_the_reason(changes: dict[str, str], reason: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(instance_type="ml.g5.12xlarge", fine_tuning="qlora", **changes)  # type: ignore[arg-type]
+
+    (fault,) = refused.value.faults
+    assert fault.startswith("fine_tuning=qlora goes with ")
+    assert reason in fault
