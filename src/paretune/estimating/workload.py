@@ -8,7 +8,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.spec.job import ADAPTERS, JobSpec
 
 EVALUATIONS = 4
 """At least so many evaluations are spread over a training; with more epochs, one after each."""
@@ -16,6 +16,12 @@ BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (2
 """Training rows, validation rows and mean tokens of what comes with the packages."""
 LORA_SHARE = 0.015
 """Of all weights, those of adapters: rank 8 on all linear layers of a BERT-sized model; smaller for larger ones."""
+_RANK_OF_SHARE = 8
+
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
+"""Of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and one of 32 bits for
+256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
+_HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
 
 # Adapters' own small products and sums, against the passes without them. Hu et al. (arXiv 2106.09685, section 4.2)
 # train a quarter faster with them than without, where operations alone give a half; here they are no faster
@@ -68,11 +74,11 @@ def workload(
     if "train_tokens" in known:
         tokens = known["train_tokens"] / found
     length = tokens if tokens is not None else float(spec.max_seq_length)
-    share, trained = _trained(spec.fine_tuning, built)
+    share, trained = _trained(spec, built)
     steps = spec.probe_steps or training_steps(spec, plan, found)
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
     whole = forward if spec.fine_tuning == "head" else _flops(built, length, share)
-    whole *= _OF_ADAPTERS if spec.fine_tuning == "lora" else 1.0
+    whole *= _OF_ADAPTERS if spec.fine_tuning in ADAPTERS else 1.0
     attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
     return Workload(
         tokens=length,
@@ -182,13 +188,41 @@ def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
     )
 
 
-def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:
+def adapter_share(spec: JobSpec) -> float:
+    """Weights of adapters in weights of the whole model: a pair of matrices has as many as its rank is high."""
+    return LORA_SHARE * spec.lora_rank / _RANK_OF_SHARE
+
+
+def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
+    """Whether the weights beside adapters that are neither trained nor quantised are loaded in bf16.
+
+    Norms, adapters and trained heads stay fp32. `precision` is the one the job computes in: fp16 has too small a range
+    for weights, and smp and deepspeed keep weights of one format.
+    """
+    return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
+
+
+def weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:
+    """Bytes of one whole copy of the weights as a job holds them, adapters included; without gradients and moments.
+
+    `precision` is fp32, bf16 or fp16. Copies that autocast makes are not in it.
+    """
+    each = 2.0 if keeps_frozen_weights_in_half(spec, precision) else 4.0
+    if spec.fine_tuning not in ADAPTERS:
+        return each * built.parameters
+    output = built.vocabulary * built.hidden_size if spec.task == "causal-lm" else 0  # is not quantised
+    packed = built.matrices - output if spec.fine_tuning == "qlora" else 0
+    return NF4_BYTES * packed + each * (built.parameters - packed) + 4 * adapter_share(spec) * built.matrices
+
+
+def _trained(spec: JobSpec, built: Architecture) -> tuple[float, float]:
     """Share of the matrices that get gradients, and the weights that the optimiser changes.
 
-    With `head` nothing goes back through the encoder, which is frozen: the forward pass is all that counts.
+    With `head` nothing goes back through the encoder, which is frozen: the forward pass is all that counts. What it
+    takes to turn 4-bit weights into numbers is not counted.
     """
-    return {
-        "full": (1.0, float(built.parameters)),
-        "head": (0.0, float(built.hidden_size**2)),
-        "lora": (LORA_SHARE, LORA_SHARE * built.matrices),
-    }[fine_tuning]
+    if spec.fine_tuning in ADAPTERS:
+        return adapter_share(spec), adapter_share(spec) * built.matrices
+    if spec.fine_tuning == "head":
+        return 0.0, float(built.hidden_size**2)
+    return 1.0, float(built.parameters)

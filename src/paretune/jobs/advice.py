@@ -21,7 +21,7 @@ from paretune.spec import catalog, metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.cluster import spreading_defaults
 from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec, default_learning_rate
+from paretune.spec.job import ADAPTERS, JobSpec, default_learning_rate
 from paretune.spec.regions import usual_region
 from paretune.tracking import Tracking, schema
 
@@ -170,15 +170,15 @@ def full_rate_of_adapters(job: ForeseenJob) -> str:
     if not _is_full_rate(job.spec):
         return ""
     return (
-        f"learning rate {job.spec.unscaled_learning_rate:g} is one for full fine-tuning, and fine_tuning=lora needs "
-        f"about ten times that to learn as much; -P learning_rate={default_learning_rate('lora'):g}, or leave "
-        "learning_rate out"
+        f"learning rate {job.spec.unscaled_learning_rate:g} is one for full fine-tuning, and "
+        f"fine_tuning={job.spec.fine_tuning} needs about ten times that to learn as much; "
+        f"-P learning_rate={default_learning_rate(job.spec.fine_tuning):g}, or leave learning_rate out"
     )
 
 
 def _is_full_rate(spec: JobSpec) -> bool:
-    between = (default_learning_rate("full") * default_learning_rate("lora")) ** 0.5
-    return spec.fine_tuning == "lora" and spec.entry_script is None and spec.unscaled_learning_rate < between
+    between = (default_learning_rate("full") * default_learning_rate(spec.fine_tuning)) ** 0.5
+    return spec.fine_tuning in ADAPTERS and spec.entry_script is None and spec.unscaled_learning_rate < between
 
 
 def idle_devices(job: ForeseenJob) -> str:

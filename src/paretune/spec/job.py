@@ -87,6 +87,8 @@ MOST_PROFILED_STEPS = 300
 """Of one job: a trace of more steps is too large to look at."""
 ADAPTERS = ("lora", "qlora")
 """Kinds of fine-tuning that train adapters beside frozen weights."""
+ALL_LINEAR = "all-linear"
+"""`lora_target_modules` of adapters beside every linear layer but those of the head."""
 FULL_LEARNING_RATE = 5e-5
 """That of TrainingArguments (transformers 5.23), which suits full fine-tuning."""
 _ADAPTERS_OVER_FULL = 10.0
@@ -193,7 +195,7 @@ class JobSpec(Cluster):
         0.0, "lora, qlora: share of the adapters' inputs that is dropped", minimum=0, maximum=0.9, affects=_TRAINING
     )
     lora_target_modules: str = parameter(
-        "all-linear", "lora, qlora: comma-separated names of the linear layers that get adapters", affects=_TRAINING
+        ALL_LINEAR, "lora, qlora: comma-separated names of the linear layers that get adapters", affects=_TRAINING
     )
     compiler: str = parameter(
         "none",
@@ -405,6 +407,8 @@ def _fit_faults(spec: JobSpec) -> list[str]:
             f"fine_tuning=qlora goes with strategy ddp, got {spec.strategy}: 4-bit weights cannot be sharded; use "
             "fine_tuning=lora, or ddp"
         )
+    if spec.fine_tuning == "qlora" and spec.compiler == "inductor" and spec.entry_script is None:
+        faults.append("fine_tuning=qlora goes with compiler none, got inductor: no training has run with both")
     batch, parts = spec.per_device_train_batch_size, spec.micro_batches
     if batch and parts and batch % parts:
         faults.append(f"micro_batches must divide per_device_train_batch_size {batch}, got {parts}")

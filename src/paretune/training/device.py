@@ -32,6 +32,11 @@ def choose_precision(asked: str) -> str:
     return hardware.usual_precision(has_bf16=has_bf16(), compute_capability=capability)
 
 
+def number_format(precision: str) -> torch.dtype:
+    """PyTorch's name of `fp32`, `bf16` or `fp16`."""
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
 def is_fp16_by_choice(spec: JobSpec) -> bool:
     """Whether `auto` has become fp16, whose largest number is 65,504: a training that needs larger ones diverges."""
     return spec.precision == "auto" and choose_precision("auto") == "fp16"

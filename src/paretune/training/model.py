@@ -7,6 +7,8 @@ changes no result and saves its share of gradient memory, gradient clipping and 
 """
 
 import logging
+import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +21,12 @@ from huggingface_hub import HfApi, snapshot_download
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
-from paretune.spec.job import BUNDLED, JobSpec
+from paretune.estimating.workload import keeps_frozen_weights_in_half
+from paretune.spec.job import ADAPTERS, ALL_LINEAR, BUNDLED, JobSpec
+from paretune.training import device
 from paretune.training.rows import bundled, hub
 
-LORA_RANK = 8
-LORA_ALPHA = 16
+_FOUR_BITS = "nf4"
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -110,39 +113,162 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
         longest -= config.pad_token_id + 1 if kind in _POSITIONS_AFTER_PADDING else 0
         if spec.max_seq_length > longest:
             faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
-    return faults
+    return faults or (_adapter_faults(spec, folder) if spec.fine_tuning in ADAPTERS else [])
+
+
+def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
+    """Why the model in `folder` has no place for the adapters that are asked for; empty if it has."""
+    layers = _linear_layers(_without_weights(spec, folder))
+    if not layers:
+        rule = f"fine_tuning={spec.fine_tuning} trains adapters beside linear layers"
+        return [f"{rule}, and {spec.model} has none below its head: set fine_tuning to full or head"]
+    unknown = [name for name in _asked_targets(spec) if not any(_is_named(layer, name) for layer in layers)]
+    if not unknown:
+        return []
+    known = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
+    return [f"lora_target_modules must name linear layers of {spec.model}: {known}; got {', '.join(unknown)}"]
 
 
 def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
-    """The model in fp32 with a head for `labels`, its trainable parameters as `fine_tuning` says."""
-    model = _with_head(spec, folder, labels)
+    """The model with a head for `labels`, its trainable parameters as `fine_tuning` says.
+
+    Everything that is trained is fp32. The frozen weights beside adapters are bf16 where the job computes in it, and
+    those of linear layers have four bits with qlora.
+    """
+    model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         if spec.task == "causal-lm":  # even where it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
-    elif spec.fine_tuning == "lora":
-        from peft import LoraConfig, TaskType, get_peft_model
-
-        task = TaskType.CAUSAL_LM if spec.task == "causal-lm" else TaskType.SEQ_CLS
-        adapters = LoraConfig(task_type=task, r=LORA_RANK, lora_alpha=LORA_ALPHA, target_modules="all-linear")
-        return get_peft_model(model, adapters)
-    return model
+    return _with_adapters(spec, model, drawn) if spec.fine_tuning in ADAPTERS else model
 
 
-def _with_head(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> Any:
-    """The model of `folder` in fp32, with its weights, or with random ones drawn from PyTorch's seed."""
-    kind, head = transformers.AutoModelForCausalLM, dict[str, Any]()
-    if spec.task != "causal-lm":
-        kind = transformers.AutoModelForSequenceClassification
-        numbers = {name: number for number, name in enumerate(labels)}
-        head = {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers}
+def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
+    """The model of `folder` with its weights, or with random ones drawn from PyTorch's seed.
+
+    With the names of its layers whose weights were drawn although they should have been read: the folder lacks them.
+    """
+    kind, head = _auto_class(spec), _head_settings(labels)
     if spec.init == "random":
         config = transformers.AutoConfig.from_pretrained(folder, **head)
-        return kind.from_config(config, dtype=torch.float32)
-    fresh_head = {"ignore_mismatched_sizes": True} if head else {}
-    return kind.from_pretrained(folder, dtype=torch.float32, **head, **fresh_head)
+        return kind.from_config(config, dtype=torch.float32), []
+    half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
+    options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
+    if head:
+        options["ignore_mismatched_sizes"] = True
+    if spec.fine_tuning == "qlora":
+        options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
+    model, found = kind.from_pretrained(folder, output_loading_info=True, **head, **options)
+    if spec.fine_tuning == "qlora":
+        _correct_four_bits(model)
+    return model, sorted({name.rpartition(".")[0] for name in found["missing_keys"]})
+
+
+def _auto_class(spec: JobSpec) -> Any:
+    if spec.task == "causal-lm":
+        return transformers.AutoModelForCausalLM
+    return transformers.AutoModelForSequenceClassification
+
+
+def _head_settings(labels: tuple[str, ...]) -> dict[str, Any]:
+    """The configuration's entries for classes; empty for a language model."""
+    numbers = {name: number for number, name in enumerate(labels)}
+    return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers} if labels else {}
+
+
+def _without_weights(spec: JobSpec, folder: Path) -> Any:
+    """The model of `folder` on PyTorch's meta device: its layers, without memory for their weights."""
+    with torch.device("meta"):
+        return _auto_class(spec).from_config(transformers.AutoConfig.from_pretrained(folder))
+
+
+def _heads(model: Any) -> list[str]:
+    """Names of the parts with parameters on top of the base model: a classification head, an output layer."""
+    parts = model.named_children()
+    return [name for name, part in parts if name != model.base_model_prefix and any(True for _ in part.parameters())]
+
+
+def _linear_layers(model: Any) -> list[str]:
+    """Names of the layers below the heads that multiply by a matrix; GPT-2's are of a class of their own."""
+    kinds = (torch.nn.Linear, transformers.pytorch_utils.Conv1D)
+    heads = _heads(model)
+    layers = [name for name, module in model.named_modules() if isinstance(module, kinds)]
+    return [name for name in layers if name.partition(".")[0] not in heads]
+
+
+def _asked_targets(spec: JobSpec) -> list[str]:
+    """The names in `lora_target_modules`; none where all linear layers are meant."""
+    names = [name.strip() for name in spec.lora_target_modules.split(",")]
+    return [] if names == [ALL_LINEAR] else [name for name in names if name]
+
+
+def _is_named(layer: str, name: str) -> bool:
+    return f".{layer}".endswith(f".{name}")
+
+
+def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
+    """`model` frozen but for its classification head and the layers `drawn`, with low-rank adapters beside the others.
+
+    What the folder of the model lacks must be saved with the adapters: drawn again, it would be something else.
+    """
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    is_causal = spec.task == "causal-lm"
+    whole = [*([] if is_causal else _heads(model)), *drawn]
+    layers, asked = [name for name in _linear_layers(model) if name not in whole], _asked_targets(spec)
+    adapters = LoraConfig(
+        task_type=TaskType.CAUSAL_LM if is_causal else TaskType.SEQ_CLS,
+        r=spec.lora_rank,
+        lora_alpha=spec.lora_alpha,
+        lora_dropout=spec.lora_dropout,
+        target_modules=[layer for layer in layers if not asked or any(_is_named(layer, name) for name in asked)],
+        modules_to_save=whole or None,
+    )
+    adapted = get_peft_model(model, adapters)
+    norms = (module for module in adapted.modules() if "norm" in type(module).__name__.lower())
+    exact = [item for module in norms for item in module.parameters(recurse=False)]
+    for item in (*exact, *filter(lambda item: item.requires_grad, adapted.parameters())):
+        item.data = item.data.float()
+    return adapted
+
+
+def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
+    """Arguments of `from_pretrained` for weights in nf4 with double quantisation, computed with in the job's precision.
+
+    Source: Dettmers et al., arXiv 2305.14314. The heads keep their weights: they are trained, or are tied to the
+    embeddings. A process has its own device, on which the weights are quantised.
+    """
+    import bitsandbytes  # noqa: F401  # where it is missing, the job's failure names it
+
+    quantization = transformers.BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=_FOUR_BITS,
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=device.number_format(device.choose_precision(spec.precision)),
+        llm_int8_skip_modules=[f"^{head}" for head in heads],  # a pattern; without ^ also one that ends so
+    )
+    place = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
+    return {"quantization_config": quantization, "device_map": {"": place}}
+
+
+def _correct_four_bits(model: Any) -> None:
+    """Mend two things in the 4-bit layers of a model that was just loaded (transformers 5.23, bitsandbytes 0.50.2).
+
+    A layer whose weights the folder lacks is of the 4-bit class with weights that are not: it becomes a plain one. And
+    on processors with AVX-512 and bf16 an evaluation packs weights anew, and steps after it fail or have no gradients.
+    """
+    from bitsandbytes.nn import Linear4bit, Params4bit
+
+    for name, layer in list(model.named_modules()):
+        if not isinstance(layer, Linear4bit):
+            continue
+        layer.support_avx512bf16_for_cpu = False
+        if not isinstance(layer.weight, Params4bit):
+            plain = torch.nn.Linear(layer.in_features, layer.out_features, device="meta")
+            plain.weight, plain.bias = layer.weight, layer.bias
+            model.set_submodule(name, plain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +308,9 @@ class Shape:
 
 
 def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
-    return sum(item.numel() for item in parameters)
+    """Weights in these parameters; a quantised one is a tensor of packed bytes, beside the shape that it stands for."""
+    states = ((item, getattr(item, "quant_state", None)) for item in parameters)
+    return sum(item.numel() if state is None else math.prod(state.shape) for item, state in states)
 
 
 class UsedRows(torch.nn.Module):

@@ -4,6 +4,7 @@ Runs before a job is launched, in a process of its own, so that the launching pr
 specification; writes the folders of the prepared data and the model, or all faults found.
 """
 
+import importlib.util
 import json
 import logging
 import os
@@ -50,6 +51,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
 
     datasets.disable_progress_bars()
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
+    faults += package_faults(spec)
     with collecting(faults):
         folder = model.find_model(spec.model, spec.init)
         faults += model.model_faults(spec, folder)
@@ -104,6 +106,14 @@ def strategy_faults(spec: JobSpec) -> list[str]:
     if sharded and spec.training_arguments.get("save_only_model"):
         faults.append(f"training_arguments must not set save_only_model with strategy {spec.strategy}: leave it out")
     return faults
+
+
+def package_faults(spec: JobSpec) -> list[str]:
+    """Optional packages that a job needs and that are not installed where it runs; a SageMaker job installs its own."""
+    if spec.fine_tuning != "qlora" or spec.has_instances or importlib.util.find_spec("bitsandbytes") is not None:
+        return []
+    rule = "fine_tuning=qlora needs the package bitsandbytes, which is not installed here"
+    return [f"{rule}: python -m pip install -e '.[quantized]', or set fine_tuning=lora"]
 
 
 if __name__ == "__main__":

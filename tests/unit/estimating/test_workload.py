@@ -6,7 +6,14 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.workload import Workload, profile_faults, warmup_steps, workload
+from paretune.estimating.workload import (
+    NF4_BYTES,
+    Workload,
+    profile_faults,
+    warmup_steps,
+    weight_bytes,
+    workload,
+)
 from paretune.spec.job import JobSpec
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50)
@@ -41,6 +48,32 @@ def test_adapters_need_no_gradients_of_the_weights() -> None:
     # 20 tokens x ((4 + 2 x 0.015) x 1000 + 4800); adapters are 1.5 % of the matrices, and what is small about them slow
     assert found.flops_per_row == pytest.approx(1.3 * 20 * (4030 + 4800))
     assert found.trained_parameters == pytest.approx(15)
+    assert work_of(fine_tuning="qlora") == found
+    assert work_of(fine_tuning="lora", lora_rank=32).trained_parameters == pytest.approx(60)  # four times the rank
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision", "expected"),
+    [
+        ({}, "bf16", 4 * 1500),
+        ({"fine_tuning": "head"}, "bf16", 4 * 1500),
+        ({"fine_tuning": "lora"}, "bf16", 2 * 1500 + 4 * 15),
+        ({"fine_tuning": "lora", "lora_rank": 16}, "bf16", 2 * 1500 + 4 * 30),
+        ({"fine_tuning": "lora"}, "fp16", 4 * 1500 + 4 * 15),
+        ({"fine_tuning": "lora", "strategy": "deepspeed", "instance_type": "ml.g5.xlarge"}, "bf16", 4 * 1500 + 4 * 15),
+        ({"fine_tuning": "qlora"}, "bf16", NF4_BYTES * 1000 + 2 * 500 + 4 * 15),
+        ({"fine_tuning": "qlora"}, "fp32", NF4_BYTES * 1000 + 4 * 500 + 4 * 15),
+        (
+            {"fine_tuning": "qlora", "task": "causal-lm"},
+            "bf16",
+            NF4_BYTES * 500 + 2 * 1000 + 4 * 15,
+        ),  # 50 x 10 of output
+    ],
+)
+def test_frozen_weights_beside_adapters_take_two_bytes_or_half_a_byte(
+    changes: dict[str, Any], precision: str, expected: float
+) -> None:
+    assert weight_bytes(JobSpec(**changes), BUILT, precision) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,14 @@ def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], said: boo
     ("changes", "said"),
     [({}, False), ({"learning_rate": 5e-5}, True), ({"learning_rate": 2e-4}, False)],
 )
-def test_adapters_with_a_rate_of_full_fine_tuning_are_told_theirs(changes: dict[str, Any], said: bool) -> None:
-    found = warnings_of([foreseen(fine_tuning="lora", **changes)])
+@pytest.mark.parametrize("kind", ["lora", "qlora"])
+def test_adapters_with_a_rate_of_full_fine_tuning_are_told_theirs(
+    kind: str, changes: dict[str, Any], said: bool
+) -> None:
+    found = warnings_of([foreseen(fine_tuning=kind, **changes)])
 
-    assert ["-P learning_rate=0.0005" in text for text in found] == [True] * said
+    named = f"fine_tuning={kind} needs about ten times that"
+    assert [named in text and "-P learning_rate=0.0005" in text for text in found] == [True] * said
     assert warnings_of([foreseen(fine_tuning="full", **changes)]) == []
 
 

@@ -642,3 +642,20 @@ def test_what_cannot_be_profiled_is_refused(others: dict[str, Any], said: str) -
 
     (fault,) = raised.value.faults
     assert said in fault
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "fsdp"}, "4-bit weights cannot be sharded"),
+        ({"strategy": "deepspeed"}, "4-bit weights cannot be sharded"),
+        ({"compiler": "inductor"}, "no training has run with both"),
+    ],
+)
+def test_four_bit_weights_are_refused_with_the_reason(changes: dict[str, str], reason: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(instance_type="ml.g5.12xlarge", fine_tuning="qlora", **changes)  # type: ignore[arg-type]
+
+    (fault,) = refused.value.faults
+    assert fault.startswith("fine_tuning=qlora goes with ")
+    assert reason in fault

@@ -26,7 +26,6 @@ from transformers import (
 from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training.model import (
-    LORA_RANK,
     Shape,
     build_model,
     find_model,
@@ -238,10 +237,11 @@ def test_lora_trains_low_rank_pairs_beside_every_linear_layer_and_the_head(tiny_
     model = build(tiny_model, fine_tuning="lora")
 
     per_layer = 4 * (HIDDEN + HIDDEN) + 2 * (HIDDEN + WIDE)  # query, key, value, output; up, down
-    pooler = HIDDEN + HIDDEN
+    pooler = HIDDEN * HIDDEN + HIDDEN  # the folder, that of a masked language model, has none
     head = HIDDEN * 3 + 3
-    assert Shape.of(model).trainable == LORA_RANK * (LAYERS * per_layer + pooler) + head
-    assert all("lora_" in name or "classifier" in name for name in trainable(model))
+    assert Shape.of(model).trainable == JobSpec().lora_rank * LAYERS * per_layer + pooler + head
+    parts = ("lora_", "pooler.dense.modules_to_save", "classifier.modules_to_save")
+    assert all(any(part in name for part in parts) for name in trainable(model))
 
 
 def test_lora_works_on_a_causal_model(tiny_causal_model: Path) -> None:

@@ -14,7 +14,7 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from paretune.spec.job import JobSpec
-from paretune.training.prepare import main, strategy_faults
+from paretune.training.prepare import main, package_faults, strategy_faults
 
 
 def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
@@ -157,3 +157,17 @@ def test_what_a_strategy_can_do_is_not_refused() -> None:
         JobSpec(strategy="deepspeed", training_arguments={"deepspeed": {}}, instance_type="ml.p4d.24xlarge"),
     ):
         assert strategy_faults(spec) == []
+
+
+def test_four_bit_weights_without_their_package_are_refused_here_and_not_on_sagemaker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, there = JobSpec(fine_tuning="qlora"), JobSpec(fine_tuning="qlora", instance_type="ml.g5.xlarge")
+    assert package_faults(here) == []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert package_faults(here) == [
+        "fine_tuning=qlora needs the package bitsandbytes, which is not installed here: "
+        "python -m pip install -e '.[quantized]', or set fine_tuning=lora"
+    ]
+    assert package_faults(there) == package_faults(JobSpec(fine_tuning="lora")) == []

@@ -5,7 +5,7 @@ Images and their versions come from the SageMaker SDK's own list (2.27.0 of sage
 
 import re
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import requires, version
 
 from paretune.estimating.hardware import accelerator_of
 from paretune.spec import catalog
@@ -50,6 +50,8 @@ class Image:
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """The image for a job; `direct` where the job itself writes to MLflow."""
     added = _as_here(_DIRECT_LOGGING_NEEDS) if direct and not spec.runs_in_old_image else ()
+    if spec.fine_tuning == "qlora" and spec.entry_script is None:
+        added = (*_of_extra("quantized"), *added)
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
     from sagemaker.core import image_uris
@@ -131,6 +133,12 @@ def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tupl
 def _as_here(packages: tuple[str, ...]) -> tuple[str, ...]:
     """Requirements for the versions that are installed on this machine, which have prepared the data."""
     return tuple(f"{name}=={version(name)}" for name in packages)
+
+
+def _of_extra(extra: str) -> tuple[str, ...]:
+    """Requirements of an optional part of paretune, which need not be installed here."""
+    listed = (line.partition(";") for line in requires("paretune") or ())
+    return tuple(name.strip() for name, _, condition in listed if f'extra == "{extra}"' in condition)
 
 
 def faults(spec: JobSpec, region: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Which image a job runs in, and what stands against it."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,17 @@ def test_a_job_that_logs_by_itself_gets_what_that_needs_in_any_image(image_uri: 
     chosen = images.choose(spec(GPU, image_uri=image_uri), "us-east-1", direct=True)
 
     assert {"mlflow", "sagemaker-mlflow"} <= {line.split("==")[0] for line in chosen.requirements}
+
+
+@pytest.mark.parametrize("image_uri", [None, REGISTRY.format("us-east-1") + "own:1"])
+def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | None) -> None:
+    chosen = images.choose(spec(GPU, image_uri=image_uri, fine_tuning="qlora"), "us-east-1", direct=False)
+    script = images.choose(spec(GPU, fine_tuning="qlora", entry_script="train.py"), "us-east-1", direct=False)
+
+    (line,) = chosen.requirements
+    assert re.fullmatch(r"bitsandbytes==[\d.]+", line)
+    assert f'"{line}"' in (Path(__file__).parents[4] / "pyproject.toml").read_text()
+    assert script.requirements == ()
 
 
 def test_an_image_of_the_user_s_own_is_taken_as_it_is() -> None:

@@ -238,6 +238,7 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (14, 0, {"training_arguments": {"save_strategy": "steps"}, "num_train_epochs": 1.0}, 332),
         (14, 0, {"probe_steps": 20}, 80),
         (14, 0, {"fine_tuning": "lora"}, 30),  # 14 + 0.015 x 28 x (2 + 3 x 3) = 18.6
+        (14, 0, {"fine_tuning": "qlora", "lora_rank": 64}, 61),  # 14 + 8 x 0.015 x 28 x (2 + 3 x 3) = 50.96
         (14, 0, {"fine_tuning": "head"}, 248),  # 14 + 56 + 3 x 56 = 238
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
         (14, 0, {"instance_type": "ml.g5.xlarge", "num_train_epochs": 1.0}, 164),

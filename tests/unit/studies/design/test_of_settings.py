@@ -23,7 +23,7 @@ from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 
 STUDIES = Path(__file__).parents[4] / "studies"
-LOCAL = ("batch_and_rate.yaml", "compiler_here.yaml", "fine_tuning.yaml")
+LOCAL = ("batch_and_rate.yaml", "compiler_here.yaml", "efficient.yaml")
 COMPILER = "compiler.yaml"
 LARGE = ("falcon_qlora.yaml", "gpt_neox_fsdp.yaml")
 OF_SETTINGS = (*LOCAL, COMPILER, *LARGE)
@@ -63,10 +63,10 @@ def test_the_batch_stays_on_more_processes_or_grows_with_a_rate_that_stays_or_fo
 
 
 def test_adapters_train_with_ten_times_the_rate_on_the_same_rows(studies: Path) -> None:
-    rates = {row.spec.fine_tuning: row.spec.learning_rate for row in plan("fine_tuning.yaml").rows}
+    rates = {row.spec.fine_tuning: row.spec.learning_rate for row in plan("efficient.yaml").rows}
 
-    assert set(rates) == {"full", "lora", "head"}
-    assert rates["lora"] == pytest.approx(10 * rates["full"])
+    assert set(rates) == {"full", "lora", "qlora", "head"}
+    assert rates["lora"] == rates["qlora"] == pytest.approx(10 * rates["full"])
 
 
 def test_the_comparison_of_compilers_is_the_published_one_with_inductor_in_its_place(studies: Path) -> None:

@@ -1,0 +1,106 @@
+"""Adapters trained through the product: on 4-bit weights, in one process and in two, stopped, resumed and loaded."""
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from mlflow import MlflowClient
+from peft import AutoPeftModelForSequenceClassification
+
+from paretune.cli.main import main
+from paretune.spec.container import JobFolder, JobReport
+from paretune.spec.job import JobSpec
+from paretune.training.trainer import open_split
+from tests.conftest import sentences, write_csv
+from tests.end_to_end.instances import curves, make_job, messages, run, running, wait_for_step
+from tests.end_to_end.test_strategies import model_without_dropout, on_two_processes
+
+pytestmark = [
+    pytest.mark.slow,
+    # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def quantised(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> JobSpec:
+    """Forty-two steps in one process, an evaluation after every third, of a model without dropout."""
+    folder = tmp_path_factory.mktemp("inputs")
+    return JobSpec(
+        model=str(model_without_dropout(tiny_model, folder / "sober")),
+        dataset=str(write_csv(folder / "reviews.csv", sentences(120))),
+        max_seq_length=32,
+        num_train_epochs=6.0,
+        learning_rate=5e-3,
+        global_batch_size=16,
+        precision="fp32",
+        fine_tuning="qlora",
+        lora_rank=4,
+        training_arguments={"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 3},
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(quantised: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], float]:
+    """What is recorded of that job."""
+    job = make_job(tmp_path_factory.mktemp("alone") / "job", quantised)
+    run([job])
+    found = curves(job)
+    losses = [value for (_, name), value in found.items() if name == "train/loss"]
+    assert len(losses) == 42
+    assert max(losses) - min(losses) > 0.01  # something is learnt
+    return found
+
+
+def test_two_processes_train_four_bit_weights_to_the_losses_of_one(
+    quantised: JobSpec, undisturbed: dict[tuple[int, str], float], tmp_path: Path
+) -> None:
+    together = make_job(tmp_path / "job", on_two_processes(quantised))
+
+    run([together], environment={"GLOO_SOCKET_IFNAME": "lo"})
+
+    assert curves(together) == pytest.approx(undisturbed, rel=1e-3, abs=1e-5)
+
+
+def test_a_stopped_training_of_four_bit_weights_goes_on_as_if_never_stopped(
+    quantised: JobSpec, undisturbed: dict[tuple[int, str], float], tmp_path: Path
+) -> None:
+    stopped = make_job(tmp_path / "job", quantised)
+
+    with running([stopped]) as (process,):
+        wait_for_step(stopped, 5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+    assert stopped.stopped.exists()
+    run([stopped])
+    assert [text.split(" ")[0] for text in messages(stopped)] == ["stopped", "continuing"]
+    assert curves(stopped) == undisturbed
+
+
+def test_the_product_trains_and_the_folder_answers_as_the_trained_model_did(
+    workplace: Path, tiny_model: Path, reviews: Path
+) -> None:
+    words = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--launcher", "local"]
+    words += ["--num_train_epochs", "12", "--learning_rate", "0.002", "--per_device_train_batch_size", "4"]
+    words += ["--training_arguments", '{"eval_strategy": "no"}', "--precision", "fp32"]
+    assert main(["main", "--fine_tuning", "qlora", *words]) == 0
+
+    (trained,) = MlflowClient().search_runs(["0"])
+    assert trained.data.params["fine_tuning"] == "qlora"
+    (folder,) = (workplace / ".paretune" / "jobs").iterdir()
+    job = JobFolder(folder)
+    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= {
+        path.name for path in job.model.iterdir()
+    }
+    report = JobReport.read(job.report)
+    loaded = AutoPeftModelForSequenceClassification.from_pretrained(job.model, num_labels=2).eval()
+    rows = open_split(job, "validation", pad_id=0)
+    assert rows is not None
+    with torch.no_grad():
+        found = loaded(**rows.__getitems__([*range(len(rows))]))
+    assert report.metrics["eval_loss"] < 0.6  # it has learnt: 0.69 is that of one who guesses
+    assert found.loss == pytest.approx(
+        report.metrics["eval_loss"], rel=0.15
+    )  # the adapters now lie beside fp32 weights

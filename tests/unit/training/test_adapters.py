@@ -1,0 +1,222 @@
+"""Models with adapters: which layers get them, which weights are frozen in which format, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bitsandbytes.nn import Linear4bit
+from peft import AutoPeftModelForSequenceClassification
+from safetensors.torch import load_file
+from transformers import (
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    GPT2Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+from paretune.estimating.workload import NF4_BYTES
+from paretune.spec.job import JobSpec
+from paretune.training.model import Shape, build_model, load_tokenizer, model_faults
+
+pytestmark = [
+    # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+    # peft notices that GPT-2 stores its matrices transposed, and says that it has adapted to it.
+    pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
+]
+
+HIDDEN, WIDE, LAYERS = 32, 64, 2
+LABELS = ("bad", "fair", "good")
+OF_BERT = {"query", "key", "value", "dense"}
+
+
+def build(folder: Path, fine_tuning: str = "qlora", **values: Any) -> Any:
+    labels = () if values.get("task") == "causal-lm" else LABELS
+    spec = JobSpec(**{"precision": "fp32", **values}, fine_tuning=fine_tuning)
+    return build_model(spec, folder, labels, load_tokenizer(folder))
+
+
+def ends_of(model: Any, kind: type) -> set[str]:
+    """Last names of the modules of one class."""
+    names = (name for name, module in model.named_modules() if isinstance(module, kind))
+    return {name.removesuffix(".base_layer").rpartition(".")[2] for name in names}
+
+
+def adapted(model: Any) -> set[str]:
+    """Last names of the layers that have adapters."""
+    return {name.split(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A" in name}
+
+
+def formats(model: Any, *words: str) -> set[torch.dtype]:
+    return {item.dtype for name, item in model.named_parameters() if any(word in name for word in words)}
+
+
+@pytest.fixture
+def tiny_llama(tmp_path: Path, tiny_model: Path) -> Path:
+    """A random two-layer Llama (hidden size 32) whose output layer is not tied to its embeddings."""
+    tokenizer = load_tokenizer(tiny_model)
+    tokenizer.save_pretrained(tmp_path)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=HIDDEN,
+        intermediate_size=WIDE,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+# --- four bits
+
+
+def test_linear_layers_have_four_bits_and_the_head_is_trained_in_fp32(tiny_model: Path) -> None:
+    model = build(tiny_model)
+
+    assert ends_of(model, Linear4bit) == OF_BERT
+    assert formats(model, "classifier", "lora_") == {torch.float32}
+    assert all(item.dtype == torch.float32 for item in model.parameters() if item.requires_grad)
+    layer = next(module for module in model.modules() if isinstance(module, Linear4bit))
+    assert (layer.weight.quant_type, layer.weight.quant_state.nested) == ("nf4", True)
+
+
+@pytest.mark.parametrize("name", ["tiny_llama", "tiny_causal_model"])
+def test_a_language_model_has_four_bits_below_its_output_layer(name: str, request: pytest.FixtureRequest) -> None:
+    model = build(request.getfixturevalue(name), task="causal-lm")
+
+    assert "lm_head" not in ends_of(model, Linear4bit) | adapted(model)
+    expected = {"c_attn", "c_proj", "c_fc"} if name == "tiny_causal_model" else None
+    assert (
+        ends_of(model, Linear4bit)
+        == adapted(model)
+        == (expected or {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
+    )
+
+
+def test_four_bit_weights_are_counted_as_what_they_stand_for(tiny_model: Path) -> None:
+    quantised, plain = Shape.of(build(tiny_model)), Shape.of(build(tiny_model, "lora"))
+
+    assert quantised == plain
+
+
+def test_a_quantised_layer_takes_the_bytes_that_the_estimate_counts_with() -> None:
+    layer = Linear4bit(512, 2048, bias=False, quant_type="nf4", compress_statistics=True).to("cpu")
+    state = layer.weight.quant_state
+    held = (layer.weight, state.absmax, state.state2.absmax)
+
+    assert sum(item.nbytes for item in held) / (512 * 2048) == pytest.approx(NF4_BYTES, rel=1e-3)
+
+
+def test_steps_after_an_evaluation_have_the_gradients_of_steps_before_it(tiny_model: Path) -> None:
+    model = build(tiny_model)
+    batch = {"input_ids": torch.arange(5, 21).view(2, 8), "labels": torch.tensor([0, 2])}
+
+    def gradients() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model.train().zero_grad()
+        model(**batch).loss.backward()
+        return [item.grad.clone() for item in model.parameters() if item.requires_grad]
+
+    before = gradients()
+    with torch.no_grad():
+        model.eval()(**batch)
+    after = gradients()
+
+    assert any(item.abs().sum() > 0 for item in before)
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def test_four_bits_answer_nearly_as_the_model_they_were_made_of(tiny_llama: Path) -> None:
+    tokens = torch.arange(5, 25).view(2, 10)
+    quantised, plain = (build(tiny_llama, kind, task="causal-lm").eval() for kind in ("qlora", "lora"))
+    with torch.no_grad():
+        found, expected = (model(input_ids=tokens).logits for model in (quantised, plain))
+
+    assert 0 < (found - expected).norm() / expected.norm() < 0.3
+
+
+def test_layers_that_the_folder_lacks_are_trained_and_saved_whole(tiny_model: Path, tmp_path: Path) -> None:
+    model = build(tiny_model)
+    with torch.no_grad():
+        expected = model.eval()(input_ids=torch.arange(5, 21).view(2, 8)).logits
+    model.save_pretrained(tmp_path)
+
+    saved = load_file(tmp_path / "adapter_model.safetensors")
+    assert {name.split(".")[-2] for name in saved if "lora_" not in name} == {"dense", "classifier"}
+    assert [name for name in saved if "pooler" in name and "lora_" in name] == []
+    loaded = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path, num_labels=len(LABELS)).eval()
+    with torch.no_grad():
+        found = loaded(input_ids=torch.arange(5, 21).view(2, 8)).logits
+    assert (found - expected).norm() / expected.norm() < 0.2
+
+
+# --- adapters
+
+
+@pytest.mark.parametrize("kind", ["lora", "qlora"])
+def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model: Path, kind: str) -> None:
+    asked = {"lora_rank": 4, "lora_alpha": 12.0, "lora_dropout": 0.25, "lora_target_modules": "query, self.value"}
+    model = build(tiny_model, kind, **asked)
+
+    assert adapted(model) == {"query", "value"}
+    layer = model.base_model.model.bert.encoder.layer[1].attention.self.query
+    assert layer.lora_A["default"].weight.shape == (4, HIDDEN)
+    assert layer.scaling["default"] == 12 / 4
+    assert layer.lora_dropout["default"].p == 0.25
+    head = HIDDEN * HIDDEN + HIDDEN + HIDDEN * len(LABELS) + len(LABELS)  # the pooler, which the folder lacks, too
+    assert Shape.of(model).trainable == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
+
+
+def test_all_of_a_head_is_trained_whatever_its_parts_are_called(tmp_path: Path, tiny_model: Path) -> None:
+    load_tokenizer(tiny_model).save_pretrained(tmp_path)
+    sizes = {"dim": HIDDEN, "hidden_dim": WIDE, "n_layers": 1, "n_heads": 2, "vocab_size": 100}
+    DistilBertForSequenceClassification(DistilBertConfig(**sizes)).save_pretrained(tmp_path)
+
+    model = build(tmp_path)
+
+    trained = {name for name, item in model.named_parameters() if item.requires_grad and "lora_" not in name}
+    assert {name.split(".")[2] for name in trained} == {"pre_classifier", "classifier"}
+    assert ends_of(model, Linear4bit) == adapted(model) == {"q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2"}
+
+
+@pytest.mark.parametrize("kind", ["lora", "qlora"])
+def test_frozen_weights_are_bf16_where_the_job_computes_in_it(tiny_model: Path, kind: str) -> None:
+    half, whole = (build(tiny_model, kind, precision=precision) for precision in ("bf16", "fp32"))
+
+    assert formats(half, "word_embeddings") == {torch.bfloat16}
+    assert formats(half, "query.base_layer.weight") == {torch.bfloat16 if kind == "lora" else torch.uint8}
+    assert formats(half, "LayerNorm", "lora_", "classifier.modules_to_save") == {torch.float32}
+    assert formats(whole, "word_embeddings", "LayerNorm", "lora_", "classifier") == {torch.float32}
+    if kind == "qlora":
+        computed = {module.compute_dtype for module in half.modules() if isinstance(module, Linear4bit)}
+        assert computed == {torch.bfloat16}
+
+
+def test_full_fine_tuning_keeps_fp32_weights_in_bf16(tiny_model: Path) -> None:
+    assert formats(build(tiny_model, "full", precision="bf16"), "") == {torch.float32}
+
+
+# --- faults
+
+
+@pytest.mark.parametrize("kind", ["lora", "qlora"])
+def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: Path, kind: str) -> None:
+    asked = {"fine_tuning": kind, "model": "tiny", "max_seq_length": 64}
+
+    (fault,) = model_faults(JobSpec(**asked, lora_target_modules="query,q_proj,classifier,embeddings"), tiny_model)
+
+    known = "lora_target_modules must name linear layers of tiny: dense, key, query, value"
+    assert fault == f"{known}; got q_proj, classifier, embeddings"
+    assert model_faults(JobSpec(**asked, lora_target_modules="output.dense"), tiny_model) == []
+    assert model_faults(JobSpec(**asked), tiny_model) == []
+
+
+def test_a_model_without_linear_layers_is_refused(tmp_path: Path) -> None:
+    GPT2Config(n_layer=0, n_embd=32, n_head=2, vocab_size=50).save_pretrained(tmp_path)
+
+    (fault,) = model_faults(JobSpec(model="flat", fine_tuning="qlora", task="causal-lm"), tmp_path)
+
+    assert fault.startswith("fine_tuning=qlora trains adapters beside linear layers, and flat has none below its head")
