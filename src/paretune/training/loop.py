@@ -119,7 +119,7 @@ def _build_parts(
     arguments = training_arguments(
         document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )
-    trainer = strategy.trainer_class(
+    trainer = strategy.trainer(
         model=strategy.spread(model),
         args=arguments,
         train_dataset=rows,
