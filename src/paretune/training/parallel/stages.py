@@ -87,6 +87,11 @@ class Stage(torch.nn.Module):
         return self.model.config
 
     @property
+    def loss_type(self) -> str | None:
+        """Read by the Trainer: whether the loss shifts labels by one token, so that there are fewer of them."""
+        return getattr(self.model, "loss_type", None)
+
+    @property
     def is_first(self) -> bool:
         """Whether this stage has the embeddings."""
         return self.number == 0
