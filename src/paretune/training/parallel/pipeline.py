@@ -109,7 +109,7 @@ class Pipeline:
             hidden = torch.empty(self._hidden(rows, length), device="meta", requires_grad=True)
             ids = torch.empty(key, dtype=tokens.dtype, device="meta")
             of_head = (rows, config.num_labels) if stage.classifies else (rows, length, config.vocab_size)
-            made = PipelineStage(
+            made = _StageOfKnownShape(
                 stage,
                 stage.number,
                 stage.stages,
@@ -122,6 +122,11 @@ class Pipeline:
                 made, self._micro_batches, loss_fn=lambda logits, labels: self._loss(logits, labels), scale_grads=False
             )
         return self._schedules[key]
+
+
+class _StageOfKnownShape(PipelineStage):
+    def _post_metadata_inference_cleanup(self) -> None:
+        """No effect: PyTorch 2.13 removes the gradients of earlier micro-batches here, also where it inferred no shapes."""
 
 
 def _no_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -140,6 +145,13 @@ def _filled_up(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
     filled = {name: torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for name, item in batch.items()}
     filled["labels"][-missing:] = -100  # as transformers marks what has no loss
     return filled
+
+
+def _reshard(stage: Stage) -> None:
+    """Give up what was gathered of the layers of other processes of this stage."""
+    for module in stage.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -199,9 +211,7 @@ def scatter_state(stage: Stage, optimizer: Any, state: dict[str, Any] | None) ->
 
     One tensor after another is sent to all, so that no process holds the whole state but the first.
     """
-    for module in stage.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
+    _reshard(stage)
     known = {name.removeprefix(OWN): item for name, item in stage.named_parameters()}
     if stage.is_tied and (copy := stage.tied_weight()) is not None:
         known[stage.table] = copy
