@@ -109,43 +109,68 @@ ON_FOUR: Mapping[str, Mapping[str, Any]] = {
     "tensor-data": OWN_ROWS | {"tensor_parallel_degree": 2},
     "pipeline-data": OWN_ROWS | {"pipeline_parallel_degree": 2},
 }
-WAYS = {**{name: 1 for name in ON_ONE}, **{name: 2 for name in ON_TWO}, **{name: 4 for name in ON_FOUR}}
-TRIED = (
-    *((kind, way) for kind in ("llama", "gpt2", "gpt_neox") for way in ("tensor", "pipeline")),
-    *(("llama", way) for way in ("activations", "sharded", "tensor-data", "pipeline-data")),
-    *(("gpt2", way) for way in ("offloaded", "replicated", "pipeline-offloaded", "hybrid")),
+WAYS = {"alone": {}, **ON_ONE, **ON_TWO, **ON_FOUR}
+PROCESSES = {name: count for count, ways in ((2, ON_TWO), (4, ON_FOUR)) for name in ways}
+CASES = (
+    ("llama", "activations"),
+    *(("llama", way) for way in ("sharded", "tensor", "pipeline", "tensor-data")),
+    ("gpt2", "offloaded"),
+    *(("gpt2", way) for way in ("replicated", "pipeline", "pipeline-offloaded", "hybrid", "pipeline-data")),
+    *(("gpt_neox", way) for way in ("tensor", "pipeline")),
     *(("bert", way) for way in ("pipeline", "pipeline-data")),
     ("llama-classifier", "pipeline"),
 )
-CASES = tuple(case for case in TRIED if case != ("gpt2", "tensor"))  # it has no plan
+RESUMED = (
+    ("llama", "pipeline", "tensor-data"),
+    ("llama", "tensor", "offloaded"),
+    ("gpt2", "pipeline", "hybrid"),
+    ("gpt2", "sharded", "pipeline-data"),
+)
+"""Model, the way that stops, and the way that goes on."""
+STOPPED_AFTER = 3  # optimiser steps
+
+
+class Jobs:
+    """Jobs of a tiny model each, by model and way; the way `alone` is one process that divides nothing."""
+
+    def __init__(self, root: Path, tokenizer: Any) -> None:
+        self._root = root
+        self._models = {kind: make_model(root / kind, kind, tokenizer) for kind in KINDS}
+        self._spec = JobSpec(
+            dataset=str(write_csv(root / "reviews.csv", sentences(80))),
+            max_seq_length=32,
+            learning_rate=1e-3,
+            global_batch_size=16,
+            precision="fp32",
+            training_arguments={"logging_steps": 1, "eval_steps": 2, "save_strategy": "no"},
+        )
+
+    def make(self, name: str, way: str, title: str, like: JobFolder | None = None) -> JobFolder:
+        classifies = name in {"bert", "llama-classifier"}
+        model = str(self._models[name.partition("-")[0]])
+        task = {"task": "classification" if classifies else "causal-lm", "num_train_epochs": 1.0 if classifies else 2.0}
+        count = PROCESSES.get(way, 1)
+        strategy = {} if count == 1 else {"strategy": "fsdp", "instance_count": count}
+        alone = replace(self._spec, model=model, **task)
+        return make_job(self._root / f"{name}-{title}", alone, like, **strategy | WAYS[way])
 
 
 @pytest.fixture(scope="module")
-def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], JobFolder]:
-    """Finished jobs by model and way; the way `alone` is one process that divides nothing."""
-    root = tmp_path_factory.mktemp("parallel")
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    models = {kind: make_model(root / kind, kind, tokenizer) for kind in KINDS}
-    spec = JobSpec(
-        dataset=str(write_csv(root / "reviews.csv", sentences(80))),
-        max_seq_length=32,
-        learning_rate=1e-3,
-        global_batch_size=16,
-        precision="fp32",
-        training_arguments={"logging_steps": 1, "eval_steps": 2, "save_strategy": "no"},
-    )
-    ways = {"alone": {}, **ON_ONE, **ON_TWO, **ON_FOUR}
-    made: dict[tuple[str, str], JobFolder] = {}
-    for name, way in (*((name, "alone") for name in (*KINDS, "llama-classifier")), *CASES):
-        kind, classifies = name.partition("-")[0], name in {"bert", "llama-classifier"}
-        task = {"task": "classification" if classifies else "causal-lm", "num_train_epochs": 1.0 if classifies else 2.0}
-        count = WAYS.get(way, 1)
-        strategy = {} if count == 1 else {"strategy": "fsdp", "instance_count": count}
-        alone = replace(spec, model=str(models[kind]), **task)
-        made[name, way] = make_job(root / f"{name}-{way}", alone, **strategy | ways[way])
-    for processes in (1, 2, 4):
-        run(processes, [job for (_, way), job in made.items() if WAYS.get(way, 1) == processes])
-    return made
+def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...], JobFolder]:
+    """Finished jobs by model and way, and resumed ones by model and both ways."""
+    jobs = Jobs(tmp_path_factory.mktemp("parallel"), AutoTokenizer.from_pretrained(tiny_model))
+    whole: dict[tuple[str, ...], JobFolder] = {
+        (name, way): jobs.make(name, way, way)
+        for name, way in (*((name, "alone") for name in (*KINDS, "llama-classifier")), *CASES)
+    }
+    stopped = {case: jobs.make(*case[:2], f"{case[1]}-stopped") for case in RESUMED}
+    wanted = [f"{job.root}@{STOPPED_AFTER}" for job in stopped.values()]
+    run(2, [*(job for case, job in whole.items() if PROCESSES.get(case[1]) == 2), *wanted])
+    resumed = {case: jobs.make(case[0], case[2], "-then-".join(case[1:]), job) for case, job in stopped.items()}
+    everything: dict[tuple[str, ...], JobFolder] = {**whole, **resumed}
+    for processes in (1, 4):
+        run(processes, [job for case, job in everything.items() if PROCESSES.get(case[-1], 1) == processes])
+    return everything
 
 
 def without_epochs(points: Mapping[tuple[int, str], float]) -> dict[tuple[int, str], float]:
@@ -155,7 +180,7 @@ def without_epochs(points: Mapping[tuple[int, str], float]) -> dict[tuple[int, s
 
 @pytest.mark.parametrize(("name", "way"), CASES, ids=str)
 def test_a_divided_model_trains_as_in_one_process(
-    finished: Mapping[tuple[str, str], JobFolder], name: str, way: str
+    finished: Mapping[tuple[str, ...], JobFolder], name: str, way: str
 ) -> None:
     job, alone = finished[name, way], finished[name, "alone"]
 
@@ -172,3 +197,33 @@ def test_a_divided_model_trains_as_in_one_process(
     assert JobReport.read(job.report).metrics["eval_loss"] == pytest.approx(
         JobReport.read(alone.report).metrics["eval_loss"], abs=2e-3
     )
+
+
+@pytest.mark.parametrize(("name", "before", "after"), RESUMED, ids=str)
+def test_a_training_goes_on_divided_in_another_way(
+    finished: Mapping[tuple[str, ...], JobFolder], name: str, before: str, after: str
+) -> None:
+    job, alone = finished[name, before, after], finished[name, "alone"]
+
+    found, expected = (without_epochs(curves(folder)) for folder in (job, alone))
+    assert messages(job)[0] == f"continuing from checkpoint-{STOPPED_AFTER}"
+    left = {key: value for key, value in expected.items() if key[0] > STOPPED_AFTER and key[1].startswith("train/")}
+    assert left
+    assert {key: value for key, value in found.items() if key[1].startswith("train/")} == pytest.approx(left, abs=1e-4)
+
+
+@pytest.mark.parametrize(("name", "way"), [("gpt_neox", "tensor"), ("gpt2", "pipeline"), ("llama", "tensor-data")])
+def test_the_saved_folder_is_a_plain_model_and_the_largest_process_is_recorded(
+    finished: Mapping[tuple[str, ...], JobFolder], name: str, way: str
+) -> None:
+    job = finished[name, way]
+
+    loaded = AutoModelForCausalLM.from_pretrained(job.model)
+    assert type(loaded).__name__ == {"gpt_neox": "GPTNeoXForCausalLM", "gpt2": "GPT2LMHeadModel"}.get(
+        name, "LlamaForCausalLM"
+    )
+    scores = loaded(torch.arange(8)[None]).logits
+    known = AutoModelForCausalLM.from_pretrained(finished[name, "alone"].model)
+    assert torch.allclose(scores, known(torch.arange(8)[None]).logits, atol=1e-3)
+    measured = JobReport.read(job.report).metrics
+    assert measured["memory_gib_per_process"] >= measured["peak_memory_gib"] > 0

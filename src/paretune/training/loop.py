@@ -190,6 +190,7 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
         metrics.PEAK_MEMORY_GIB: device.peak_memory_gib(),
+        metrics.MEMORY_GIB_PER_PROCESS: device.largest_peak_memory_gib(),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
         "total_parameters": shape.total,
         "matrix_parameters": shape.matrices,

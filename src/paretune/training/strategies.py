@@ -99,11 +99,19 @@ class FullySharded(Strategy):
         self.may_leave_out_rows = self._degrees.tensor == self._degrees.pipeline == 1  # others have parts of the table
 
     def begin(self) -> None:
-        """In a job of one process a process group of its own, for `cpu_offload`."""
+        """For `cpu_offload` a process group that also exchanges what lies in the machine's memory; BadInput for fp16 in
+        a pipeline, whose stages would each scale the loss alone.
+        """
         super().begin()
-        if "RANK" not in os.environ and self.spec.cpu_offload and not torch.distributed.is_initialized():
-            backend = "cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo"
-            torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+        if self._degrees.pipeline > 1 and device.choose_precision(self.spec.precision) == "fp16":
+            raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
+        if not self.spec.cpu_offload or torch.distributed.is_initialized():
+            return
+        alone = {} if "RANK" in os.environ else {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}
+        if device.has_gpu():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo"
+        torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **alone)
 
     def data_rank(self) -> int:
         """The same for the processes of a tensor group and for the stages of a pipeline."""
