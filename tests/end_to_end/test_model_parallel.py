@@ -87,7 +87,7 @@ def run(processes: int, jobs: Sequence[str | JobFolder]) -> None:
             with suppress(ProcessLookupError):  # all have ended
                 os.killpg(process.pid, signal.SIGKILL)
         log.seek(0)
-        assert code == 0, log.read()[-5000:]
+        assert code == 0, log.read()[-15000:]
 
 
 OWN_ROWS: Mapping[str, Any] = {"per_device_train_batch_size": 4}

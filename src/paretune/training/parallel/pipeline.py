@@ -166,8 +166,8 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 def gather_state(stage: Stage, optimizer: Any | None) -> dict[str, Any] | None:
     """Weights, and the state of `optimizer` where it is given, of all stages, on the CPU of the first process.
 
-    None in the other processes; all must call it. Names are those of the whole model. The second copy of a tied table
-    is left out.
+    None in the other processes; all must call it. Names are those of the whole model. A tied table has both its
+    names among the weights, and moments under that of the embeddings, as in the state of a model that is in one piece.
     """
     named = {name.removeprefix(OWN): item for name, item in stage.named_parameters()}
     tied = stage.tied_weight() if not stage.is_first else None
@@ -176,9 +176,10 @@ def gather_state(stage: Stage, optimizer: Any | None) -> dict[str, Any] | None:
         weight = _whole(item.detach()).cpu()
         state = {} if optimizer is None else optimizer.state[item]
         whole = {key: _whole(value).cpu() if torch.is_tensor(value) else value for key, value in state.items()}
+        weights[name] = weight
         if item is not tied:
-            weights[name], moments[name] = weight, whole
-    groups = [] if optimizer is None else _named_groups(optimizer, named)
+            moments[name] = whole
+    groups = [] if optimizer is None else _named_groups(optimizer, {key: named[key] for key in moments})
     return _merged({"model": weights, "optimizer": {"state": moments, "param_groups": groups}}, stage.stages)
 
 
