@@ -20,6 +20,7 @@ FLOORS = {
     "estimating": 4.1,
     "estimating.recorded": 4.2,
     "training.rows": 5.1,
+    "training.parallel": 5.1,
     "training": 5.2,
     "launchers": 5.1,
     "launchers.simulated": 5.2,

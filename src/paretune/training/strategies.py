@@ -1,7 +1,8 @@
 """How the model of one job is distributed over devices: one class per value of the parameter `strategy`.
 
     ddp         every device has the whole model; gradients are averaged                    (PyTorch)
-    fsdp        weights, gradients and optimiser state are sharded over the devices         (PyTorch)
+    fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
+                tensor groups, or layers into the stages of a pipeline (folder parallel)    (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
     smp         as fsdp, with tensor and context parallelism                                (AWS pytorch-smp images)
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2                     (package deepspeed)
