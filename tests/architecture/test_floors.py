@@ -22,6 +22,7 @@ FLOORS = {
     "training.rows": 5.1,
     "training.on_processor": 5.1,
     "training.profiling": 5.1,
+    "training.parallel": 5.1,
     "training": 5.2,
     "launchers": 5.1,
     "launchers.simulated": 5.2,

@@ -20,6 +20,8 @@ WARM_POOL_SECONDS = "warm_pool_seconds"
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
 MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak that went into the model's own arithmetic
 PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
+MEMORY_GIB_PER_PROCESS = "memory_gib_per_process"
+"""Highest memory of the process that has most: allocated on its GPU, or without one resident, libraries included."""
 EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
 PERPLEXITY = "perplexity"  # exp(eval_loss) of a causal language model
 BASELINE_MAJORITY = "baseline_f1_majority"

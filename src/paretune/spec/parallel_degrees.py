@@ -55,6 +55,10 @@ class ParallelDegrees:
         """Number of the process among those with rows of their own, from 0 to `data` - 1."""
         return rank // self.group % self.data
 
+    def is_first_with_its_rows(self, rank: int) -> bool:
+        """Whether no process of a lower rank trains on the same rows: the first of its group, in the first stage."""
+        return rank % self.group == 0 and self.stage(rank) == 0
+
     def stage(self, rank: int) -> int:
         """The stage of the process, from 0 to `pipeline` - 1."""
         return rank // (self.group * self.data)

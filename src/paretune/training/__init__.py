@@ -7,6 +7,7 @@ python -m paretune.training.prepare   checks model and data before a job, and to
 loop.train                            one training, from the job document to report.json
 trainer.LengthGroupedTrainer          the Hugging Face Trainer with batches of equal length
 strategies.strategy_of                ddp, fsdp, smddp, smp or deepspeed: how the model is distributed
+parallel                              matrices, layers and activations of a model, divided over devices
 script.run_script                     runs a user's own training script
 model.find_model, build_model         model files, and the module that trains
 device                                what this process trains on

@@ -4,6 +4,7 @@ import os
 import platform
 import resource
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -63,6 +64,16 @@ def peak_memory_gib() -> float:
         return torch.cuda.max_memory_allocated() / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+def largest_peak_memory_gib() -> float:
+    """`peak_memory_gib` of the process of the job that has most; all must call it."""
+    peak = peak_memory_gib()
+    if not torch.distributed.is_initialized():
+        return peak
+    peaks: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(peaks, peak)
+    return float(max(peaks))
 
 
 def release_memory() -> None:

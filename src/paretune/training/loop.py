@@ -133,7 +133,7 @@ def _build_parts(
     arguments = training_arguments(
         document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )
-    trainer = strategy.trainer_class(
+    trainer = strategy.trainer(
         model=strategy.spread(model),
         args=arguments,
         train_dataset=rows,
@@ -249,6 +249,7 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
         metrics.PEAK_MEMORY_GIB: device.peak_memory_gib(),
+        metrics.MEMORY_GIB_PER_PROCESS: device.largest_peak_memory_gib(),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
         "total_parameters": shape.total,
         "matrix_parameters": shape.matrices,

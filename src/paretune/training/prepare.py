@@ -45,8 +45,10 @@ def main(arguments: list[str]) -> int:
 def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
     import datasets
+    import transformers
 
     from paretune.training import device, model
+    from paretune.training.parallel.faults import division_faults
     from paretune.training.rows import data, sources
 
     datasets.disable_progress_bars()
@@ -54,7 +56,10 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     faults += package_faults(spec)
     with collecting(faults):
         folder = model.find_model(spec.model, spec.init)
-        faults += model.model_faults(spec, folder)
+        of_model = model.model_faults(spec, folder)
+        if not of_model and spec.entry_script is None:
+            of_model = division_faults(spec, transformers.AutoConfig.from_pretrained(folder))
+        faults += of_model
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         rows, labels = sources.read_rows(spec)

@@ -1,7 +1,8 @@
 """How the model of one job is distributed over devices: one class per value of the parameter `strategy`.
 
     ddp         every device has the whole model; gradients are averaged                    (PyTorch)
-    fsdp        weights, gradients and optimiser state are sharded over the devices         (PyTorch)
+    fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
+                tensor groups, or layers into the stages of a pipeline (folder parallel)    (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
     smp         as fsdp, with tensor and context parallelism                                (AWS pytorch-smp images)
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2                     (package deepspeed)
@@ -22,7 +23,12 @@ from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training import device
 from paretune.training.model import leave_out_unused_rows, optimizer_skips_zero_gradients, restore_embeddings
-from paretune.training.sharding import HALF_FORMATS, ShardedTrainer, gather, layers_of, shard
+from paretune.training.parallel.activations import compute_again
+from paretune.training.parallel.mesh import PIPELINE, TENSOR, mesh_of
+from paretune.training.parallel.pipeline import Pipeline
+from paretune.training.parallel.stages import Stage
+from paretune.training.parallel.tensor import divide_matrices
+from paretune.training.sharding import HALF_FORMATS, PipelinedTrainer, ShardedTrainer, gather, layers_of, shard
 from paretune.training.trainer import LengthGroupedTrainer
 
 PROCESS_TIMEOUT_S = 600
@@ -35,8 +41,6 @@ class Strategy:
 
     package: tuple[str, str] | None = None
     """Module that the image must have, and what to do if it is missing."""
-    trainer_class = LengthGroupedTrainer
-    """The Trainer class that saves and resumes the model that `spread` returns."""
     may_leave_out_rows = True
     """Whether embedding rows of tokens that the data do not contain may be left out of the training."""
 
@@ -59,7 +63,14 @@ class Strategy:
 
     def spread(self, model: Any) -> Any:
         """The model to give to the Trainer; called after the process group is initialised."""
+        spec = self.spec
+        if spec.activation_checkpointing:
+            compute_again(model, offload=spec.activation_offloading, on_gpu=device.has_gpu())
         return model
+
+    def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
+        """The Trainer that saves and resumes the model that `spread` returns."""
+        return LengthGroupedTrainer(**arguments)
 
     def leave_out_rows(self, model: Any, used: Callable[[], Any]) -> None:
         """Train only the embedding rows of `used()`, the token ids in the data, where possible; before `spread`."""
@@ -77,13 +88,60 @@ class Strategy:
 
 
 class FullySharded(Strategy):
-    """PyTorch FSDP: `fully_shard` of every layer, on GPUs (NCCL) and CPUs (gloo)."""
+    """PyTorch FSDP: `fully_shard` of every layer, on GPUs (NCCL) and CPUs (gloo).
 
-    trainer_class = ShardedTrainer
+    With a `tensor_parallel_degree` the matrices of each layer are divided first, with a `pipeline_parallel_degree` the
+    layers; what is left of the model is sharded over the processes that train on different rows.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        super().__init__(spec)
+        self._degrees = spec.degrees
+        self.may_leave_out_rows = self._degrees.tensor == self._degrees.pipeline == 1  # others have parts of the table
+
+    def begin(self) -> None:
+        """For `cpu_offload` a process group that also exchanges what lies in the machine's memory; BadInput for fp16 in
+        a pipeline, whose stages would each scale the loss alone.
+        """
+        super().begin()
+        if self._degrees.pipeline > 1 and device.choose_precision(self.spec.precision) == "fp16":
+            raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
+        if not self.spec.cpu_offload or torch.distributed.is_initialized():
+            return
+        alone = {} if "RANK" in os.environ else {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}
+        if device.has_gpu():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo"
+        torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **alone)
+
+    def data_rank(self) -> int:
+        """The same for the processes of a tensor group and for the stages of a pipeline."""
+        return self._degrees.data_rank(super().data_rank())
+
+    def training_arguments(self) -> dict[str, Any]:
+        """Also the names of labels, which the Trainer cannot read from a stage."""
+        labels = {"label_names": ["labels"]} if self._degrees.pipeline > 1 else {}
+        return super().training_arguments() | labels
 
     def spread(self, model: Any) -> Any:
-        """The model with its parameters sharded over all processes."""
-        return shard(model, device.choose_precision(self.spec.precision))
+        """The part of the model that this process trains."""
+        spec, degrees = self.spec, self._degrees
+        super().spread(model)
+        mesh = mesh_of(degrees, "cuda" if device.has_gpu() else "cpu")
+        if degrees.tensor > 1:
+            divide_matrices(model, mesh[TENSOR])
+        if degrees.pipeline > 1:
+            where = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
+            number = degrees.stage(torch.distributed.get_rank())
+            model = Stage(model, number=number, stages=degrees.pipeline)
+            parts = spec.micro_batches or degrees.pipeline
+            model.pipeline = Pipeline(model, mesh[PIPELINE].get_group(), micro_batches=parts, device=where)
+        return shard(model, mesh, device.choose_precision(spec.precision), cpu_offload=spec.cpu_offload)
+
+    def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
+        """A Trainer of a model that is divided."""
+        kind = PipelinedTrainer if self._degrees.pipeline > 1 else ShardedTrainer
+        return kind(degrees=self._degrees, offloaded=self.spec.cpu_offload, **arguments)
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Gather the weights in the first process, which writes them."""
@@ -201,8 +259,8 @@ _STRATEGIES: Mapping[str, type[Strategy]] = {
 
 
 def strategy_of(spec: JobSpec) -> Strategy:
-    """The strategy of a job; ddp where a job with fsdp or smddp has only one process."""
-    alone = "RANK" not in os.environ and spec.strategy in {"fsdp", "smddp"}
+    """The strategy of a job; ddp where a job with fsdp or smddp has only one process, unless its weights are offloaded."""
+    alone = "RANK" not in os.environ and spec.strategy in {"fsdp", "smddp"} and not spec.cpu_offload
     return (Strategy if alone else _STRATEGIES[spec.strategy])(spec)
 
 

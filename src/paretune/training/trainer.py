@@ -60,12 +60,17 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             Diverged: in one of the processes it has not been a finite number for DIVERGED_STEPS optimiser steps in a
                 row, looked at as often. All processes raise it.
         """
-        loss: torch.Tensor = super().training_step(*args, **kwargs)
+        loss = self.forward_and_backward(*args, **kwargs)
         self._not_finite = torch.where(torch.isfinite(loss).all(), 0, self._not_finite + 1)
         self._seen += 1
         window = DIVERGED_STEPS * self.args.gradient_accumulation_steps
         if self._seen % window == 0 and self._most_in_a_row() >= window:
             raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
+        return loss
+
+    def forward_and_backward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The loss of one micro-batch, after its gradients were added to the parameters'; as the Trainer does it."""
+        loss: torch.Tensor = super().training_step(*args, **kwargs)
         return loss
 
     def _most_in_a_row(self) -> int:

@@ -30,6 +30,11 @@ def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_oth
     assert [found.data_rank(rank) for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
+def test_of_the_processes_with_the_same_rows_one_is_the_first() -> None:
+    assert [rank for rank in range(8) if degrees(tensor=2).is_first_with_its_rows(rank)] == [0, 2, 4, 6]
+    assert [rank for rank in range(8) if degrees(pipeline=4).is_first_with_its_rows(rank)] == [0, 1]
+
+
 @pytest.mark.parametrize("shared", [None, 0])
 def test_without_a_hybrid_degree_all_devices_share_one_copy(shared: int | None) -> None:
     found = degrees(16, hybrid_shard=shared)

@@ -12,8 +12,8 @@ from transformers import BertConfig, BertForSequenceClassification, GPT2Config, 
 from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.training import device, strategies
-from paretune.training.sharding import ShardedTrainer, layers_of
-from paretune.training.strategies import Strategy, strategy_of
+from paretune.training.sharding import layers_of
+from paretune.training.strategies import FullySharded, Strategy, strategy_of
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 
@@ -43,6 +43,40 @@ def test_a_job_of_one_process_has_nobody_to_share_with(monkeypatch: pytest.Monke
     monkeypatch.delenv("RANK", raising=False)
 
     assert type(strategy_of(JobSpec(strategy="fsdp"))) is Strategy
+
+
+@pytest.mark.parametrize(
+    ("rank", "changes", "data_rank"),
+    [
+        (3, {"tensor_parallel_degree": 2}, 1),
+        (3, {"pipeline_parallel_degree": 2}, 1),
+        (2, {"pipeline_parallel_degree": 2}, 0),
+        (3, {"hybrid_shard_degree": 2}, 3),
+    ],
+    ids=str,
+)
+def test_processes_that_share_matrices_or_layers_share_their_rows(
+    as_rank: Callable[[int], None], rank: int, changes: dict[str, int], data_rank: int
+) -> None:
+    as_rank(rank)
+
+    assert strategy_of(JobSpec(strategy="fsdp", instance_count=4, **changes)).data_rank() == data_rank
+
+
+def test_a_single_process_offloads_its_weights_in_a_group_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+
+    assert type(strategy_of(JobSpec(strategy="fsdp", cpu_offload=True))) is FullySharded
+
+
+def test_stages_that_would_scale_their_losses_alone_are_refused(
+    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_rank(0)
+    monkeypatch.setattr(device, "choose_precision", lambda asked: "fp16")
+
+    with pytest.raises(BadInput, match="a pipeline needs precision bf16 or fp32 on"):
+        strategy_of(JobSpec(strategy="fsdp", instance_count=2, pipeline_parallel_degree=2)).begin()
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
@@ -94,7 +128,6 @@ def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
     expected = {"tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "sm_activation_offloading": True}
     assert given == [expected | {"random_seed": 42}]
     assert strategy.data_rank() == 2  # ranks 4 and 5 share their rows
-    assert issubclass(strategy.trainer_class, ShardedTrainer)
 
 
 def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:

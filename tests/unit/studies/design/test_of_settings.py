@@ -26,7 +26,8 @@ STUDIES = Path(__file__).parents[4] / "studies"
 LOCAL = ("batch_and_rate.yaml", "compiler_here.yaml", "efficient.yaml")
 COMPILER = "compiler.yaml"
 LARGE = ("falcon_qlora.yaml", "gpt_neox_fsdp.yaml")
-OF_SETTINGS = (*LOCAL, COMPILER, *LARGE)
+WAYS = "model_parallel.yaml"
+OF_SETTINGS = (*LOCAL, COMPILER, WAYS, *LARGE)
 
 
 @pytest.fixture
@@ -48,6 +49,17 @@ def test_a_design_of_this_machine_bills_nothing_and_runs_each_level_with_three_s
     assert set(Counter(str(row.factors()) for row in found.rows).values()) == {3}
     assert {row.spec.seed for row in found.rows} == {42, 43, 44}
     assert len({(row.spec.max_train_samples, row.spec.num_train_epochs) for row in found.rows}) == 1
+
+
+def test_each_way_of_dividing_a_model_trains_the_same_steps_on_this_machine(studies: Path) -> None:
+    found = plan(WAYS)
+
+    assert not found.warnings()
+    assert not any(row.spec.has_instances for row in found.rows)
+    assert {(row.spec.plan().global_batch_size, row.spec.seed) for row in found.rows} == {(16, 42)}
+    names = ("hybrid_shard_degree", "pipeline_parallel_degree", "activation_checkpointing", "cpu_offload")
+    assert all(any(getattr(row.spec, name) for row in found.rows) for name in names)
+    assert Path(found.rows[0].spec.model, "tokenizer.json").is_file()
 
 
 def test_the_batch_stays_on_more_processes_or_grows_with_a_rate_that_stays_or_follows_it(studies: Path) -> None:

@@ -1,0 +1,78 @@
+"""Tensor parallelism: the matrices of each layer divided over a tensor group, by the plan that comes with the model.
+
+transformers' own application of these plans is not used: its Trainer would ask accelerate for a mesh, which refuses
+CPUs (accelerate 1.15), and the argument names differ between releases. PyTorch's `parallelize_module` works on GPUs and
+CPUs. Parameters outside the plan are replicated in the group, so that all of them lie on one mesh.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+
+_STYLES: Mapping[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+_GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.3
+
+
+def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
+    """Why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
+    plan = getattr(config, "base_model_tp_plan", None) or {}
+    instead = (
+        "set strategy=fsdp without it, which shards the weights, or pipeline_parallel_degree, which divides the layers"
+    )
+    if not plan:
+        rule = "tensor_parallel_degree needs a model for which transformers has a plan, such as llama or gpt_neox"
+        return [f"{rule}, got {name} ({config.model_type}): {instead}"]
+    if unknown := sorted(set(plan.values()) - set(_STYLES)):
+        rule = f"tensor_parallel_degree: the plan of {name} ({config.model_type}) divides in ways that are not supported"
+        return [f"{rule}, {', '.join(unknown)}: {instead}"]
+    heads = config.num_attention_heads
+    sizes = {
+        "attention heads": heads,
+        "key/value heads": getattr(config, "num_key_value_heads", None) or heads,
+        "hidden units": config.hidden_size,
+        "inner units of a layer": config.intermediate_size,
+    }
+    wrong = [f"{size} {what}" for what, size in sizes.items() if size % degree]
+    if not wrong:
+        return []
+    fits = [number for number in range(1, heads + 1) if not any(size % number for size in sizes.values())]
+    return [
+        f"tensor_parallel_degree must divide the {' and the '.join(wrong)} of {name}, got {degree}: use "
+        f"{', '.join(map(str, fits))}"
+    ]
+
+
+def divide_matrices(model: Any, mesh: DeviceMesh) -> None:
+    """Divide the matrices of `model` over the one-dimensional `mesh`, by the model's plan; replicate the rest."""
+    tied = model.get_output_embeddings() is not None and (
+        model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    )
+    prefix = model.base_model_prefix
+    plan = {f"{prefix}.{path}": _STYLES[style]() for path, style in model.config.base_model_tp_plan.items()}
+    if not tied:  # a tied head stays whole like the embeddings
+        gathered = {path: style for path, style in (type(model)._tp_plan or {}).items() if style in _GATHERED}
+        plan |= {path: ColwiseParallel(output_layouts=Replicate()) for path in gathered}
+    parallelize_module(model, mesh, plan)
+    for module in list(model.modules()):
+        own = list(module.parameters(recurse=False))
+        if own and not isinstance(own[0], DTensor):
+            distribute_module(module, mesh, input_fn=_replicated, output_fn=_local)
+    if tied:
+        model.get_output_embeddings().weight = model.get_input_embeddings().weight
+
+
+def _replicated(_: torch.nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+    """The inputs of a module, which are the same in the whole group, as tensors of its mesh."""
+    return tuple(
+        DTensor.from_local(item, mesh, [Replicate()], run_check=False) if isinstance(item, torch.Tensor) else item
+        for item in inputs
+    )
+
+
+def _local(_: torch.nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+    """The output of a module as a plain tensor."""
+    return output.redistribute(mesh, [Replicate()]).to_local() if isinstance(output, DTensor) else output

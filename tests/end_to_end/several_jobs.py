@@ -1,0 +1,46 @@
+"""One process of several jobs, one after another in one process group: `several_jobs.py FOLDER[@STEP] ...`.
+
+Importing torch and transformers takes longer than the tiny trainings do. A job with a STEP is asked to stop before it.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paretune.spec.container import JobDocument, JobFolder
+from paretune.training.__main__ import _leave
+from paretune.training.loop import train
+
+
+@dataclass
+class Stop:
+    """What asks a training to stop, after it has been asked so many times itself: once after each step."""
+
+    left: float
+
+    @property
+    def stop_requested(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def run(root: str, step: str) -> None:
+    folder = JobFolder(Path(root))
+    stop: Any = Stop(float(step) - 1 if step else float("inf"))
+    finished = train(JobDocument.read(folder.document), folder, stop)
+    if finished == bool(step):
+        raise AssertionError(f"{root} finished: {finished}")
+    if torch.distributed.is_initialized():
+        store = torch.distributed.distributed_c10d._get_default_store()
+        torch.distributed.barrier()
+        store.delete_key("paretune/stop_after")
+        torch.distributed.barrier()
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        run(*argument.partition("@")[::2])
+    _leave(0)

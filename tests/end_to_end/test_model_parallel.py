@@ -1,0 +1,229 @@
+"""Ways of dividing a model over processes: they train the model of one process, and go on from one another."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+)
+
+from paretune.spec.container import JobDocument, JobFolder, JobReport, write_json
+from paretune.spec.job import JobSpec
+from paretune.training import prepare
+from tests.conftest import sentences, write_csv
+from tests.end_to_end.instances import SOURCE, curves, messages
+from tests.end_to_end.test_strategies import weights_of
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).with_name("several_jobs.py")
+FOUR_LAYERS = {"num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": 64}
+SMALL = {"hidden_size": 32, "intermediate_size": 64, **FOUR_LAYERS}
+NO_DROPOUT = {
+    "gpt2": {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0},
+    "llama": {"num_key_value_heads": 2},
+    "gpt_neox": {"hidden_dropout": 0.0, "attention_dropout": 0.0},
+    "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+}
+KINDS = {"gpt2": GPT2Config, "llama": LlamaConfig, "gpt_neox": GPTNeoXConfig, "bert": BertConfig}
+
+
+def make_model(folder: Path, kind: str, tokenizer: Any, **others: Any) -> Path:
+    """A random model of four layers without dropout, as a Hugging Face folder."""
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": tokenizer.pad_token_id}
+    config = KINDS[kind](vocab_size=len(tokenizer), **SMALL, **NO_DROPOUT[kind], **special, **others)
+    auto = AutoModelForSequenceClassification if kind == "bert" else AutoModelForCausalLM
+    auto.from_config(config).save_pretrained(folder)
+    return folder
+
+
+def make_job(root: Path, alone: JobSpec, like: JobFolder | None = None, **changes: Any) -> JobFolder:
+    """A job folder with everything the training wing reads; checkpoints are those of another job, `like`.
+
+    Prepared as the job `alone`, because four processes are refused on a machine of two cores.
+    """
+    folder, spec = JobFolder(root), replace(alone, **changes)
+    folder.make()
+    write_json(folder.document, JobDocument(job_name=root.name, spec=spec, plan=spec.plan()).as_json())
+    made = prepare._prepare(alone, root.parent / "data")
+    for link, target in ((folder.dataset, made["dataset"]), (folder.model_source, made["model"])):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+    if like is not None:
+        shutil.copytree(like.checkpoints, folder.checkpoints, dirs_exist_ok=True)
+    return folder
+
+
+def run(processes: int, jobs: Sequence[str | JobFolder]) -> None:
+    """Run the jobs one after another in one group of processes; `FOLDER@STEP` stops there."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    words = [sys.executable, *launch, str(SCRIPT)]
+    words += [job if isinstance(job, str) else str(job.root) for job in jobs]
+    values = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(words, env=os.environ | values, stdout=log, stderr=log, start_new_session=True)
+        try:
+            code = process.wait(240)
+        finally:
+            with suppress(ProcessLookupError):  # all have ended
+                os.killpg(process.pid, signal.SIGKILL)
+        log.seek(0)
+        assert code == 0, log.read()[-15000:]
+
+
+OWN_ROWS: Mapping[str, Any] = {"per_device_train_batch_size": 4}
+"""Each of two processes has two micro-batches a step, which it adds up."""
+SAVERS: Mapping[str, Any] = {"activation_checkpointing": True, "activation_offloading": True}
+ON_ONE: Mapping[str, Mapping[str, Any]] = {
+    "activations": SAVERS,
+    "offloaded": {"strategy": "fsdp", "cpu_offload": True},
+}
+ON_TWO: Mapping[str, Mapping[str, Any]] = {
+    "replicated": OWN_ROWS | {"strategy": "ddp", "activation_checkpointing": True},
+    "sharded": OWN_ROWS | SAVERS | {"cpu_offload": True},
+    "tensor": SAVERS | {"tensor_parallel_degree": 2},
+    "pipeline": {"pipeline_parallel_degree": 2, "micro_batches": 4, "per_device_train_batch_size": 8},
+    "pipeline-offloaded": SAVERS | {"pipeline_parallel_degree": 2, "cpu_offload": True},
+}
+ON_FOUR: Mapping[str, Mapping[str, Any]] = {
+    "hybrid": OWN_ROWS | {"hybrid_shard_degree": 2},
+    "tensor-data": OWN_ROWS | {"tensor_parallel_degree": 2},
+    "pipeline-data": OWN_ROWS | {"pipeline_parallel_degree": 2},
+}
+WAYS = {"alone": {}, **ON_ONE, **ON_TWO, **ON_FOUR}
+PROCESSES = {name: count for count, ways in ((2, ON_TWO), (4, ON_FOUR)) for name in ways}
+CASES = (
+    ("llama", "activations"),
+    *(("llama", way) for way in ("sharded", "tensor", "pipeline", "tensor-data")),
+    ("gpt2", "offloaded"),
+    *(("gpt2", way) for way in ("replicated", "pipeline", "pipeline-offloaded", "hybrid", "pipeline-data")),
+    *(("gpt_neox", way) for way in ("tensor", "pipeline")),
+    *(("bert", way) for way in ("pipeline", "pipeline-data")),
+    ("llama-classifier", "pipeline"),
+)
+RESUMED = (
+    ("llama", "pipeline", "tensor-data"),
+    ("llama", "tensor", "offloaded"),
+    ("gpt2", "pipeline", "hybrid"),
+    ("gpt2", "sharded", "pipeline-data"),
+)
+"""Model, the way that stops, and the way that goes on."""
+STOPPED_AFTER = 3  # optimiser steps
+
+
+class Jobs:
+    """Jobs of a tiny model each, by model and way; the way `alone` is one process that divides nothing."""
+
+    def __init__(self, root: Path, tokenizer: Any) -> None:
+        self._root = root
+        self._models = {kind: make_model(root / kind, kind, tokenizer) for kind in KINDS}
+        self._spec = JobSpec(
+            dataset=str(write_csv(root / "reviews.csv", sentences(80))),
+            max_seq_length=32,
+            learning_rate=1e-3,
+            global_batch_size=16,
+            precision="fp32",
+            training_arguments={"logging_steps": 1, "eval_steps": 2, "save_strategy": "no"},
+        )
+
+    def make(self, name: str, way: str, title: str, like: JobFolder | None = None) -> JobFolder:
+        classifies = name in {"bert", "llama-classifier"}
+        model = str(self._models[name.partition("-")[0]])
+        task = {"task": "classification" if classifies else "causal-lm", "num_train_epochs": 1.0 if classifies else 2.0}
+        count = PROCESSES.get(way, 1)
+        strategy = {} if count == 1 else {"strategy": "fsdp", "instance_count": count}
+        alone = replace(self._spec, model=model, **task)
+        return make_job(self._root / f"{name}-{title}", alone, like, **strategy | WAYS[way])
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...], JobFolder]:
+    """Finished jobs by model and way, and resumed ones by model and both ways."""
+    jobs = Jobs(tmp_path_factory.mktemp("parallel"), AutoTokenizer.from_pretrained(tiny_model))
+    whole: dict[tuple[str, ...], JobFolder] = {
+        (name, way): jobs.make(name, way, way)
+        for name, way in (*((name, "alone") for name in (*KINDS, "llama-classifier")), *CASES)
+    }
+    stopped = {case: jobs.make(*case[:2], f"{case[1]}-stopped") for case in RESUMED}
+    wanted = [f"{job.root}@{STOPPED_AFTER}" for job in stopped.values()]
+    run(2, [*(job for case, job in whole.items() if PROCESSES.get(case[1]) == 2), *wanted])
+    resumed = {case: jobs.make(case[0], case[2], "-then-".join(case[1:]), job) for case, job in stopped.items()}
+    everything: dict[tuple[str, ...], JobFolder] = {**whole, **resumed}
+    for processes in (1, 4):
+        run(processes, [job for case, job in everything.items() if PROCESSES.get(case[-1], 1) == processes])
+    return everything
+
+
+def without_epochs(points: Mapping[tuple[int, str], float]) -> dict[tuple[int, str], float]:
+    """An epoch's last step is smaller, so that its share of the epoch depends on the number of micro-batches."""
+    return {key: value for key, value in points.items() if key[1] != "train/epoch"}
+
+
+@pytest.mark.parametrize(("name", "way"), CASES, ids=str)
+def test_a_divided_model_trains_as_in_one_process(
+    finished: Mapping[tuple[str, ...], JobFolder], name: str, way: str
+) -> None:
+    job, alone = finished[name, way], finished[name, "alone"]
+
+    found, expected = (without_epochs(curves(folder)) for folder in (job, alone))
+    assert {key for _, key in expected} >= {"train/loss", "train/grad_norm", "eval/loss"}
+    trained = {key: value for key, value in expected.items() if key[1].startswith("train/")}
+    assert {key: found[key] for key in trained} == pytest.approx(trained, abs=1e-4)
+    # Data-parallel processes repeat rows to fill up the last batch.
+    assert found == pytest.approx(expected, abs=1e-2)
+    weights, known = weights_of(job), weights_of(alone)
+    assert {key: item.shape for key, item in weights.items()} == {key: item.shape for key, item in known.items()}
+    for key, item in weights.items():
+        assert item == pytest.approx(known[key], abs=1e-4), key
+    assert JobReport.read(job.report).metrics["eval_loss"] == pytest.approx(
+        JobReport.read(alone.report).metrics["eval_loss"], abs=2e-3
+    )
+
+
+@pytest.mark.parametrize(("name", "before", "after"), RESUMED, ids=str)
+def test_a_training_goes_on_divided_in_another_way(
+    finished: Mapping[tuple[str, ...], JobFolder], name: str, before: str, after: str
+) -> None:
+    job, alone = finished[name, before, after], finished[name, "alone"]
+
+    found, expected = (without_epochs(curves(folder)) for folder in (job, alone))
+    assert messages(job)[0] == f"continuing from checkpoint-{STOPPED_AFTER}"
+    left = {key: value for key, value in expected.items() if key[0] > STOPPED_AFTER and key[1].startswith("train/")}
+    assert left
+    assert {key: value for key, value in found.items() if key[1].startswith("train/")} == pytest.approx(left, abs=1e-4)
+
+
+@pytest.mark.parametrize(("name", "way"), [("gpt_neox", "tensor"), ("gpt2", "pipeline"), ("llama", "tensor-data")])
+def test_the_saved_folder_is_a_plain_model_and_the_largest_process_is_recorded(
+    finished: Mapping[tuple[str, ...], JobFolder], name: str, way: str
+) -> None:
+    job = finished[name, way]
+
+    loaded = AutoModelForCausalLM.from_pretrained(job.model)
+    assert type(loaded).__name__ == {"gpt_neox": "GPTNeoXForCausalLM", "gpt2": "GPT2LMHeadModel"}.get(
+        name, "LlamaForCausalLM"
+    )
+    scores = loaded(torch.arange(8)[None]).logits
+    known = AutoModelForCausalLM.from_pretrained(finished[name, "alone"].model)
+    assert torch.allclose(scores, known(torch.arange(8)[None]).logits, atol=1e-3)
+    measured = JobReport.read(job.report).metrics
+    assert measured["memory_gib_per_process"] >= measured["peak_memory_gib"] > 0
