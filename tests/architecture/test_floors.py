@@ -52,7 +52,9 @@ DOORS = {
     "pydoe": {"studies"},
     "formulaic": {"studies"},
     **{package: {"launchers"} for package in ("boto3", "botocore", "sagemaker")},
-    **{package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate")},
+    **{
+        package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
+    },
     "huggingface_hub": {"training"},
     "statsmodels": {"reporting"},
 }
