@@ -115,7 +115,7 @@ class FullySharded(Strategy):
         torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **alone)
 
     def data_rank(self) -> int:
-        """The same for the processes of a tensor group and for the stages of a pipeline."""
+        """The same for the processes of a tensor (x context) group and for the stages of a pipeline."""
         return self._degrees.data_rank(super().data_rank())
 
     def training_arguments(self) -> dict[str, Any]:
@@ -196,11 +196,6 @@ class SageMakerModelParallel(FullySharded):
         names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree", "hybrid_shard_degree")
         degrees = {name: value for name in names if (value := getattr(self.spec, name)) is not None}
         tsm.init(degrees | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed})
-
-    def data_rank(self) -> int:
-        """Index of this process's group of tensor and context parallel processes."""
-        spec = self.spec
-        return super().data_rank() // ((spec.tensor_parallel_degree or 1) * (spec.context_parallel_degree or 1))
 
     def training_arguments(self) -> dict[str, Any]:
         """Also the names of labels, which the Trainer cannot read from the wrapped model."""
