@@ -37,9 +37,7 @@ def test_a_layer_is_computed_twice_and_its_gradients_stay_the_same(model: Any) -
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_only_the_inputs_of_layers_are_kept_in_the_machines_memory(
-    model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_inputs_of_layers_are_kept_in_the_machines_memory(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[tuple[int, ...]] = []
 
     class Watched(torch.autograd.graph.saved_tensors_hooks):
