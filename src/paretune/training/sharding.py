@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from accelerate import utils
+from accelerate import utils  # type: ignore[import-untyped]
 from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from torch.distributed.checkpoint import state_dict
 from torch.distributed.device_mesh import DeviceMesh
