@@ -403,7 +403,9 @@ def _strategy_faults(cluster: Cluster) -> list[str]:
     """Parameters that the strategy does not take, or that go with one another."""
     given: dict[tuple[str, ...], list[str]] = {}
     for name, strategies in _STRATEGIES_OF.items():
-        if getattr(cluster, name) and cluster.strategy not in strategies:
+        value = getattr(cluster, name)
+        divides = value if not name.endswith("_parallel_degree") else (value or 1) > 1
+        if divides and cluster.strategy not in strategies:
             given.setdefault(strategies, []).append(name)
     faults = [
         f"{', '.join(names)} go{'es' if len(names) == 1 else ''} with strategy={' or '.join(strategies)}, got "

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from accelerate.data_loader import prepare_data_loader
-from accelerate.utils import recursively_apply
+from accelerate import utils  # type: ignore[import-untyped]
+from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from torch.distributed.checkpoint import state_dict
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -97,7 +97,7 @@ def _whole_weights(model: Any) -> dict[str, Any] | None:
 
 
 def _in_whole_table(state: dict[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """The state with the whole embedding table where `model` trains a part: other ways of dividing it train all rows."""
+    """The state with the whole embedding table where `model` trains a part: models divided otherwise train all."""
     name, part = _trained_part(model)
     if part is None:
         return state
@@ -140,8 +140,8 @@ class ShardedTrainer(LengthGroupedTrainer):
 
     Gradients are summed over the devices in every micro-batch, so that they stay sharded while they accumulate.
     A checkpoint holds the whole state, gathered in the first process, which broadcasts it on resuming: the number of
-    processes may change in between, and only the first process reads the checkpoint. Processes of a tensor group and the
-    stages of a pipeline evaluate the same rows, as `degrees` says.
+    processes may change in between, and only the first process reads the checkpoint. Processes of a tensor group and
+    the stages of a pipeline evaluate the same rows, as `degrees` says.
     """
 
     def __init__(self, *, degrees: ParallelDegrees, offloaded: bool = False, **arguments: Any) -> None:
@@ -183,7 +183,7 @@ class ShardedTrainer(LengthGroupedTrainer):
             parts = gathered.chunk(world)
             return torch.cat([parts[rank] for rank in first])[:rows]
 
-        return recursively_apply(once, self.accelerator.gather(data))
+        return utils.recursively_apply(once, self.accelerator.gather(data))
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
         return self._gradient_norm(self.args.max_grad_norm)
@@ -250,7 +250,7 @@ class ShardedTrainer(LengthGroupedTrainer):
 
 
 class PipelinedTrainer(ShardedTrainer):
-    """A Trainer of a `Stage`: its model is this process's part of the layers, through which `pipeline` sends batches."""
+    """A Trainer of a `Stage`: its model is the part of the layers that this process has."""
 
     model: Stage
 

@@ -100,22 +100,26 @@ class FullySharded(Strategy):
         self.may_leave_out_rows = self._degrees.tensor == self._degrees.pipeline == 1  # others have parts of the table
 
     def begin(self) -> None:
-        """For `cpu_offload` a process group that also exchanges what lies in the machine's memory; BadInput for fp16 in
-        a pipeline, whose stages would each scale the loss alone.
+        """For `cpu_offload` initialise a process group that also exchanges what lies in the machine's memory.
+
+        Raises:
+            BadInput: a pipeline in fp16, whose stages would each scale the loss alone.
         """
         super().begin()
         if self._degrees.pipeline > 1 and device.choose_precision(self.spec.precision) == "fp16":
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         if not self.spec.cpu_offload or torch.distributed.is_initialized():
             return
-        alone = {} if "RANK" in os.environ else {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}
+        alone: dict[str, Any] = {}
+        if "RANK" not in os.environ:
+            alone = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
         if device.has_gpu():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo"
         torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **alone)
 
     def data_rank(self) -> int:
-        """The same for the processes of a tensor group and for the stages of a pipeline."""
+        """The same for the processes of a tensor (x context) group and for the stages of a pipeline."""
         return self._degrees.data_rank(super().data_rank())
 
     def training_arguments(self) -> dict[str, Any]:
@@ -197,11 +201,6 @@ class SageMakerModelParallel(FullySharded):
         degrees = {name: value for name in names if (value := getattr(self.spec, name)) is not None}
         tsm.init(degrees | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed})
 
-    def data_rank(self) -> int:
-        """Index of this process's group of tensor and context parallel processes."""
-        spec = self.spec
-        return super().data_rank() // ((spec.tensor_parallel_degree or 1) * (spec.context_parallel_degree or 1))
-
     def training_arguments(self) -> dict[str, Any]:
         """Also the names of labels, which the Trainer cannot read from the wrapped model."""
         return super().training_arguments() | {"label_names": ["labels"]}
@@ -259,7 +258,7 @@ _STRATEGIES: Mapping[str, type[Strategy]] = {
 
 
 def strategy_of(spec: JobSpec) -> Strategy:
-    """The strategy of a job; ddp where a job with fsdp or smddp has only one process, unless its weights are offloaded."""
+    """The strategy of a job; ddp where fsdp or smddp has only one process, unless that one offloads its weights."""
     alone = "RANK" not in os.environ and spec.strategy in {"fsdp", "smddp"} and not spec.cpu_offload
     return (Strategy if alone else _STRATEGIES[spec.strategy])(spec)
 

@@ -28,8 +28,8 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     given = " and ".join(name for name, degree in divided.items() if degree > 1)
     if spec.strategy == "fsdp" and given and spec.fine_tuning != "full":
         faults.append(
-            f"{given} goes with fine_tuning=full, got {spec.fine_tuning}: set it to 1; strategy=fsdp alone shards frozen "
-            "weights and adapters too"
+            f"{given} goes with fine_tuning=full, got {spec.fine_tuning}: set it to 1; strategy=fsdp alone shards "
+            "frozen weights and adapters too"
         )
     auto = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModelForCausalLM
     if spec.activation_checkpointing and type(config) in auto._model_mapping:
@@ -46,7 +46,7 @@ def _pipeline_faults(spec: JobSpec) -> list[str]:
         more = f"use {', '.join(map(str, fits))}" if fits else "raise per_device_train_batch_size"
         faults.append(f"{rule}, got {parts}: {more}")
     if spec.precision == "fp16":
-        faults.append("pipeline_parallel_degree goes with precision bf16 or fp32, got fp16: each stage would scale alone")
+        faults.append("pipeline_parallel_degree goes with precision bf16 or fp32, got fp16: set precision=bf16")
     causal = spec.task == "causal-lm"
     return faults + [
         f"training_arguments must not set {name} in a pipeline: {instead}"

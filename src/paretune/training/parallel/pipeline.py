@@ -126,14 +126,14 @@ class Pipeline:
 
 class _StageOfKnownShape(PipelineStage):
     def _post_metadata_inference_cleanup(self) -> None:
-        """No effect: PyTorch 2.13 removes the gradients of earlier micro-batches here, also where it inferred no shapes."""
+        """No effect: PyTorch 2.13 removes the gradients of earlier batches here, also where it inferred no shapes."""
 
 
 def _no_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     raise RuntimeError("a pipeline has a loss only while it trains")
 
 
-def _without(batch: Batch, *names: str) -> dict[str, torch.Tensor]:
+def _without(batch: Batch, *names: str) -> dict[str, Any]:
     return {name: item for name, item in batch.items() if name not in names}
 
 
@@ -155,7 +155,7 @@ def _reshard(stage: Stage) -> None:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """This process's part, sharing memory."""
+    """The part of this process, sharing memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 

@@ -67,6 +67,8 @@ class Stage(torch.nn.Module):
 
     accepts_loss_kwargs = True
     """Read by the Trainer: losses are divided by the items of the optimiser step."""
+    pipeline: Any = None
+    """The `Pipeline` that this stage belongs to, once there is one."""
 
     def __init__(self, model: Any, *, number: int, stages: int) -> None:
         super().__init__()
@@ -102,7 +104,7 @@ class Stage(torch.nn.Module):
         return self.number == self.stages - 1
 
     def tied_weight(self) -> torch.nn.Parameter | None:
-        """This stage's copy of a table that embeddings and head share; None where they do not, or in other stages."""
+        """The copy of a table that embeddings and head share; None where they do not, and in stages without the two."""
         if not self.is_tied or not (self.is_first or self.is_last):
             return None
         owner = self.model.get_input_embeddings() if self.is_first else getattr(self.model, self.head)

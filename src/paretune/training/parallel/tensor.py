@@ -27,7 +27,9 @@ def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
         rule = "tensor_parallel_degree needs a model for which transformers has a plan, such as llama or gpt_neox"
         return [f"{rule}, got {name} ({config.model_type}): {instead}"]
     if unknown := sorted(set(plan.values()) - set(_STYLES)):
-        rule = f"tensor_parallel_degree: the plan of {name} ({config.model_type}) divides in ways that are not supported"
+        rule = (
+            f"tensor_parallel_degree: the plan of {name} ({config.model_type}) divides in ways that are not supported"
+        )
         return [f"{rule}, {', '.join(unknown)}: {instead}"]
     heads = config.num_attention_heads
     sizes = {
@@ -60,7 +62,7 @@ def divide_matrices(model: Any, mesh: DeviceMesh) -> None:
     for module in list(model.modules()):
         own = list(module.parameters(recurse=False))
         if own and not isinstance(own[0], DTensor):
-            distribute_module(module, mesh, input_fn=_replicated, output_fn=_local)
+            distribute_module(module, mesh, input_fn=_replicated, output_fn=_local)  # type: ignore[arg-type]
     if tied:
         model.get_output_embeddings().weight = model.get_input_embeddings().weight
 

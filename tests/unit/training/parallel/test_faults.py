@@ -8,7 +8,9 @@ from transformers import BertConfig, DistilBertConfig, FalconConfig, GPT2Config,
 from paretune.spec.job import JobSpec
 from paretune.training.parallel.faults import division_faults
 
-LLAMA = LlamaConfig(hidden_size=48, intermediate_size=96, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2)
+LLAMA = LlamaConfig(
+    hidden_size=48, intermediate_size=96, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2
+)
 
 
 def spec_of(**changes: Any) -> JobSpec:
@@ -30,7 +32,7 @@ def spec_of(**changes: Any) -> JobSpec:
         (
             LLAMA,
             {"pipeline_parallel_degree": 3, "micro_batches": 2},
-            "micro_batches must divide per_device_train_batch_size 12 and be at least the 3 stages, got 2: use 3, 4, 6, 12",
+            "divide per_device_train_batch_size 12 and be at least the 3 stages, got 2: use 3, 4, 6, 12",
         ),
         (
             LLAMA,
@@ -52,7 +54,11 @@ def spec_of(**changes: Any) -> JobSpec:
             (kind, {"tensor_parallel_degree": 2}, "set strategy=fsdp without it, which shards the weights, or pipeline")
             for kind in (GPT2Config(), BertConfig(), DistilBertConfig(), FalconConfig())
         ),
-        (Qwen3Config(), {"tensor_parallel_degree": 2}, "the plan of mine (qwen3) divides in ways that are not supported"),
+        (
+            Qwen3Config(),
+            {"tensor_parallel_degree": 2},
+            "the plan of mine (qwen3) divides in ways that are not supported",
+        ),
         (FalconConfig(), {"pipeline_parallel_degree": 2}, "goes with models of type gpt2, gpt_neox, llama, mistral"),
         (BertConfig(), {"pipeline_parallel_degree": 2}, "got mine (bert): set strategy=fsdp without it"),
     ],

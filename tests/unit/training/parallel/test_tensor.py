@@ -44,7 +44,7 @@ def test_every_parameter_lies_on_the_mesh_and_a_tied_head_stays_tied(
     mesh: Any, kind: Any, config: Any, tied: bool
 ) -> None:
     torch.manual_seed(0)
-    model = kind(config(**SIZES, tie_word_embeddings=tied)).eval()
+    model = kind(config(**SIZES, num_key_value_heads=2, tie_word_embeddings=tied)).eval()
     tokens = torch.arange(6)[None]
     expected = model(input_ids=tokens).logits.detach()
 
