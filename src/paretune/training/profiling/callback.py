@@ -25,7 +25,7 @@ _UPDATE = "Optimizer.step#"
 
 
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
-    """Profiles `steps` optimiser steps after the warm-up, and the memory of the last step of the warm-up.
+    """Profiles `steps` optimiser steps after the warm-up, and the memory of the step before them.
 
     Args:
         folder: where trace.json.gz, profile.json and profile.md go; the first process writes them, and the slowest one
@@ -62,8 +62,10 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._memory: PeakMemory | None = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
-        """Choose the steps; the memory of the first step is followed where it is the whole warm-up."""
-        self._first = state.global_step + warmup_steps(state.max_steps - state.global_step) + 1
+        """Choose the steps. The memory of the first one, which begins without optimiser state, is the last choice."""
+        left = state.max_steps - state.global_step
+        before = max(warmup_steps(left), 2 if left >= 2 + self._steps else 1)
+        self._first = state.global_step + before + 1
         self._begin(state.global_step + 1, **kw)
 
     def on_pre_optimizer_step(
