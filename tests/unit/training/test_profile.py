@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import Trainer
 
-from paretune.spec.container import JobDocument, JobFolder
+from paretune.spec.container import EventReader, JobDocument, JobFolder
 from paretune.training.callback import Progress
 from paretune.training.loop import _build_parts, train
 from paretune.training.profiling import callback as room
@@ -174,3 +174,30 @@ def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolde
     assert pids[0] == {os.getpid()}
     assert len(pids[2]) == 2
     assert os.getpid() not in pids[2]
+
+
+@pytest.mark.parametrize("full_from", [1, 2])
+def test_a_disk_that_is_full_of_traces_costs_the_profile_and_not_the_training(
+    full_from: int, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export, written = torch.profiler.profile.export_chrome_trace, list[str]()
+
+    def exporting(profiler: Any, path: str) -> None:
+        written.append(path)
+        if len(written) == full_from:
+            raise OSError(28, "No space left on device")
+        export(profiler, path)
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", exporting)
+    report = test_loop.report_of(replace(SPEC, profile_steps=3), folder)
+    said = [event.message for event in EventReader(folder.events).new()]
+
+    assert report.facts["steps"] == 12
+    assert report.metrics["throughput_samples_per_second"] > 0
+    assert len(written) == 2
+    if full_from == 1:
+        assert json.loads((folder.profile / "profile.json").read_text())["memory"] is None
+        assert "the memory of step 2 is not known: [Errno 28] No space left on device" in said
+    else:
+        assert not folder.profile.exists()
+        assert "there is no profile: [Errno 28] No space left on device" in said
