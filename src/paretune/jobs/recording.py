@@ -279,7 +279,7 @@ class JobRunWriter:
         except LostContact as error:
             return [f"the profile is not recorded: {error}"]
         except (KeyError, ValueError):
-            return ["the job has left no profile: it went on from a checkpoint near its end, or stopped early"]
+            return ["the job has left no profile: it went on from a checkpoint at its end, or its log says why"]
         self._profile = files
         return [f"profile: {summary}; more in {PROFILE}/profile.md of the run"]
 

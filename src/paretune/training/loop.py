@@ -191,6 +191,7 @@ def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallbac
         circumstances=circumstances,
         described=described,
         peak_memory_gib=device.peak_memory_gib,
+        tell=lambda sentence: callback.events.write(0, {}, message=sentence),
     )
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from transformers import Trainer
 
-from paretune.spec.container import JobDocument, JobFolder
+from paretune.spec.container import EventReader, JobDocument, JobFolder
 from paretune.training.callback import Progress
 from paretune.training.loop import _build_parts, train
 from paretune.training.profiling import callback as room
@@ -48,7 +49,7 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
         events = json.load(file)["traceEvents"]
 
     assert {path.name for path in folder.profile.iterdir()} == {"trace.json.gz", "profile.json", "profile.md"}
-    assert (document["steps"], document["first_step"]) == (3, 2)  # one of twelve steps warms up
+    assert (document["steps"], document["first_step"], document["memory"]["step"]) == (3, 3, 2)  # the first warms up
     shares = document["shares_percent"]
     assert list(shares) == list(PARTS)
     assert sum(Decimal(str(share)) for share in shares.values()) == 100
@@ -58,7 +59,7 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
     assert sum(name.startswith("ProfilerStep#") for name in names) == 3
     assert sum(name.startswith("Optimizer.step#") for name in names) == 3
     assert "aten::addmm" in names
-    assert document["summary"].startswith("compute")
+    assert re.fullmatch(r".*compute [\d.]+ %.* of [\d.,]+ ms per step.*", document["summary"])
     assert len(document["operators"]) == 10
 
 
@@ -91,7 +92,7 @@ def test_profiled_steps_count_neither_for_throughput_nor_for_the_time_of_the_tra
 ) -> None:
     report = test_loop.report_of(replace(SPEC, profile_steps=3), folder)
 
-    assert counted == [4, 5, 6, 7, 8, 9, 10, 11]  # not the one that warms up, where the memory is followed, nor three
+    assert counted == [0, 5, 6, 7, 8, 9, 10, 11]  # not the second, of which the memory is followed, nor three
     assert report.metrics["throughput_samples_per_second"] > 0
     assert report.facts["steps"] == 12
 
@@ -101,7 +102,8 @@ def test_a_profile_of_all_steps_after_the_warm_up_leaves_no_throughput(folder: J
 
     assert counted == []
     assert "throughput_samples_per_second" not in report.metrics
-    assert json.loads((folder.profile / "profile.json").read_text())["steps"] == 11
+    document = json.loads((folder.profile / "profile.json").read_text())
+    assert (document["steps"], document["memory"]["step"]) == (11, 1)
 
 
 def test_a_training_without_a_profile_has_nothing_of_it(
@@ -172,3 +174,30 @@ def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolde
     assert pids[0] == {os.getpid()}
     assert len(pids[2]) == 2
     assert os.getpid() not in pids[2]
+
+
+@pytest.mark.parametrize("full_from", [1, 2])
+def test_a_disk_that_is_full_of_traces_costs_the_profile_and_not_the_training(
+    full_from: int, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export, written = torch.profiler.profile.export_chrome_trace, list[str]()
+
+    def exporting(profiler: Any, path: str) -> None:
+        written.append(path)
+        if len(written) == full_from:
+            raise OSError(28, "No space left on device")
+        export(profiler, path)
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", exporting)
+    report = test_loop.report_of(replace(SPEC, profile_steps=3), folder)
+    said = [event.message for event in EventReader(folder.events).new()]
+
+    assert report.facts["steps"] == 12
+    assert report.metrics["throughput_samples_per_second"] > 0
+    assert len(written) == 2
+    if full_from == 1:
+        assert json.loads((folder.profile / "profile.json").read_text())["memory"] is None
+        assert "the memory of step 2 is not known: [Errno 28] No space left on device" in said
+    else:
+        assert not folder.profile.exists()
+        assert "there is no profile: [Errno 28] No space left on device" in said

@@ -4,8 +4,8 @@ import gzip
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,22 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from paretune.core.errors import first_line
 from paretune.estimating.workload import warmup_steps
 from paretune.spec.container import PROFILE_JSON, write_json
 from paretune.training.profiling.advice import Circumstances, advice_of
 from paretune.training.profiling.memory import allocations_of, holders_at_peak
 from paretune.training.profiling.page import PeakMemory, Profile, RankProfile, slowest_of
-from paretune.training.profiling.trace import STEP, StepTime, records_of, step_time, trace_events
+from paretune.training.profiling.trace import STEP, records_of, step_time, trace_events
 
 TRACE = "trace.json.gz"
 _UPDATE = "Optimizer.step#"
+_UNREADABLE = (OSError, ValueError, RuntimeError)
+"""What writing and reading a trace raises, such as on a full disk: no reason to lose a training."""
 
 
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
-    """Profiles `steps` optimiser steps after the warm-up, and the memory of the last step of the warm-up.
+    """Profiles `steps` optimiser steps after the warm-up, and the memory of the step before them.
 
     Args:
         folder: where trace.json.gz, profile.json and profile.md go; the first process writes them, and the slowest one
@@ -34,6 +37,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         circumstances: how the job runs, on which advice depends.
         described: the same for the page, name to value.
         peak_memory_gib: highest memory of this process so far.
+        tell: told in a sentence why there is no profile.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         circumstances: Circumstances,
         described: Mapping[str, Any],
         peak_memory_gib: Callable[[], float],
+        tell: Callable[[str], None],
     ) -> None:
         self._steps = steps
         self._folder = folder
@@ -52,6 +57,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._circumstances = circumstances
         self._described = described
         self._peak_memory_gib = peak_memory_gib
+        self._tell = tell
         self._first = 0  # number of the first profiled step; the one before it shows the memory
         self._pause: AbstractContextManager[None] | None = None
         self._profiler: Any = None
@@ -62,8 +68,10 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._memory: PeakMemory | None = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
-        """Choose the steps; the memory of the first step is followed where it is the whole warm-up."""
-        self._first = state.global_step + warmup_steps(state.max_steps - state.global_step) + 1
+        """Choose the steps. The memory of the first one, which begins without optimiser state, is the last choice."""
+        left = state.max_steps - state.global_step
+        before = max(warmup_steps(left), 2 if left >= 2 + self._steps else 1)
+        self._first = state.global_step + before + 1
         self._begin(state.global_step + 1, **kw)
 
     def on_pre_optimizer_step(
@@ -130,15 +138,16 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._profiler = profile(activities=activities, profile_memory=profile_memory)
         self._profiler.start()
 
-    def _read_memory(self, step: int, optimizer: Any) -> PeakMemory:
-        profiler, self._profiler = self._profiler, None
-        process_gib = None if torch.cuda.is_available() else self._peak_memory_gib()
-        profiler.stop()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(path))
-            events = list(trace_events(path))
+    def _read_memory(self, step: int, optimizer: Any) -> PeakMemory | None:
+        """The memory of the step that is being followed; None where its trace cannot be written or read."""
         on_gpu = torch.cuda.is_available()
+        process_gib = None if on_gpu else self._peak_memory_gib()  # before the trace is read
+        try:
+            with self._exported() as path:
+                events = list(trace_events(path))
+        except _UNREADABLE as error:
+            self._tell(f"the memory of step {step} is not known: {first_line(error)}")
+            return None
         updates = [event["ts"] for event in events if str(event.get("name")).startswith(_UPDATE)]
         holders = holders_at_peak(
             allocations_of(events, on_gpu=on_gpu),
@@ -149,49 +158,67 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         )
         return PeakMemory(step=step, holders=holders, process_gib=process_gib)
 
-    def _finish(self) -> None:
-        """Read the trace, tell all processes, write the files."""
-        profiler, self._profiler, self._done = self._profiler, None, 0
+    @contextmanager
+    def _exported(self) -> Iterator[Path]:
+        """Stop the profiler; a file with its trace, for the block."""
+        profiler, self._profiler = self._profiler, None
         profiler.stop()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(path))
-            self._write(step_time(records_of(trace_events(path))), path)
+            yield path
+
+    def _finish(self) -> None:
+        """Read the trace, tell all processes, write the files. Where that fails the training goes on without them."""
+        self._done = 0
+        has_told = False
+        try:
+            with self._exported() as path:
+                own = RankProfile(rank=_rank(), time=step_time(records_of(trace_events(path))), memory=self._memory)
+                has_told, ranks = True, _gather(own)
+                if len(ranks) == _processes():
+                    self._write(ranks, path)
+        except _UNREADABLE as error:
+            if not has_told:
+                _gather(None)  # the others wait for it
+            self._tell(f"there is no profile: {first_line(error)}")
         self.abandon()
 
-    def _write(self, time: StepTime, trace: Path) -> None:
-        own = RankProfile(rank=_rank(), time=time, memory=self._memory)
-        ranks = _gather(own)
-        slowest = slowest_of(ranks).rank
+    def _write(self, ranks: list[RankProfile], trace: Path) -> None:
+        own, slowest = _rank(), slowest_of(ranks).rank
         traces = {rank: TRACE if rank == 0 else f"trace-rank-{rank}.json.gz" for rank in sorted({0, slowest})}
         self._folder.mkdir(parents=True, exist_ok=True)
-        if own.rank in traces:
-            with trace.open("rb") as plain, gzip.open(self._folder / traces[own.rank], "wb", 6) as packed:
+        if own in traces:
+            with trace.open("rb") as plain, gzip.open(self._folder / traces[own], "wb", 6) as packed:
                 shutil.copyfileobj(plain, packed)
-        if own.rank:
+        if own:
             return
         found = Profile(
             ranks=ranks,
             first_step=self._first,
             circumstances=self._described,
-            advice=advice_of(time, self._circumstances),
+            advice=advice_of(ranks[0].time, self._circumstances),
             traces=traces,
         )
-        write_json(self._folder / PROFILE_JSON, found.as_json())
         (self._folder / "profile.md").write_text(found.as_markdown())
+        write_json(self._folder / PROFILE_JSON, found.as_json())
 
 
 def _rank() -> int:
     return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
 
 
-def _gather(own: RankProfile) -> list[RankProfile]:
-    """The profiles of all processes, in each of them."""
-    if not torch.distributed.is_initialized():
-        return [own]
-    found: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(found, own)
-    return found
+def _processes() -> int:
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def _gather(own: RankProfile | None) -> list[RankProfile]:
+    """The profiles of all processes that have one, in each of them; all must call it."""
+    found: list[RankProfile | None] = [own]
+    if torch.distributed.is_initialized():
+        found = [None] * _processes()
+        torch.distributed.all_gather_object(found, own)
+    return [one for one in found if one is not None]
 
 
 def _state_of(optimizer: Any) -> list[torch.Tensor]:

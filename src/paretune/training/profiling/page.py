@@ -131,7 +131,7 @@ class Profile:
             f"A step took {_step_ms(time):,.1f} ms. Open {' or '.join(self.traces.values())} in "
             "https://ui.perfetto.dev.",
             "",
-            *_shares(time),
+            *_shares(time, f" of rank {self.ranks[0].rank}" if len(self.ranks) > 1 else ""),
             *self._processes(),
             *_operators(time),
             *_memory(self.ranks[0].memory),
@@ -164,7 +164,7 @@ def slowest_of(ranks: Sequence[RankProfile]) -> RankProfile:
     return max(ranks, key=lambda one: (one.own_ns, -one.rank))
 
 
-def _shares(time: StepTime) -> list[str]:
+def _shares(time: StepTime, of_rank: str) -> list[str]:
     meaning = _MEANING | {"idle": _IDLE_ON[time.on_gpu]}
     percent = time.percent()
     rows = [[name, f"{percent[name]:.1f}", f"{_ms(time.parts[name], time):,.2f}", meaning[name]] for name in PARTS]
@@ -172,7 +172,7 @@ def _shares(time: StepTime) -> list[str]:
     more = (
         [f"{_ms(hidden, time):,.2f} ms of communication per step are hidden behind compute.", ""] if hidden > 0 else []
     )
-    return ["## Where the time goes", "", *_table(["part", "%", "ms per step", ""], rows), "", *more]
+    return [f"## Where the time{of_rank} goes", "", *_table(["part", "%", "ms per step", ""], rows), "", *more]
 
 
 def _operators(time: StepTime) -> list[str]:
@@ -198,8 +198,9 @@ def _memory(memory: PeakMemory | None) -> list[str]:
     peak = sum(memory.holders.values())
     rows = [[name, f"{held / 2**20:,.1f}", f"{100 * held / peak:.1f}"] for name, held in memory.holders.items()]
     process = memory.process_gib
+    early = "" if memory.holders.get("optimiser state") else ", before the optimiser has made its state"
     beside = "" if process is None else f" The process held {process * 1024:,.0f} MiB at most, libraries included."
-    said = f"Tensors held {peak / 2**20:,.1f} MiB at the peak of step {memory.step}.{beside}"
+    said = f"Tensors held {peak / 2**20:,.1f} MiB at the peak of step {memory.step}{early}.{beside}"
     return ["## Peak memory", "", said, "", *_table(["held for", "MiB", "%"], rows), ""]
 
 

@@ -23,7 +23,8 @@ def profile(*ranks: RankProfile) -> Profile:
     )
 
 
-MEMORY = PeakMemory(step=2, holders={"parameters": 3 * 2**20, "activations": 2**20, "other": 0}, process_gib=0.5)
+HOLDERS = {"parameters": 3 * 2**20, "optimiser state": 2**19, "activations": 2**19, "other": 0}
+MEMORY = PeakMemory(step=2, holders=HOLDERS, process_gib=0.5)
 
 
 def test_the_summary_is_one_line_with_shares_and_the_first_advice() -> None:
@@ -50,6 +51,13 @@ def test_the_page_of_one_process_does_not_speak_of_others() -> None:
 
     assert "Processes" not in found.as_markdown()
     assert "slowest process" not in found.summary()
+
+
+def test_a_peak_without_optimiser_state_says_so() -> None:
+    memory = PeakMemory(step=1, holders={"activations": 2**20, "optimiser state": 0}, process_gib=None)
+    page = profile(rank(0, compute=1_500_000, communication=0, memory=memory)).as_markdown()
+
+    assert "Tensors held 1.0 MiB at the peak of step 1, before the optimiser has made its state." in page
 
 
 def test_both_files_say_the_same_figures() -> None:
