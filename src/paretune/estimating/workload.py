@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
@@ -10,8 +11,12 @@ from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 
+LEAVE_OUT_ROWS = ("ddp", "fsdp", "smddp")
+"""Strategies with which embedding rows of tokens that the data do not contain are left out of the training."""
 EVALUATIONS = 4
 """At least so many evaluations are spread over a training; with more epochs, one after each."""
+LEAST_EVALUATED_ROWS = 64
+"""Of a batch of an evaluation on one device; as many as of a training batch where that has more."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of what comes with the packages."""
 LORA_SHARE = 0.015
@@ -96,6 +101,16 @@ def recomputes(spec: JobSpec) -> bool:
     """Whether the backward pass makes activations again, layer by layer, in place of keeping them."""
     asked = spec.activation_checkpointing or bool(spec.training_arguments.get("gradient_checkpointing"))
     return asked and spec.fine_tuning != "head"
+
+
+def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
+    """Whether the optimiser chosen by these TrainingArguments leaves weights unchanged whose gradient is always zero.
+
+    AdamW without weight decay does, and it is the default. Others may scale a step by a norm over the whole table
+    (Adafactor), and `optim_args` may hold another weight decay.
+    """
+    is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
+    return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:

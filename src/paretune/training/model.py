@@ -7,7 +7,7 @@ changes no result and saves its share of gradient memory, gradient clipping and 
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from huggingface_hub import HfApi, snapshot_download
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
+from paretune.estimating.traced.step import StepSetting
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import bundled, hub
 
@@ -118,6 +119,11 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
     model = _with_head(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
+    return with_trained_weights(model, spec)
+
+
+def with_trained_weights(model: Any, spec: JobSpec | StepSetting) -> Any:
+    """`model` with its parameters frozen, or adapters added, as `fine_tuning` says."""
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         if spec.task == "causal-lm":  # even where it is tied to the embeddings
@@ -205,30 +211,27 @@ class UsedRows(torch.nn.Module):
         return torch.nn.functional.embedding(rows, self.weight, padding_idx=self.padding_idx)
 
 
-def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
-    """Whether the optimiser chosen by these TrainingArguments leaves weights unchanged whose gradient is always zero.
-
-    AdamW without weight decay does, and it is the default. Others may scale a step by a norm over the whole table
-    (Adafactor), and `optim_args` may hold another weight decay.
-    """
-    is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
-    return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
-
-
 def leave_out_unused_rows(model: Any, used: np.ndarray) -> bool:
     """Replace the model's word embeddings by the rows `used` where that changes no result; whether it was done.
 
     Not done with an output layer tied to the table (every row gets a gradient), with a table of another class than
     `torch.nn.Embedding`, and with a frozen table. Requires `optimizer_skips_zero_gradients`.
     """
+    table = table_with_unused_rows(model, len(used))
+    if table is not None:
+        model.set_input_embeddings(UsedRows(table, used))
+    return table is not None
+
+
+def table_with_unused_rows(model: Any, used: int) -> torch.nn.Embedding | None:
+    """The word embeddings, if all rows but `used` can be left out without changing a result; else None."""
     table = model.get_input_embeddings()
     if type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
-        return False
+        return None
     owners = [name for name, item in model.named_parameters(remove_duplicate=False) if item is table.weight]
-    if len(owners) != 1 or table.max_norm is not None or table.sparse or len(used) >= table.num_embeddings:
-        return False
-    model.set_input_embeddings(UsedRows(table, used))
-    return True
+    if len(owners) != 1 or table.max_norm is not None or table.sparse or used >= table.num_embeddings:
+        return None
+    return table
 
 
 def restore_embeddings(model: Any) -> None:
