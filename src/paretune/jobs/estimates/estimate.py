@@ -86,7 +86,7 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     facts = _facts(request.specs, home)
     refuse([*_precision_faults(request.specs, environment), *_unknown_data(request, facts)])
     steps = TracedSteps(home)
-    trace(_step_settings(request.specs, built, facts), steps, environment)
+    trace(step_settings(request.specs, built, facts), steps, environment)
     tracking = Tracking(environment, SystemClock())
 
     def table() -> list[ForeseenJob]:
@@ -137,7 +137,7 @@ def _foreseen(
     )
 
 
-def _step_settings(
+def step_settings(
     specs: Sequence[JobSpec],
     built: Mapping[str, Architecture],
     facts: Sequence[Mapping[str, float] | None],

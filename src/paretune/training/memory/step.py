@@ -6,8 +6,8 @@ for BERT-base against 2 s) and without the held bytes of every operation, of whi
 """
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_iter
 
 from paretune.estimating.traced.step import KINDS, StepSetting, TracedStep, envelope
 from paretune.spec.job import ADAPTERS
-from paretune.training.memory.likeness import LikeGPU
+from paretune.training.memory.likeness import like_gpu
 from paretune.training.model import table_with_unused_rows, with_trained_weights
 from paretune.training.sharding import layers_of
 
@@ -37,13 +37,14 @@ def trace(setting: StepSetting) -> TracedStep:
     with FakeTensorMode(allow_non_fake_inputs=True):
         _fake(model)
         if setting.recomputes:
-            model.gradient_checkpointing_enable()
+            # transformers 5.23 has renamed it
+            getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
         trained = [item for item in model.parameters() if item.requires_grad]
         optimizer = torch.optim.AdamW(trained, fused=True)
         runs = []
         for rows in (_ROWS[0], *_ROWS):  # the first makes what later steps find: moments, tables of positions
             held = _Held(model)
-            with held, _as_on(setting, half):
+            with held, nullcontext() if setting.on_processor else like_gpu(half):
                 loss = _Pass(setting, model, held, half)
                 loss.train(rows)
                 optimizer.step()
@@ -105,14 +106,6 @@ def _fake(model: Any) -> None:
                 tensors[name] = made[id(item)]
 
 
-@contextmanager
-def _as_on(setting: StepSetting, half: torch.dtype | None) -> Iterator[None]:
-    with ExitStack() as stack:
-        if not setting.on_processor:
-            stack.enter_context(LikeGPU(half))
-        yield
-
-
 class _Pass:
     """Forward passes as the Trainer makes them."""
 
@@ -124,7 +117,7 @@ class _Pass:
         self._model.train()
         loss = self._loss(rows)
         self._held.is_backward = True
-        torch.autograd.backward(loss)  # within loss.backward() no function mode is on, which LikeGPU is
+        loss.backward()
         self._held.is_backward = False
 
     def evaluate(self, rows: int) -> None:
