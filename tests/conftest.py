@@ -99,8 +99,12 @@ def copy_store(store: Path, folder: Path) -> str:
 
 
 def user_s_own(folder: Path) -> dict[str, str]:
-    """Environment variables that keep all that is written below `folder`, and nothing asked of the network."""
+    """Environment variables that keep all that is written below `folder`, and nothing asked of the network.
+
+    Memory is by formula: tracing takes seconds, and what is about it asks for it.
+    """
     return {
+        "PARETUNE_TRACE_SECONDS": "0",
         "PARETUNE_HOME": str(folder / ".paretune"),
         "HF_HOME": str(folder / "huggingface"),
         "HF_HUB_OFFLINE": "1",

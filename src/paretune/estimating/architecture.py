@@ -10,9 +10,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
@@ -42,7 +43,7 @@ class Architecture:
     """What a model consists of.
 
     `matrices` are the weights that multiply every token; embedding tables are looked up, not multiplied. `vocabulary`
-    are the tokens that have an embedding.
+    are the tokens that have an embedding. `config` is the content of config.json; None where it is not known.
     """
 
     parameters: int
@@ -50,6 +51,7 @@ class Architecture:
     layers: int
     hidden_size: int
     vocabulary: int
+    config: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 def well_known(model: str) -> Architecture | None:
@@ -65,6 +67,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
     parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
+    whole = config
     if isinstance(config.get("text_config"), Mapping):  # a model of texts and pictures
         config = {**config, **config["text_config"]}
     hidden, layers, heads = (_first(config, names) for names in (_HIDDEN, _LAYERS, _HEADS))
@@ -100,6 +103,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         layers=layers + decoder,
         hidden_size=hidden,
         vocabulary=vocabulary,
+        config=whole,
     )
 
 
@@ -117,6 +121,15 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
     dense = (_first(config, ("first_k_dense_replace",)) or 0) + len(config.get("mlp_only_layers") or ())
     sparse = max(0, layers - dense)
     return sparse * (chosen * width + common - inner), sparse * (experts - chosen) * width
+
+
+def config_in(model: str) -> Mapping[str, Any] | None:
+    """The configuration of a model that is a folder; None of others, and where it cannot be read."""
+    try:
+        found = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
@@ -161,8 +174,14 @@ def _known() -> Mapping[str, Architecture]:
     """From architectures.csv: published configurations, built with transformers 5.23 without weights, and counted.
 
     `matrices` are all weights but looked-up tables and, of a mixture of experts, those that a token does not pass.
-    gpt3-175b is the largest shape of Brown et al. (arXiv 2005.14165, table 2.1).
+    gpt3-175b is the largest shape of Brown et al. (arXiv 2005.14165, table 2.1). What of their config.json decides
+    shapes is in configurations.json, as far as it is not the default of the family.
     """
-    lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
+    folder = files("paretune.estimating")
+    lines = folder.joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
+    configs = json.loads(folder.joinpath("configurations.json").read_text(encoding="utf-8"))
     numbers = ("parameters", "matrices", "layers", "hidden_size", "vocabulary")
-    return {row["model"]: Architecture(**{name: int(row[name]) for name in numbers}) for row in csv.DictReader(lines)}
+    return {
+        row["model"]: Architecture(**{name: int(row[name]) for name in numbers}, config=configs.get(row["model"]))
+        for row in csv.DictReader(lines)
+    }

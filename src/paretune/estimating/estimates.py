@@ -13,6 +13,7 @@ from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
+from paretune.estimating.traced.cache import TracedSteps
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
@@ -29,6 +30,7 @@ class Estimate:
         usable_gib: memory that one device has for it.
         price: of one instance; None when it is not known, then so are the dollars.
         basis: where the prediction comes from, in words.
+        is_traced: whether the memory is that of the model's own code, not of a formula.
         did_not_fit: an earlier job that shows that this one has too little memory.
         tokens: that the whole training takes; None where nobody counts them, but for causal-lm.
     """
@@ -41,6 +43,7 @@ class Estimate:
     usable_gib: float
     price: Price | None
     basis: str
+    is_traced: bool = False
     did_not_fit: Footprint | None = None
     tokens: float | None = None
 
@@ -83,10 +86,11 @@ class Estimate:
 
 
 class Estimator:
-    """Predicts jobs from what earlier ones have shown."""
+    """Predicts jobs from what earlier ones have shown, and memory from the steps that were traced."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, steps: TracedSteps | None = None) -> None:
         self.evidence = evidence
+        self._steps = steps
         self._time = TimeModel(evidence.times)
         self._memory = MemoryModel(evidence.peaks)
         self._memory_limits = MemoryLimits(evidence.did_not_fit)
@@ -105,7 +109,7 @@ class Estimator:
         `plan` where it is not that of the specification; `facts` are what is known of its prepared data.
         """
         plan = plan or spec.plan()
-        described = describe(spec, plan, built, facts)
+        described = describe(spec, plan, built, facts, self._steps)
         if described is None:
             return None
         (time,) = self._time.predict([described.time])
@@ -119,6 +123,7 @@ class Estimator:
             usable_gib=described.usable_gib,
             price=price,
             basis=self._basis(described),
+            is_traced=described.memory.peak is not None,
             did_not_fit=self.that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == "causal-lm" else None,
         )

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paretune.core.errors import BadInput
-from paretune.estimating.architecture import Architecture, well_known
+from paretune.estimating.architecture import Architecture, config_in, well_known
 from paretune.estimating.memory import MemorySetting
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
-from paretune.estimating.timing_features import JobFeatures, describe
+from paretune.estimating.timing_features import USED_TOKENS, JobFeatures, describe
+from paretune.estimating.traced.cache import TracedSteps
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
@@ -28,7 +29,7 @@ _OUT_OF_MEMORY = {
     f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
-_OF_THE_DATA = ("train_rows", "train_tokens", "validation_rows")
+_OF_THE_DATA = ("train_rows", "train_tokens", "validation_rows", USED_TOKENS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +48,14 @@ class Evidence:
         return here, of_model, [item for item in self.times if item.setting.chip == time.chip]
 
 
-def collect(tracking: Tracking, *, simulated: bool = False, machine: str = "") -> Evidence:
+def collect(
+    tracking: Tracking, *, simulated: bool = False, machine: str = "", steps: TracedSteps | None = None
+) -> Evidence:
     """The evidence of the newest runs that have ended, and of those that ran out of memory.
 
     With `simulated`, simulated runs are taken instead of measured and published ones; the two are never mixed.
-    `machine` is the name of this one: local runs of another one say nothing about it.
+    `machine` is the name of this one: local runs of another one say nothing about it. `steps` are those that were
+    traced, which measured memory is compared with.
 
     Raises:
         TrackingUnavailable: MLflow does not answer.
@@ -66,7 +70,7 @@ def collect(tracking: Tracking, *, simulated: bool = False, machine: str = "") -
     finally:
         if was_on:
             gc.enable()
-    return read(run for run in runs.values() if not machine or not _is_elsewhere(run, machine))
+    return read((run for run in runs.values() if not machine or not _is_elsewhere(run, machine)), steps)
 
 
 def _is_elsewhere(run: RecordedRun, machine: str) -> bool:
@@ -75,14 +79,14 @@ def _is_elsewhere(run: RecordedRun, machine: str) -> bool:
     return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
 
 
-def read(runs: Iterable[RecordedRun]) -> Evidence:
+def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evidence:
     """The evidence of these runs; those that cannot be read, or are not paretune's, are passed over."""
     times: list[Measurement] = []
     peaks: list[tuple[MemorySetting, float]] = []
     did_not_fit: list[Footprint] = []
     for job in map(RecordedJob, runs):
         try:
-            spec, plan, described = _read(job)
+            spec, plan, described = _read(job, steps)
         except (BadInput, ValueError, KeyError):
             continue
         if described is None:
@@ -97,7 +101,7 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
 
 
-def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
+def _read(job: RecordedJob, steps: TracedSteps | None) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """The job of a run as it really ran: on the type and with the per-device batch that it ended with."""
     spec = job.spec_as_run()
     if spec.entry_script is not None:
@@ -107,7 +111,7 @@ def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     plan, measured = job.used_plan(spec), job.run.metrics
     built = _built(spec, measured)
     facts = {name: measured[name] for name in _OF_THE_DATA if name in measured}
-    return spec, plan, describe(spec, plan, built, facts) if built is not None else None
+    return spec, plan, describe(spec, plan, built, facts, steps) if built is not None else None
 
 
 def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
@@ -122,6 +126,7 @@ def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
         layers=int(measured.get("layers", 12)),
         hidden_size=int(measured.get("hidden_size", 768)),
         vocabulary=int(measured.get("vocabulary", 30_000)),
+        config=config_in(spec.model),
     )
 
 

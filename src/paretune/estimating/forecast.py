@@ -15,6 +15,7 @@ from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing_features import describe
+from paretune.estimating.traced.cache import TracedSteps
 from paretune.pricing.prices import Price
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import JobInputs
@@ -26,24 +27,27 @@ class Forecast:
     """Estimates of the jobs of one process, from the runs that were there when it began.
 
     `simulated`: the jobs are simulated; only simulated runs say something about them. Without `tracking` nothing was
-    run before.
+    run before. `steps` are traced ones; none is traced for a forecast, which must not take seconds.
     """
 
-    def __init__(self, tracking: Tracking | None, *, simulated: bool = False) -> None:
+    def __init__(self, tracking: Tracking | None, *, simulated: bool = False, steps: TracedSteps | None = None) -> None:
         self._tracking = tracking
         self._simulated = simulated
+        self._steps = steps
 
     @cached_property
     def _estimator(self) -> Estimator:
         if self._tracking is None:
-            return Estimator(Evidence())
+            return Estimator(Evidence(), self._steps)
         try:
-            return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
+            simulated, steps = self._simulated, self._steps
+            found = collect(self._tracking, simulated=simulated, machine=machine_name(), steps=steps)
+            return Estimator(found, steps)
         except TrackingUnavailable:  # the job's own record will say so
-            return Estimator(Evidence())
+            return Estimator(Evidence(), self._steps)
         except (ArithmeticError, ValueError) as error:  # of the fit; LinAlgError is a ValueError
             logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
-            return Estimator(Evidence())
+            return Estimator(Evidence(), self._steps)
 
     def renew(self) -> None:
         """Take the runs into account that have come since."""
@@ -65,7 +69,9 @@ class Forecast:
         built = known_architecture(spec, inputs)
         if built is None or spec.entry_script is not None:
             return plan, None
-        while (described := describe(spec, plan, built, _facts(inputs))) and (smaller := plan.with_less_memory()):
+        while (described := describe(spec, plan, built, _facts(inputs), self._steps)) and (
+            smaller := plan.with_less_memory()
+        ):
             against = self._estimator.that_did_not_fit(spec, plan, described)
             if against is None:
                 break

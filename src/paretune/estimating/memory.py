@@ -1,14 +1,17 @@
-"""How much memory a device needs: arithmetic with two unknown constants, learnt from the peaks of jobs that have run.
+"""How much memory a device needs: what the model's own code holds, or arithmetic, with constants learnt from peaks.
+
+Where a step of the model was traced (traced/step.py), its bytes are taken. Else:
 
     bytes       = framework + weights + training state + activations
-    weights     = 4 P / w,  and 2 T / w more where fp32 weights are multiplied in half precision
+    weights     = 4 T / w,  2 T / w more where fp32 weights are multiplied in half precision,  and f F / w
     state       = 12 T / g            gradient and two moments of AdamW, of T trained weights
     activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only)
 
-Autocast keeps a copy of the weights in half precision, but not of frozen ones (torch 2.13: measured, 0 of 2 bytes).
-w and g are the devices that share the weights, and gradients with moments: n for fsdp, 1 and n for deepspeed (ZeRO 2),
-else 1. About 34 bytes a token, layer and unit of width in half precision, without the attention matrix, which modern
-kernels do not keep (Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in fp32.
+F weights are frozen: f = 4 bytes; 2 beside adapters where the device multiplies in half precision; half a byte and
+constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). w and g are the
+devices that share the weights, and gradients with moments: n for fsdp, 1 and n for deepspeed (ZeRO 2), else 1. About 34
+bytes a token, layer and unit of width in half precision, without the attention matrix, which modern kernels do not keep
+(Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in fp32.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paretune.estimating.posterior import Noise, Posterior, interval
+from paretune.estimating.traced.step import Peak
 
 GIB = 2**30
 CUDA_CONTEXT_GIB = 0.9
@@ -24,6 +28,8 @@ CUDA_CONTEXT_GIB = 0.9
 
 _PRIORS = {
     "activations": (45.0, 0.3),  # bytes; what is freed late and copied counts beside the 34
+    "traced": (1.0, 0.1),  # of what is held for a part of a step: what the allocator rounds up and cannot use again
+    "resident": (1.0, 0.1),  # the same on a processor, whose libraries copy weights to multiply them
     "framework": (0.3 * GIB, 0.6),  # workspaces of the libraries
     "process": (0.9 * GIB, 0.3),  # on a processor: the whole process, libraries included
 }
@@ -38,10 +44,12 @@ class MemorySetting:
         model: model and kind of fine-tuning; a constant is learnt for each.
         on_processor: whether the peak is the resident memory of a process.
         parameters: weights; the optimiser changes `trained_parameters` of them.
+        frozen_bytes: of a weight that is not trained.
         half: whether fp32 weights are multiplied in bf16 or fp16.
         weight_sharers: devices that share the weights; `state_sharers` share gradients and moments.
         units: rows of a micro-batch x tokens x layers that keep activations x hidden size.
         logits: rows x tokens x vocabulary; 0 for classification.
+        peak: what its traced step holds, in place of all arithmetic; None where none was traced.
     """
 
     model: str
@@ -53,6 +61,8 @@ class MemorySetting:
     state_sharers: int
     units: float
     logits: float
+    frozen_bytes: float = 4.0
+    peak: Peak | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +106,9 @@ class MemoryModel:
 
 
 def _constants(setting: MemorySetting) -> list[str]:
-    return [f"activations:{setting.model}", "process" if setting.on_processor else "framework"]
+    of_traced = "resident" if setting.on_processor else "traced"
+    grows = "activations" if setting.peak is None else of_traced
+    return [f"{grows}:{setting.model}", "process" if setting.on_processor else "framework"]
 
 
 class _Columns:
@@ -107,11 +119,14 @@ class _Columns:
             return np.array([getattr(setting, name) for setting in settings], dtype=float)
 
         self._indices = np.array([[indices[name] for name in _constants(setting)] for setting in settings])
-        half = column("half")
-        weights = 4 * column("parameters") + 2 * half * column("trained_parameters")
-        state = 12 * column("trained_parameters") / column("state_sharers")
+        half, trained = column("half"), column("trained_parameters")
+        weights = (4 + 2 * half) * trained + column("frozen_bytes") * (column("parameters") - trained)
+        state = 12 * trained / column("state_sharers")
         self._fixed = weights / column("weight_sharers") + state + 12 * column("logits")
         self._units = column("units") * (2 - half)
+        for index, peak in enumerate(setting.peak for setting in settings):
+            if peak is not None:
+                self._fixed[index], self._units[index] = peak.held, peak.passing
 
     def log_gib(self, theta: np.ndarray) -> np.ndarray:
         """Logarithms of GiB, given the logarithms of the constants."""

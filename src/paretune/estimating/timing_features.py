@@ -12,13 +12,29 @@ from paretune.estimating.exchange import divided_exchange, gathers_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.timing import TimingFeatures
-from paretune.estimating.workload import Workload, recomputes, workload
+from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced.step import Division, StepSetting, share_in_layers
+from paretune.estimating.workload import (
+    LEAST_EVALUATED_ROWS,
+    LEAVE_OUT_ROWS,
+    Workload,
+    frozen_weight_bytes,
+    keeps_frozen_weights_in_half,
+    optimizer_skips_zero_gradients,
+    recomputes,
+    workload,
+)
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import spreading_defaults
 from paretune.spec.job import JobSpec
+from paretune.spec.parallel_degrees import ParallelDegrees
 from paretune.spec.parameters import spell
 
+USED_TOKENS = "used_tokens"
+"""Fact of prepared data: tokens of the vocabulary that occur in them."""
+SHARDED = ("fsdp", "smp")
+"""Strategies that share the weights."""
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
@@ -58,6 +74,7 @@ class DeviceShare:
         devices: of one instance.
         usable_gib: memory that a training may take.
         weight_sharers: devices that share the weights, 1 where none do; `state_sharers` share gradients and moments.
+        degrees: how the devices are divided beside that.
     """
 
     device: Accelerator
@@ -69,6 +86,7 @@ class DeviceShare:
     usable_gib: float
     weight_sharers: int
     state_sharers: int
+    degrees: ParallelDegrees
 
 
 def share_of(spec: JobSpec) -> DeviceShare:
@@ -80,7 +98,7 @@ def share_of(spec: JobSpec) -> DeviceShare:
     is_open = precision == "auto" and instance is None
     half = precision in {"bf16", "fp16"} or (is_open and hardware.multiplies_bf16(hardware.processor_flags()))
     device = found or _processor_share(instance, devices)
-    sharing = spec.hybrid_shard_degree or devices * instances
+    degrees = spec.degrees
     return DeviceShare(
         device=device,
         precision=precision,
@@ -89,17 +107,22 @@ def share_of(spec: JobSpec) -> DeviceShare:
         instances=instances,
         devices=devices,
         usable_gib=device.usable_gib * _OTHERS_SHARE if found is None else device.usable_gib - CUDA_CONTEXT_GIB,
-        weight_sharers=sharing if spec.strategy in {"fsdp", "smp"} else 1,
-        state_sharers=sharing if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1,
+        weight_sharers=degrees.sharers if spec.strategy in SHARDED else 1,
+        state_sharers=degrees.sharers if spec.strategy in {*SHARDED, "deepspeed"} else 1,
+        degrees=degrees,
     )
 
 
 def describe(
-    spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
+    spec: JobSpec,
+    plan: BatchPlan,
+    built: Architecture,
+    facts: Mapping[str, float] | None = None,
+    steps: TracedSteps | None = None,
 ) -> JobFeatures | None:
     """The job in numbers; None when its arguments do not say how many rows it trains on, or its GPU is not listed.
 
-    `facts` are what is known of the prepared data.
+    `facts` are what is known of the prepared data, `steps` are those that were traced.
     """
     work = workload(spec, plan, built, facts)
     if work is None:
@@ -107,11 +130,79 @@ def describe(
     share = share_of(spec)
     if math.isnan(share.device.fp32_flops):
         return None
+    setting = step_setting(spec, built, work.tokens, facts)
+    step = None if steps is None or setting is None else steps.find(setting)
+    memory = _memory(spec, plan, built, work, share)
+    if step is not None:
+        memory = replace(memory, peak=step.peak(_division(spec, plan, share)))
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
-        memory=_memory(spec, plan, built, work, share),
+        memory=memory,
         usable_gib=share.usable_gib,
         tokens=work.steps * plan.global_batch_size * work.tokens,
+    )
+
+
+def step_setting(
+    spec: JobSpec, built: Architecture, mean_tokens: float, facts: Mapping[str, float] | None = None
+) -> StepSetting | None:
+    """What to trace of a job for its memory; None where its model's configuration is not known."""
+    if built.config is None or "model_type" not in built.config:
+        return None
+    share = share_of(spec)
+    half = _half_format(share)
+    return StepSetting(
+        config=built.config,
+        task=spec.task,
+        fine_tuning=spec.fine_tuning,
+        lora_rank=spec.lora_rank,
+        lora_dropout=spec.lora_dropout,
+        lora_target_modules=spec.lora_target_modules,
+        half=half,
+        frozen_in_half=keeps_frozen_weights_in_half(spec, half),
+        on_processor=share.on_processor,
+        tokens=math.ceil(_longest(spec, mean_tokens)),
+        recomputes=recomputes(spec),
+        used_tokens=_used_tokens(spec, facts or {}),
+    )
+
+
+def _half_format(share: DeviceShare) -> str:
+    """`bf16` or `fp16` where the device multiplies in it, else empty."""
+    return "" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
+
+
+def _used_tokens(spec: JobSpec, facts: Mapping[str, float]) -> int | None:
+    """Rows of the embedding table that are trained, where it is known and the others are left out."""
+    may_leave_out = spec.strategy in LEAVE_OUT_ROWS and optimizer_skips_zero_gradients(spec.training_arguments)
+    return int(facts[USED_TOKENS]) if may_leave_out and USED_TOKENS in facts else None
+
+
+def _longest(spec: JobSpec, mean_tokens: float) -> float:
+    """Tokens of a row of the longest batches."""
+    return min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * mean_tokens)
+
+
+def _division(spec: JobSpec, plan: BatchPlan, share: DeviceShare) -> Division:
+    rows, degrees = plan.per_device_train_batch_size, share.degrees
+    asked = spec.training_arguments.get("per_device_eval_batch_size")
+    return Division(
+        rows=rows,
+        evaluated_rows=0 if spec.probe_steps else asked or max(LEAST_EVALUATED_ROWS, rows),
+        accumulates=plan.gradient_accumulation_steps > 1,
+        weight_sharers=share.weight_sharers,
+        state_sharers=share.state_sharers,
+        gathers=spec.strategy in SHARDED and share.weight_sharers > 1,
+        has_buckets=spec.strategy in {"ddp", "smddp"} and degrees.devices > 1,
+        half=share.half,
+        tensor=degrees.tensor,
+        context=degrees.context,
+        pipeline=degrees.pipeline,
+        micro_batches=spec.micro_batches or degrees.pipeline,
+        offloads_inputs=spec.activation_offloading and not share.on_processor,
+        offloads_weights=spec.cpu_offload and not share.on_processor,
+        quantised=spec.fine_tuning == "qlora",
+        collects=spec.strategy in SHARDED and share.on_processor and degrees.devices > 1 and not spec.probe_steps,
     )
 
 
@@ -143,20 +234,23 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
-    tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
-    rows = plan.per_device_train_batch_size
+    """What its memory depends on, by arithmetic; tensor groups and stages divide weights and layers."""
+    tokens = _longest(spec, work.tokens) / share.degrees.context
+    rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
         layers = 1 + layers * _KEPT_OF_A_LAYER
+    units = rows * tokens * layers * built.hidden_size
     return MemorySetting(
         model=_model(spec),
         on_processor=share.on_processor,
-        parameters=built.parameters,
-        trained_parameters=work.trained_parameters,
+        parameters=built.parameters / parts,
+        trained_parameters=work.trained_parameters / parts,
+        frozen_bytes=frozen_weight_bytes(spec, built, _half_format(share) or "fp32"),
         half=share.half,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,
-        units=rows * tokens * layers * built.hidden_size,
+        units=units * share_in_layers(share.degrees.tensor) / share.degrees.pipeline,
         logits=rows * tokens * built.vocabulary if spec.task == "causal-lm" else 0.0,
     )
 

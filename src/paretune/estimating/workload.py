@@ -3,24 +3,27 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.traced.step import NF4_BYTES
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import ADAPTERS, JobSpec
 
+LEAVE_OUT_ROWS = ("ddp", "fsdp", "smddp")
+"""Strategies with which embedding rows of tokens that the data do not contain are left out of the training."""
 EVALUATIONS = 4
 """At least so many evaluations are spread over a training; with more epochs, one after each."""
+LEAST_EVALUATED_ROWS = 64
+"""Of a batch of an evaluation on one device; as many as of a training batch where that has more."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of what comes with the packages."""
 LORA_SHARE = 0.015
 """Of all weights, those of adapters: rank 8 on all linear layers of a BERT-sized model; smaller for larger ones."""
 _RANK_OF_SHARE = 8
 
-NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
-"""Of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and one of 32 bits for
-256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
 
 # Adapters' own small products and sums, against the passes without them. Hu et al. (arXiv 2106.09685, section 4.2)
@@ -102,6 +105,16 @@ def recomputes(spec: JobSpec) -> bool:
     """Whether the backward pass makes activations again, layer by layer, in place of keeping them."""
     asked = spec.activation_checkpointing or bool(spec.training_arguments.get("gradient_checkpointing"))
     return asked and spec.fine_tuning != "head"
+
+
+def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
+    """Whether the optimiser chosen by these TrainingArguments leaves weights unchanged whose gradient is always zero.
+
+    AdamW without weight decay does, and it is the default. Others may scale a step by a norm over the whole table
+    (Adafactor), and `optim_args` may hold another weight decay.
+    """
+    is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
+    return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
@@ -202,17 +215,12 @@ def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
     return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
 
 
-def weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:
-    """Bytes of one whole copy of the weights as a job holds them, adapters included; without gradients and moments.
-
-    `precision` is fp32, bf16 or fp16. Copies that autocast makes are not in it.
-    """
+def frozen_weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:
+    """Mean bytes of a weight of the model that is not trained; `precision` is fp32, bf16 or fp16."""
     each = 2.0 if keeps_frozen_weights_in_half(spec, precision) else 4.0
-    if spec.fine_tuning not in ADAPTERS:
-        return each * built.parameters
     output = built.vocabulary * built.hidden_size if spec.task == "causal-lm" else 0  # is not quantised
-    packed = built.matrices - output if spec.fine_tuning == "qlora" else 0
-    return NF4_BYTES * packed + each * (built.parameters - packed) + 4 * adapter_share(spec) * built.matrices
+    packed = (built.matrices - output) / built.parameters if spec.fine_tuning == "qlora" else 0.0
+    return NF4_BYTES * packed + each * (1 - packed)
 
 
 def _trained(spec: JobSpec, built: Architecture) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.forecast import Forecast, known_architecture
+from paretune.estimating.traced.cache import TracedSteps
 from paretune.estimating.workload import training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
@@ -75,7 +76,7 @@ def foreseen(
 ) -> ForeseenJob:
     """What is known of a job but for `has_worked`; its estimate without the MLflow store, if need be."""
     launcher = workplace.launcher
-    forecast = workplace.forecast if with_store else Forecast(None)
+    forecast = workplace.forecast if with_store else Forecast(None, steps=TracedSteps(workplace.home))
     price = launcher.price(spec)
     built = known_architecture(spec, inputs)
     return ForeseenJob(

@@ -10,6 +10,7 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
+from paretune.estimating.traced.cache import TracedSteps
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
@@ -46,7 +47,8 @@ class Workplace:
     @cached_property
     def forecast(self) -> Forecast:
         """Estimates of jobs from the runs that the store holds."""
-        return Forecast(self.tracking, simulated=self.launcher.origin == "simulated")
+        simulated = self.launcher.origin == "simulated"
+        return Forecast(self.tracking, simulated=simulated, steps=TracedSteps(self.home))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ changes no result and saves its share of gradient memory, gradient clipping and 
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from huggingface_hub import HfApi, snapshot_download
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
+from paretune.estimating.traced.step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.spec.job import ADAPTERS, ALL_LINEAR, BUNDLED, JobSpec
 from paretune.training import device
@@ -138,11 +139,21 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
     model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
+    return with_trained_weights(model, spec, drawn=drawn, lora_alpha=spec.lora_alpha)
+
+
+def with_trained_weights(
+    model: Any, spec: JobSpec | StepSetting, *, drawn: Iterable[str] = (), lora_alpha: float = 1.0
+) -> Any:
+    """`model` with its parameters frozen, or adapters added, as `fine_tuning` says.
+
+    `drawn` are layers whose weights the folder of the model lacks.
+    """
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         if spec.task == "causal-lm":  # even where it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
-    return _with_adapters(spec, model, drawn) if spec.fine_tuning in ADAPTERS else model
+    return _with_adapters(spec, model, drawn, lora_alpha) if spec.fine_tuning in ADAPTERS else model
 
 
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
@@ -198,7 +209,7 @@ def _linear_layers(model: Any) -> list[str]:
     return [name for name in layers if name.partition(".")[0] not in heads]
 
 
-def _asked_targets(spec: JobSpec) -> list[str]:
+def _asked_targets(spec: JobSpec | StepSetting) -> list[str]:
     """The names in `lora_target_modules`; none where all linear layers are meant."""
     names = [name.strip() for name in spec.lora_target_modules.split(",")]
     return [] if names == [ALL_LINEAR] else [name for name in names if name]
@@ -208,7 +219,7 @@ def _is_named(layer: str, name: str) -> bool:
     return f".{layer}".endswith(f".{name}")
 
 
-def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
+def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str], lora_alpha: float) -> Any:
     """`model` frozen but for its classification head and the layers `drawn`, with low-rank adapters beside the others.
 
     What the folder of the model lacks must be saved with the adapters: drawn again, it would be something else.
@@ -221,7 +232,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     adapters = LoraConfig(
         task_type=TaskType.CAUSAL_LM if is_causal else TaskType.SEQ_CLS,
         r=spec.lora_rank,
-        lora_alpha=spec.lora_alpha,
+        lora_alpha=lora_alpha,
         lora_dropout=spec.lora_dropout,
         target_modules=[layer for layer in layers if not asked or any(_is_named(layer, name) for name in asked)],
         modules_to_save=whole or None,
@@ -333,30 +344,27 @@ class UsedRows(torch.nn.Module):
         return torch.nn.functional.embedding(rows, self.weight, padding_idx=self.padding_idx)
 
 
-def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
-    """Whether the optimiser chosen by these TrainingArguments leaves weights unchanged whose gradient is always zero.
-
-    AdamW without weight decay does, and it is the default. Others may scale a step by a norm over the whole table
-    (Adafactor), and `optim_args` may hold another weight decay.
-    """
-    is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
-    return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
-
-
 def leave_out_unused_rows(model: Any, used: np.ndarray) -> bool:
     """Replace the model's word embeddings by the rows `used` where that changes no result; whether it was done.
 
     Not done with an output layer tied to the table (every row gets a gradient), with a table of another class than
     `torch.nn.Embedding`, and with a frozen table. Requires `optimizer_skips_zero_gradients`.
     """
+    table = table_with_unused_rows(model, len(used))
+    if table is not None:
+        model.set_input_embeddings(UsedRows(table, used))
+    return table is not None
+
+
+def table_with_unused_rows(model: Any, used: int) -> torch.nn.Embedding | None:
+    """The word embeddings, if all rows but `used` can be left out without changing a result; else None."""
     table = model.get_input_embeddings()
     if type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
-        return False
+        return None
     owners = [name for name, item in model.named_parameters(remove_duplicate=False) if item is table.weight]
-    if len(owners) != 1 or table.max_norm is not None or table.sparse or len(used) >= table.num_embeddings:
-        return False
-    model.set_input_embeddings(UsedRows(table, used))
-    return True
+    if len(owners) != 1 or table.max_norm is not None or table.sparse or used >= table.num_embeddings:
+        return None
+    return table
 
 
 def restore_embeddings(model: Any) -> None:

@@ -20,9 +20,10 @@ from typing import Any
 import torch
 
 from paretune.core.errors import BadInput
+from paretune.estimating.workload import optimizer_skips_zero_gradients
 from paretune.spec.job import JobSpec
 from paretune.training import device
-from paretune.training.model import leave_out_unused_rows, optimizer_skips_zero_gradients, restore_embeddings
+from paretune.training.model import leave_out_unused_rows, restore_embeddings
 from paretune.training.parallel.activations import compute_again
 from paretune.training.parallel.mesh import PIPELINE, TENSOR, mesh_of
 from paretune.training.parallel.pipeline import Pipeline

@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
-from paretune.estimating.workload import EVALUATIONS
+from paretune.estimating.workload import EVALUATIONS, LEAST_EVALUATED_ROWS
 from paretune.spec.container import CHECKPOINTS_KEPT, JobDocument, JobFolder
 from paretune.training import checkpoints, device
 from paretune.training.callback import MetricsCallback
@@ -118,7 +118,7 @@ def training_arguments(
         "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
         "save_strategy": "epoch",
         "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
-        "per_device_eval_batch_size": max(64, plan.per_device_train_batch_size),
+        "per_device_eval_batch_size": max(LEAST_EVALUATED_ROWS, plan.per_device_train_batch_size),
         "remove_unused_columns": False,  # batches are already tensors
         "use_cpu": not device.has_gpu(),
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant

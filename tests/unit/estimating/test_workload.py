@@ -6,12 +6,12 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.traced.step import NF4_BYTES
 from paretune.estimating.workload import (
-    NF4_BYTES,
     Workload,
+    frozen_weight_bytes,
     profile_faults,
     warmup_steps,
-    weight_bytes,
     workload,
 )
 from paretune.spec.job import JobSpec
@@ -55,25 +55,19 @@ def test_adapters_need_no_gradients_of_the_weights() -> None:
 @pytest.mark.parametrize(
     ("changes", "precision", "expected"),
     [
-        ({}, "bf16", 4 * 1500),
         ({"fine_tuning": "head"}, "bf16", 4 * 1500),
-        ({"fine_tuning": "lora"}, "bf16", 2 * 1500 + 4 * 15),
-        ({"fine_tuning": "lora", "lora_rank": 16}, "bf16", 2 * 1500 + 4 * 30),
-        ({"fine_tuning": "lora"}, "fp16", 4 * 1500 + 4 * 15),
-        ({"fine_tuning": "lora", "strategy": "deepspeed", "instance_type": "ml.g5.xlarge"}, "bf16", 4 * 1500 + 4 * 15),
-        ({"fine_tuning": "qlora"}, "bf16", NF4_BYTES * 1000 + 2 * 500 + 4 * 15),
-        ({"fine_tuning": "qlora"}, "fp32", NF4_BYTES * 1000 + 4 * 500 + 4 * 15),
-        (
-            {"fine_tuning": "qlora", "task": "causal-lm"},
-            "bf16",
-            NF4_BYTES * 500 + 2 * 1000 + 4 * 15,
-        ),  # 50 x 10 of output
+        ({"fine_tuning": "lora"}, "bf16", 2 * 1500),
+        ({"fine_tuning": "lora"}, "fp16", 4 * 1500),
+        ({"fine_tuning": "lora", "strategy": "deepspeed", "instance_type": "ml.g5.xlarge"}, "bf16", 4 * 1500),
+        ({"fine_tuning": "qlora"}, "bf16", NF4_BYTES * 1000 + 2 * 500),
+        ({"fine_tuning": "qlora"}, "fp32", NF4_BYTES * 1000 + 4 * 500),
+        ({"fine_tuning": "qlora", "task": "causal-lm"}, "bf16", NF4_BYTES * 500 + 2 * 1000),  # 50 x 10 of output
     ],
 )
 def test_frozen_weights_beside_adapters_take_two_bytes_or_half_a_byte(
     changes: dict[str, Any], precision: str, expected: float
 ) -> None:
-    assert weight_bytes(JobSpec(**changes), BUILT, precision) == pytest.approx(expected)
+    assert 1500 * frozen_weight_bytes(JobSpec(**changes), BUILT, precision) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from paretune.core.errors import BadInput
+from paretune.estimating.workload import optimizer_skips_zero_gradients
 from paretune.spec.job import JobSpec
 from paretune.training.model import (
     Shape,
@@ -32,7 +33,6 @@ from paretune.training.model import (
     leave_out_unused_rows,
     load_tokenizer,
     model_faults,
-    optimizer_skips_zero_gradients,
     restore_embeddings,
 )
 

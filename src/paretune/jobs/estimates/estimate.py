@@ -12,11 +12,15 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name, precision_faults, precision_faults_of_this_machine, speed_remarks
-from paretune.estimating.workload import BUNDLED_ROWS, training_rows
+from paretune.estimating.timing_features import step_setting
+from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced.step import StepSetting
+from paretune.estimating.workload import BUNDLED_ROWS, training_rows, workload
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
 from paretune.jobs.estimates.probing import probes, require_limit, run_probes
 from paretune.jobs.estimates.request import EstimateRequest
 from paretune.jobs.estimates.table import EstimateTable, as_csv, figure
+from paretune.jobs.estimates.tracing import trace
 from paretune.jobs.launch import run_job
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.progress import say_on_stderr, watched
@@ -81,10 +85,13 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     built = {model: architecture_of(model, task, environment) for model, task in tasks.items()}
     facts = _facts(request.specs, home)
     refuse([*_precision_faults(request.specs, environment), *_unknown_data(request, facts)])
+    steps = TracedSteps(home)
+    trace(step_settings(request.specs, built, facts), steps, environment)
     tracking = Tracking(environment, SystemClock())
 
     def table() -> list[ForeseenJob]:
-        estimator = Estimator(collect(tracking, simulated=request.specs[0].is_simulated, machine=machine_name()))
+        simulated = request.specs[0].is_simulated
+        estimator = Estimator(collect(tracking, simulated=simulated, machine=machine_name(), steps=steps), steps)
         return [
             _foreseen(spec, known, built[spec.model], usual_price(spec, prices, environment), region, estimator)
             for spec, known in zip(request.specs, facts, strict=True)
@@ -128,6 +135,20 @@ def _foreseen(
         price=price,
         estimate_of=lambda one, plan: estimator.estimate(one, built, price, plan=plan, facts=facts),
     )
+
+
+def step_settings(
+    specs: Sequence[JobSpec],
+    built: Mapping[str, Architecture],
+    facts: Sequence[Mapping[str, float] | None],
+) -> list[StepSetting]:
+    """What is to be traced for the memory of these jobs."""
+    found = []
+    for spec, known in zip(specs, facts, strict=True):
+        work = workload(spec, spec.plan(), built[spec.model], known)
+        setting = None if work is None else step_setting(spec, built[spec.model], work.tokens, known)
+        found += [] if setting is None else [setting]
+    return found
 
 
 def _estimates(jobs: Sequence[ForeseenJob]) -> list[Estimate]:
@@ -209,6 +230,10 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
             "rows whose basis is not this cluster have wide intervals: probe=true (with max_cost_usd) measures them "
             "with short jobs"
         )
+    formulas = sum(not item.is_traced for item in estimates)
+    if formulas:
+        rows = "" if formulas == len(estimates) else f" of {formulas} of {len(estimates)} rows"
+        remarks.append(f"memory{rows} is by formula; of others it is what the model's own code holds")
     return remarks
 
 

@@ -18,7 +18,7 @@ COLUMNS = (
     *("cost_usd_low", "cost_usd_high", "memory_gib_low", "memory_gib_high", "memory_gib_usable", "fits"),
     *("gradient_accumulation_steps", "global_batch_size", "strategy", "precision", "fine_tuning", "model"),
     *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
-    *("dataset", "dataset_config_name", "task", "compiler"),
+    *("dataset", "dataset_config_name", "task", "compiler", "memory_basis"),
     *("tokens", "days", "usd_per_billion_tokens"),
     *DIVISIONS,
 )
@@ -111,6 +111,7 @@ def _row(item: Estimate, is_best: bool) -> Row:
         "memory_gib_low": round(memory.gib_low, 3),
         "memory_gib_high": round(memory.gib_high, 3),
         "memory_gib_usable": round(item.usable_gib, 3),
+        "memory_basis": "traced" if item.is_traced else "formula",
         "fits": item.fits,
         "steps": time.steps,
         "seconds_per_step": round(time.step_seconds, 6),

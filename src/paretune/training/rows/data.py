@@ -23,6 +23,7 @@ import pyarrow as pa
 import torch
 from sklearn.metrics import f1_score
 
+from paretune.estimating.timing_features import USED_TOKENS
 from paretune.spec.container import PreparedDataset
 from paretune.spec.job import JobSpec
 from paretune.spec.metrics import BASELINE_MAJORITY, BASELINE_TFIDF, TRUNCATED_SHARE
@@ -205,7 +206,7 @@ def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folde
         used.update(*tokens)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
     _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
-    return facts
+    return facts | {USED_TOKENS: len(used)}
 
 
 def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:

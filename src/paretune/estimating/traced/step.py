@@ -1,0 +1,236 @@
+"""The peak of a device, from what one traced training step holds.
+
+The training wing traces a step of a model on one device (training/memory). What is held at a moment is linear in the
+rows of the batch, and how devices share it is arithmetic, so one trace serves all batches and clusters.
+
+    weights, state      divided by the devices that share them, by tensor degree and stages where they are in layers
+    gathered (fsdp)     two layers and what is outside layers, in the format of their products (fully_shard, torch 2.13)
+    buckets (ddp)       a second copy of all gradients (torch 2.13, gradient_as_bucket_view=False)
+    activations         tensor degree t: (10 + 24/t) / 34 of those in layers (Korthikanti et al., arXiv 2205.05198,
+                        section 4.2.1); p stages: 1/p of the layers, all micro-batches at a time
+    4-bit weights       NF4_BYTES each
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+KINDS = ("gradients", "casts", "inputs", "layers", "other", "passing")
+"""What is held beside weights and state: gradients; weights cast for autocast; inputs of layers; what a forward pass
+keeps inside layers and outside; what only an operation of the backward pass needs."""
+NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
+"""Of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and one of 32 bits for
+256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
+_GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
+_KINDS = len(KINDS)
+_VERSION = 1
+"""Of what a trace means: one of another version is made again."""
+
+Moments = tuple[tuple[float, ...], ...]
+"""M moments, each with the bytes of all kinds that do not depend on rows, then those of each row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSetting:
+    """All that a traced step depends on.
+
+    Attributes:
+        config: content of the model's config.json.
+        half: `bf16` or `fp16` where it multiplies in it, else empty.
+        frozen_in_half: whether the frozen weights beside adapters are kept in it.
+        recomputes: whether the backward pass makes the activations of a layer again.
+        used_tokens: rows of the embedding table that are trained, where others are left out.
+    """
+
+    config: Mapping[str, Any]
+    task: str
+    fine_tuning: str
+    lora_rank: int
+    lora_dropout: float
+    lora_target_modules: str
+    half: str
+    frozen_in_half: bool
+    on_processor: bool
+    tokens: int
+    recomputes: bool
+    used_tokens: int | None = None
+
+    def key(self, versions: Sequence[str] = ()) -> str:
+        """Equal for equal settings, and equal versions of the packages that trace them."""
+        text = json.dumps([_VERSION, asdict(self), list(versions)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """How a job's devices divide its rows and its model, and what it keeps elsewhere.
+
+    Attributes:
+        rows: of a micro-batch of one device; `evaluated_rows` of a batch of an evaluation, 0 without one.
+        accumulates: whether gradients are there from earlier micro-batches.
+        gathers: whether shared weights are gathered a layer at a time.
+        has_buckets: whether gradients are copied to be averaged.
+        half: whether gathered weights are in half precision.
+        offloads_inputs, offloads_weights: whether they are kept in another memory than that of the device.
+        quantised: whether frozen matrices have 4 bits.
+        collects: whether the first process collects all weights in its memory when the training ends.
+    """
+
+    rows: float
+    evaluated_rows: float = 0.0
+    accumulates: bool = False
+    weight_sharers: int = 1
+    state_sharers: int = 1
+    gathers: bool = False
+    has_buckets: bool = False
+    half: bool = False
+    tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    micro_batches: int = 1
+    offloads_inputs: bool = False
+    offloads_weights: bool = False
+    quantised: bool = False
+    collects: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """Bytes of one device where it holds most: `held` for the whole step, `passing` for a part of it."""
+
+    held: float
+    passing: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedStep:
+    """What one device holds that trains the whole model alone, bytes.
+
+    Attributes:
+        layers: repeated layers; their weights and gradients are apart from all others.
+        input_weights: of `other_weights`, those of the embedding table.
+        quantisable: frozen weights of linear layers, a number; `quantisable_bytes` as they were traced.
+        state: of the optimiser.
+        train, evaluate: moments of a training step and of an evaluation.
+    """
+
+    layers: float
+    layer_weights: float
+    other_weights: float
+    input_weights: float
+    largest_layer: float
+    quantisable: float
+    quantisable_bytes: float
+    layer_gradients: float
+    other_gradients: float
+    state: float
+    train: Moments
+    evaluate: Moments
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> "TracedStep":
+        """From what `asdict` gives; TypeError where it is something else."""
+        moments = {name: tuple(tuple(map(float, row)) for row in found[name]) for name in ("train", "evaluate")}
+        return cls(**{**found, **moments})
+
+    @property
+    def gradients(self) -> float:
+        """Of all trained weights."""
+        return self.layer_gradients + self.other_gradients
+
+    def peak(self, by: Division) -> Peak:
+        """The peak of the device that holds most."""
+        weights, share = self._weights(by), self._trained_share(by)
+        state, gradients = self.state * share / by.state_sharers, self.gradients * share
+        kept = 0.0 if by.offloads_weights else weights / by.weight_sharers + state
+        kept += gradients if by.has_buckets else 0.0
+        gathered, one_gradient = self._gathered(by), 0.0
+        if by.gathers:
+            one_gradient = (1.5 if by.half else 2.0) * self.layer_gradients / max(1.0, self.layers) / by.tensor
+        factor = np.ones(_KINDS)
+        factor[_GRADIENTS] = 0.0 if by.offloads_weights else share / by.state_sharers
+        factor[_CASTS] = 0.0 if by.gathers else self._layer_share(by)
+        factor[_INPUTS] = 1 / by.pipeline * (min(1.0, 2 / max(1.0, self.layers)) if by.offloads_inputs else 1.0)
+        factor[_LAYERS] = share_in_layers(by.tensor) / by.pipeline
+        factor[[_OTHER, _PASSING]] = 1 / by.micro_batches
+        found = [Peak(held=kept + 2 * weights, passing=0.0)] if by.collects else []
+        for moments, rows in ((self.train, by.rows), (self.evaluate, by.evaluated_rows)):
+            if not rows:
+                continue
+            table = np.array(moments).reshape(-1, 2, _KINDS)
+            bytes_of = table[:, 0] + table[:, 1] * rows / by.context
+            if by.accumulates and moments is self.train:
+                bytes_of[:, _GRADIENTS] = self.gradients
+            bytes_of = bytes_of * factor
+            of_gradient = np.where(bytes_of[:, _GRADIENTS] > 0, one_gradient, 0.0)
+            held = kept + bytes_of[:, _GRADIENTS] + gathered + of_gradient
+            passing = bytes_of[:, _CASTS:].sum(axis=1)
+            most = int(np.argmax(held + passing))
+            found.append(Peak(held=float(held[most]), passing=float(passing[most])))
+        return max(found, key=lambda peak: peak.held + peak.passing)
+
+    def _layer_share(self, by: Division) -> float:
+        return 1 / (by.tensor * by.pipeline)
+
+    def _trained_share(self, by: Division) -> float:
+        """Of all trained weights, those of one stage and one member of a tensor group."""
+        inside = self.layer_gradients * self._layer_share(by)
+        return (inside + self._ends(by, self.other_gradients)) / self.gradients if self.gradients else 0.0
+
+    def _weights(self, by: Division) -> float:
+        quantised = self.quantisable * NF4_BYTES - self.quantisable_bytes if by.quantised else 0.0
+        return (self.layer_weights + quantised) * self._layer_share(by) + self._ends(by, self.other_weights)
+
+    def _ends(self, by: Division, whole: float) -> float:
+        """Of what is outside layers, the larger part: the embedding table is in the first stage, the head in the last.
+
+        A table that is also the head is in both.
+        """
+        if by.pipeline == 1 or not self.other_weights:
+            return whole
+        table = self.input_weights / self.other_weights
+        return whole * max(table, 1 - table)
+
+    def _gathered(self, by: Division) -> float:
+        if not by.gathers:
+            return 0.0
+        width = 0.5 if by.half else 1.0  # against the four bytes that they are kept in
+        return width * (2 * self.largest_layer / by.tensor + self._ends(by, self.other_weights))
+
+
+def share_in_layers(tensor: int) -> float:
+    """Of the activations inside layers, what one device of a tensor group keeps."""
+    return (10 + 24 / tensor) / 34
+
+
+_GRID = tuple(
+    itertools.product((1.0, 8.0, 64.0, 1e4), (0.0, 0.1, 1.0), (0.0, 1.0), (0.05, 1.0), (0.1, 0.5, 1.0), (0.1, 1.0))
+)
+"""Rows, and shares of gradients, casts, inputs, layers, and of the two others, for which moments are looked for."""
+
+
+def envelope(fewer: np.ndarray, more: np.ndarray, rows: tuple[int, int]) -> Moments:
+    """The moments at which a device may hold most, of all that were noted.
+
+    Args:
+        fewer: bytes (N operations, kinds) with `rows[0]` rows in the batch.
+        more: the same with `rows[1]`.
+        rows: two numbers of rows.
+
+    Raises:
+        ValueError: with more rows the step has other operations.
+    """
+    if fewer.shape != more.shape:
+        raise ValueError(f"a step of {rows[0]} rows has {len(fewer)} operations, one of {rows[1]} has {len(more)}")
+    of_row = (more - fewer) / (rows[1] - rows[0])
+    fixed = fewer - rows[0] * of_row
+    chosen = set()
+    for many, gradients, casts, inputs, layers, others in _GRID:
+        shares = np.array([gradients, casts, inputs, layers, others, others])
+        chosen.add(int(np.argmax((fixed + many * of_row) @ shares)))
+    return tuple(tuple(map(float, (*fixed[at], *of_row[at]))) for at in sorted(chosen))
