@@ -218,16 +218,12 @@ def _link(share: DeviceShare) -> str:
 
 
 def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
-    """Bytes of activations of one device, scaled down where only a part of the forward and backward pass is made.
-
-    Devices that share matrices share 24 of 34 parts of a layer's activations, and have the rest each (Korthikanti et
-    al., arXiv 2205.05198, section 4.2.1).
-    """
+    """Bytes of activations of one device, scaled down where only a part of the forward and backward pass is made."""
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
     kind = "fp32" if not share.half else "half" if spec.strategy in {"fsdp", "smp"} else "autocast"
     units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
     tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
-    units *= (10 + 24 / tensor) / 34
+    units *= share_in_layers(tensor)
     units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == "causal-lm" else 0.0
     passes = work.flops_per_row / (3 * work.forward_flops_per_row)
     return work.tokens * units * passes / others

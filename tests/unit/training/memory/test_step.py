@@ -28,6 +28,7 @@ SETTING = StepSetting(
     lora_dropout=0.0,
     lora_target_modules="all-linear",
     half="",
+    frozen_in_half=False,
     on_processor=True,
     tokens=64,
     recomputes=False,
@@ -88,7 +89,7 @@ def test_only_what_is_trained_has_gradients_and_moments() -> None:
 
 
 def test_frozen_weights_beside_adapters_have_two_bytes_in_half_precision() -> None:
-    found = traced(fine_tuning="lora", half="bf16")
+    found = traced(fine_tuning="lora", half="bf16", frozen_in_half=True)
 
     assert found.quantisable_bytes == 2 * found.quantisable
     assert found.layer_gradients == traced(fine_tuning="lora").layer_gradients  # what is trained has four
