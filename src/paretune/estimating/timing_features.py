@@ -18,13 +18,14 @@ from paretune.estimating.workload import (
     LEAST_EVALUATED_ROWS,
     LEAVE_OUT_ROWS,
     Workload,
+    keeps_frozen_weights_in_half,
     optimizer_skips_zero_gradients,
     recomputes,
     workload,
 )
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.catalog import Instance
-from paretune.spec.job import ADAPTERS, JobSpec
+from paretune.spec.job import JobSpec
 from paretune.spec.parallel_degrees import ParallelDegrees
 
 USED_TOKENS = "used_tokens"
@@ -159,7 +160,7 @@ def describe(
     step = None if steps is None or setting is None else steps.find(setting)
     memory = _memory(spec, plan, built, work, share)
     if step is not None:
-        memory = replace(memory, peak=step.peak(_division(spec, plan, share)))
+        memory = replace(memory, peak=step.peak(_division(spec, plan, work, share)))
     return JobFeatures(time=time, memory=memory, usable_gib=share.usable_gib)
 
 
@@ -170,6 +171,7 @@ def step_setting(
     if built.config is None or "model_type" not in built.config:
         return None
     share = share_of(spec)
+    half = _half_format(share)
     return StepSetting(
         config=built.config,
         task=spec.task,
@@ -177,12 +179,17 @@ def step_setting(
         lora_rank=spec.lora_rank,
         lora_dropout=spec.lora_dropout,
         lora_target_modules=spec.lora_target_modules,
-        half="" if not share.half else "fp16" if share.precision == "fp16" else "bf16",
+        half=half,
+        frozen_in_half=keeps_frozen_weights_in_half(spec, half),
         on_processor=share.on_processor,
         tokens=math.ceil(_longest(spec, mean_tokens)),
         recomputes=recomputes(spec),
         used_tokens=_used_tokens(spec, facts or {}),
     )
+
+
+def _half_format(share: DeviceShare) -> str:
+    return "" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
 
 
 def _used_tokens(spec: JobSpec, facts: Mapping[str, float]) -> int | None:
@@ -196,12 +203,12 @@ def _longest(spec: JobSpec, mean_tokens: float) -> float:
     return min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * mean_tokens)
 
 
-def _division(spec: JobSpec, plan: BatchPlan, share: DeviceShare) -> Division:
+def _division(spec: JobSpec, plan: BatchPlan, work: Workload, share: DeviceShare) -> Division:
     rows, degrees = plan.per_device_train_batch_size, share.degrees
-    asked = spec.training_arguments.get("per_device_eval_batch_size")
+    evaluated = spec.training_arguments.get("per_device_eval_batch_size") or max(LEAST_EVALUATED_ROWS, rows)
     return Division(
         rows=rows,
-        evaluated_rows=0 if spec.probe_steps else asked or max(LEAST_EVALUATED_ROWS, rows),
+        evaluated_rows=0 if spec.probe_steps else min(evaluated, math.ceil(work.evaluated_rows)),
         accumulates=plan.gradient_accumulation_steps > 1,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,
@@ -247,7 +254,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
         layers = 1 + layers * _KEPT_OF_A_LAYER
-    frozen_bytes = 2.0 if share.half and spec.fine_tuning in ADAPTERS else 4.0
+    frozen_bytes = 2.0 if keeps_frozen_weights_in_half(spec, _half_format(share)) else 4.0
     units = rows * tokens * layers * built.hidden_size
     return MemorySetting(
         model=_model(spec),

@@ -9,7 +9,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.spec.job import ADAPTERS, JobSpec
 
 LEAVE_OUT_ROWS = ("ddp", "fsdp", "smddp")
 """Strategies with which embedding rows of tokens that the data do not contain are left out of the training."""
@@ -21,6 +21,8 @@ BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (2
 """Training rows, validation rows and mean tokens of what comes with the packages."""
 LORA_SHARE = 0.015
 """Of all weights, those of adapters: rank 8 on all linear layers of a BERT-sized model; smaller for larger ones."""
+
+_HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
 
 # Adapters' own small products and sums, against the passes without them. Hu et al. (arXiv 2106.09685, section 4.2)
 # train a quarter faster with them than without, where operations alone give a half; here they are no faster
@@ -169,6 +171,15 @@ def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
         hidden_size=built.hidden_size,
         mean_length=tokens,
     )
+
+
+def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
+    """Whether the weights beside adapters that are neither trained nor quantised are loaded in bf16.
+
+    Norms, adapters and trained heads stay fp32. `precision` is the one the job computes in: fp16 has too small a range
+    for weights, and smp and deepspeed keep weights of one format.
+    """
+    return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
 
 
 def _trained(fine_tuning: str, built: Architecture) -> tuple[float, float]:

@@ -20,7 +20,9 @@ from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
 from paretune.estimating.traced.step import StepSetting
+from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.spec.job import BUNDLED, JobSpec
+from paretune.training import device
 from paretune.training.rows import bundled, hub
 
 LORA_RANK = 8
@@ -133,7 +135,12 @@ def with_trained_weights(model: Any, spec: JobSpec | StepSetting) -> Any:
 
         task = TaskType.CAUSAL_LM if spec.task == "causal-lm" else TaskType.SEQ_CLS
         adapters = LoraConfig(task_type=task, r=LORA_RANK, lora_alpha=LORA_ALPHA, target_modules="all-linear")
-        return get_peft_model(model, adapters)
+        adapted = get_peft_model(model, adapters)
+        norms = (module for module in adapted.modules() if "norm" in type(module).__name__.lower())
+        exact = [item for module in norms for item in module.parameters(recurse=False)]
+        for item in (*exact, *filter(lambda item: item.requires_grad, adapted.parameters())):
+            item.data = item.data.float()
+        return adapted
     return model
 
 
@@ -148,7 +155,8 @@ def _with_head(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> Any:
         config = transformers.AutoConfig.from_pretrained(folder, **head)
         return kind.from_config(config, dtype=torch.float32)
     fresh_head = {"ignore_mismatched_sizes": True} if head else {}
-    return kind.from_pretrained(folder, dtype=torch.float32, **head, **fresh_head)
+    half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
+    return kind.from_pretrained(folder, dtype=torch.bfloat16 if half else torch.float32, **head, **fresh_head)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ class StepSetting:
     Attributes:
         config: content of the model's config.json.
         half: `bf16` or `fp16` where it multiplies in it, else empty.
+        frozen_in_half: whether weights beside adapters are loaded in bf16.
         recomputes: whether the backward pass makes the activations of a layer again.
         used_tokens: rows of the embedding table that are trained, where others are left out.
     """
@@ -51,6 +52,7 @@ class StepSetting:
     lora_dropout: float
     lora_target_modules: str
     half: str
+    frozen_in_half: bool
     on_processor: bool
     tokens: int
     recomputes: bool

@@ -46,7 +46,7 @@ def _in_fp32(function: Callable[..., Any], half: torch.dtype | None) -> Callable
     return precise
 
 
-def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
+def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Dropout that keeps a mask of a byte for each number; on processors it keeps numbers."""
     return torch.native_dropout(input, p, True)[0] if training and p else input
 

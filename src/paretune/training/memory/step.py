@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from paretune.estimating.traced.step import KINDS, StepSetting, TracedStep, envelope
-from paretune.spec.job import ADAPTERS
 from paretune.training.memory.likeness import like_gpu
 from paretune.training.model import table_with_unused_rows, with_trained_weights
 from paretune.training.sharding import layers_of
@@ -32,7 +31,7 @@ _GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
 def trace(setting: StepSetting) -> TracedStep:
     """What two training steps and an evaluation of the model hold; any exception of the model's own code."""
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting.half)
-    model = _build(setting, half)
+    model = _build(setting)
     left_out = _leave_out_rows(model, setting.used_tokens)
     with FakeTensorMode(allow_non_fake_inputs=True):
         _fake(model)
@@ -63,7 +62,7 @@ def trace(setting: StepSetting) -> TracedStep:
     )
 
 
-def _build(setting: StepSetting, half: torch.dtype | None) -> Any:
+def _build(setting: StepSetting) -> Any:
     """The model of a configuration, its trainable weights as in a job, on the device `meta`."""
     config = dict(setting.config)
     kind = transformers.AutoModelForCausalLM
@@ -71,15 +70,11 @@ def _build(setting: StepSetting, half: torch.dtype | None) -> Any:
         kind = transformers.AutoModelForSequenceClassification
         config |= {"num_labels": 2}  # more weigh nothing
     built = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
-    frozen_in_half = half is not None and setting.fine_tuning in ADAPTERS
     with torch.device("meta"):
-        model = kind.from_config(built, dtype=half if frozen_in_half else torch.float32)
+        model = kind.from_config(built, dtype=torch.bfloat16 if setting.frozen_in_half else torch.float32)
         if model.config.pad_token_id is None:
             model.config.pad_token_id = 0
-        model = with_trained_weights(model, setting)
-        for item in model.parameters() if frozen_in_half else ():
-            item.data = item.data.float() if item.requires_grad else item.data
-    return model
+        return with_trained_weights(model, setting)
 
 
 def _leave_out_rows(model: Any, used: int | None) -> float:

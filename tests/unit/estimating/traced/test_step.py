@@ -35,6 +35,7 @@ GPU = StepSetting(
     lora_dropout=0.0,
     lora_target_modules="all-linear",
     half="bf16",
+    frozen_in_half=False,
     on_processor=False,
     tokens=128,
     recomputes=False,

@@ -28,6 +28,7 @@ SETTING = StepSetting(
     lora_dropout=0.0,
     lora_target_modules="all-linear",
     half="",
+    frozen_in_half=False,
     on_processor=True,
     tokens=64,
     recomputes=False,
@@ -88,7 +89,7 @@ def test_only_what_is_trained_has_gradients_and_moments() -> None:
 
 
 def test_frozen_weights_beside_adapters_have_two_bytes_in_half_precision() -> None:
-    found = traced(fine_tuning="lora", half="bf16")
+    found = traced(fine_tuning="lora", half="bf16", frozen_in_half=True)
 
     assert found.quantisable_bytes == 2 * found.quantisable
     assert found.layer_gradients == traced(fine_tuning="lora").layer_gradients  # what is trained has four
@@ -132,9 +133,7 @@ def test_embedding_rows_that_are_left_out_have_no_gradient_and_stay_in_memory() 
     "config",
     [
         GPT2Config(vocab_size=1000, n_embd=32, n_layer=2, n_head=2),
-        LlamaConfig(
-            vocab_size=1000, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
-        ),
+        LlamaConfig(vocab_size=1000, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4),
     ],
 )
 def test_language_models_are_traced_with_their_logits(config: Any) -> None:
