@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,65 +24,71 @@ from typing import Any
 import arguments
 import published
 
-from paretune.core.clock import SystemClock
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.jobs.estimates.estimate import step_settings
 from paretune.jobs.estimates.tracing import trace
-from paretune.jobs.preparation import load_cached_inputs
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.workplace import Workplaces
+from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import BUNDLED_MODEL, JobSpec
-from paretune.tracking import Tracking
 
 CHOSEN_ON = ("MiniLM", "GPT-2")
-BERT = {"model_type": "bert", "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8}
 MODELS: Mapping[str, Mapping[str, Any] | None] = {
     "MiniLM": None,  # the bundled one
-    "GPT-2": {"model_type": "gpt2", "n_embd": 512, "n_layer": 6, "n_head": 8},
-    "BERT": {**BERT, "intermediate_size": 2048},
+    "GPT-2": {"model_type": "gpt2", "n_embd": 384, "n_layer": 6, "n_head": 6},
+    "BERT": {
+        "model_type": "bert",
+        "hidden_size": 384,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 6,
+    },
     "Llama": {
         "model_type": "llama",
-        "hidden_size": 512,
-        "intermediate_size": 1408,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
+        "hidden_size": 384,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
     },
-    "DistilBERT": {"model_type": "distilbert", "dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072},
+    "DistilBERT": {"model_type": "distilbert", "dim": 512, "n_layers": 4, "n_heads": 8, "hidden_dim": 2048},
 }
 """Configurations with the vocabulary of the bundled model; their weights are random."""
 AGAIN = '{"max_steps": 2, "eval_strategy": "no", "gradient_checkpointing": true}'
+LARGE: Mapping[str, object] = {"per_device_train_batch_size": 32}
 SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("MiniLM", {}),
     ("MiniLM", {"per_device_train_batch_size": 64}),
-    ("MiniLM", {"per_device_train_batch_size": 32, "max_seq_length": 256}),
+    ("MiniLM", {**LARGE, "max_seq_length": 256}),
     ("MiniLM", {"per_device_train_batch_size": 64, "fine_tuning": "head", "max_seq_length": 256}),
-    ("MiniLM", {"per_device_train_batch_size": 64, "fine_tuning": "lora"}),
-    ("MiniLM", {"per_device_train_batch_size": 64, "training_arguments": AGAIN}),
-    ("MiniLM", {"per_device_train_batch_size": 32, "instance_count": 2}),
-    ("MiniLM", {"per_device_train_batch_size": 32, "instance_count": 2, "strategy": "fsdp"}),
-    ("GPT-2", {"task": "causal-lm"}),
-    ("GPT-2", {"task": "causal-lm", "per_device_train_batch_size": 4, "max_seq_length": 256}),
-    ("GPT-2", {"task": "causal-lm", "per_device_train_batch_size": 32, "training_arguments": AGAIN}),
-    ("GPT-2", {"per_device_train_batch_size": 32, "fine_tuning": "lora"}),
-    ("BERT", {"per_device_train_batch_size": 32}),
-    ("BERT", {"per_device_train_batch_size": 8, "max_seq_length": 512}),
-    ("BERT", {"per_device_train_batch_size": 32, "training_arguments": AGAIN}),
-    ("BERT", {"per_device_train_batch_size": 64, "fine_tuning": "head"}),
-    ("BERT", {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}),
+    ("MiniLM", {**LARGE, "fine_tuning": "lora"}),
+    ("MiniLM", {**LARGE, "training_arguments": AGAIN}),
+    ("MiniLM", {"instance_count": 2}),
+    ("MiniLM", {"instance_count": 2, "strategy": "fsdp"}),
+    ("GPT-2", {"task": "causal-lm", "per_device_train_batch_size": 8}),
+    ("GPT-2", {**LARGE}),
+    ("GPT-2", {"task": "causal-lm", "training_arguments": AGAIN}),
+    ("GPT-2", {**LARGE, "fine_tuning": "lora"}),
+    ("BERT", {**LARGE}),
+    ("BERT", {"per_device_train_batch_size": 4, "max_seq_length": 512}),
+    ("BERT", {**LARGE, "training_arguments": AGAIN}),
+    ("BERT", {**LARGE, "fine_tuning": "head"}),
+    ("BERT", {"gradient_accumulation_steps": 2}),
+    ("BERT", {"instance_count": 2}),
     ("Llama", {"task": "causal-lm", "per_device_train_batch_size": 8}),
-    ("Llama", {"task": "causal-lm", "per_device_train_batch_size": 32, "training_arguments": AGAIN}),
-    ("Llama", {"per_device_train_batch_size": 32, "max_seq_length": 64}),
-    ("Llama", {"per_device_train_batch_size": 32, "fine_tuning": "lora"}),
-    ("Llama", {"per_device_train_batch_size": 16, "instance_count": 2, "strategy": "fsdp"}),
-    ("Llama", {"per_device_train_batch_size": 16, "instance_count": 2}),
-    ("DistilBERT", {"per_device_train_batch_size": 32}),
-    ("DistilBERT", {"per_device_train_batch_size": 32, "fine_tuning": "lora", "max_seq_length": 256}),
-    ("DistilBERT", {"per_device_train_batch_size": 64, "fine_tuning": "head"}),
-    ("DistilBERT", {"per_device_train_batch_size": 16, "instance_count": 2, "strategy": "fsdp"}),
+    ("Llama", {"task": "causal-lm", "training_arguments": AGAIN}),
+    ("Llama", {**LARGE}),
+    ("Llama", {**LARGE, "fine_tuning": "lora"}),
+    ("Llama", {"instance_count": 2, "strategy": "fsdp"}),
+    ("DistilBERT", {**LARGE}),
+    ("DistilBERT", {**LARGE, "fine_tuning": "lora"}),
+    ("DistilBERT", {**LARGE, "fine_tuning": "head"}),
+    ("DistilBERT", {"instance_count": 2, "strategy": "fsdp"}),
 )
-_USUAL = {"max_train_samples": 300, "max_eval_samples": 64, "seed": 1}
-_WORDS = ["the", "a", "film", "story", "actor", "scene", "music", "plot", "is", "was", "and", "with", "very", "quite", "great", "warm", "dull", "cold", "stale", "moving"]
+_USUAL = {"max_train_samples": 300, "max_eval_samples": 16, "seed": 1}
+_WORDS = ("the", "a", "film", "story", "was", "with", "very", "great", "warm", "dull", "stale", "moving")
 _STEPS = '{"max_steps": 2, "eval_strategy": "no"}'
 
 
@@ -96,14 +103,25 @@ def main() -> None:
     asked = arguments.parse(parser, settings=1)
     made = published.conditions("paretune", "torch", "transformers", "peft")
     print(made, flush=True)
-    peaks = Peaks(asked.peaks and asked.peaks.absolute())
+    peaks_file = asked.peaks and asked.peaks.absolute()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        os.environ.pop("MLFLOW_RUN_ID", None)
-        os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
         os.environ["PARETUNE_HOME"] = f"{folder}/home"
         chosen = [setting for setting in SETTINGS[: asked.settings] if setting[0] in asked.models.split(",")]
-        found = [(model, *compared(model, changes, Path(folder), peaks)) for model, changes in chosen]
+        jobs = [job_of(model, changes, Path(folder)) for model, changes in chosen]
+        names = [
+            f"{model}; {', '.join(f'{key}={value}' for key, value in changes.items())}" for model, changes in chosen
+        ]
+        peaks = Peaks(peaks_file)
+        measured = [peaks.of(name, spec) for name, spec in zip(names, jobs, strict=True)]
+        estimates = estimated(jobs, [facts for _, facts in measured], Path(folder))
+    found = [(setting[0], item, peak) for setting, item, (peak, _) in zip(chosen, estimates, measured, strict=True)]
+    for name, (_, item, peak) in zip(names, found, strict=True):
+        low, high, off = item.memory.gib_low, item.memory.gib_high, item.memory.gib / peak - 1
+        basis = "" if item.is_traced else ", by formula"
+        print(
+            f"  {peak:5.2f} GiB measured, {item.memory.gib:5.2f} ({low:.2f} to {high:.2f}{basis}; {off:+6.1%}): {name}"
+        )
     report(made, found)
 
 
@@ -113,41 +131,48 @@ class Peaks:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known = json.loads(path.read_text()) if path is not None and path.exists() else {}
+        self._inputs: dict[tuple[str, int, str], JobInputs] = {}
 
-    def of(self, name: str, spec: JobSpec, folder: Path) -> tuple[float, dict[str, float]]:
+    def of(self, name: str, spec: JobSpec) -> tuple[float, dict[str, float]]:
         """Highest memory of the job, GiB, and its facts; it is run if it is not known."""
         if name not in self._known:
-            run_job(spec)
-            (newest,) = Tracking({}, SystemClock()).runs("tags.`paretune.state` = 'Completed'", newest=1)
-            inputs = load_cached_inputs(spec, folder / "home")
-            assert inputs is not None and inputs.dataset is not None
-            self._known[name] = newest.metrics["peak_memory_gib"], dict(inputs.dataset.facts)
+            workplace = Workplaces.of_process().of(spec)
+            rows = (spec.model, spec.max_seq_length, spec.task)  # all else changes nothing about them
+            inputs = self._inputs.get(rows) or inputs_of(spec, workplace)
+            self._inputs[rows] = inputs
+            assert inputs.dataset is not None
+            document = JobDocument(job_name=f"peak-{len(self._known)}", spec=spec, plan=spec.plan())
+            job = workplace.launcher.submit(document, inputs)
+            while not job.state().is_terminal:
+                time.sleep(0.5)
+            ended = job.report()
+            if ended is None:
+                raise SystemExit(f"{name}: {job.failure()}; {job.log_tail()}")
+            self._known[name] = ended.metrics["peak_memory_gib"], dict(inputs.dataset.facts)
+            print(f"  {self._known[name][0]:5.2f} GiB: {name}", flush=True)
             if self._path is not None:
                 self._path.write_text(json.dumps(self._known, indent=1) + "\n")
         measured, facts = self._known[name]
         return measured, facts
 
 
-def compared(model: str, changes: Mapping[str, object], folder: Path, peaks: Peaks) -> tuple[Estimate, float]:
-    """What is estimated of a setting, and what its job has taken, GiB."""
-    name = model_folder(model, folder)
-    texts = {**_USUAL, "dataset": str(texts_file(folder)), "training_arguments": _STEPS, **changes, "model": name}
-    spec = JobSpec.from_text({key: str(value) for key, value in texts.items()})
-    said = ", ".join(f"{key}={value}" for key, value in changes.items())
-    measured, facts = peaks.of(f"{model}; {said}", spec, folder)
-    built, steps = architecture_of(name, spec.task, {}), TracedSteps(folder / "home")
-    trace(step_settings([spec], {name: built}, [facts]), steps, os.environ)
-    found = Estimator(Evidence(), steps).estimate(spec, built, None, facts=facts)
-    assert found is not None  # max_train_samples is given
-    off = found.memory.gib / measured - 1
-    basis = "traced" if found.is_traced else "FORMULA"
-    low, high = found.memory.gib_low, found.memory.gib_high
-    print(
-        f"  {model:10} {measured:6.2f} GiB measured, {found.memory.gib:6.2f} {basis} ({low:.2f} to {high:.2f}; "
-        f"{off:+6.1%}); {said}",
-        flush=True,
-    )
-    return found, measured
+def job_of(model: str, changes: Mapping[str, object], folder: Path) -> JobSpec:
+    """The job of a setting."""
+    texts = {**_USUAL, "dataset": str(texts_file(folder)), "training_arguments": _STEPS, **changes}
+    texts["model"] = model_folder(model, folder)
+    return JobSpec.from_text({key: str(value) for key, value in texts.items()})
+
+
+def estimated(jobs: list[JobSpec], facts: list[dict[str, float]], folder: Path) -> list[Estimate]:
+    """What is estimated of the jobs from traced steps, without any job before them."""
+    built = {spec.model: architecture_of(spec.model, spec.task, {}) for spec in jobs}
+    steps = TracedSteps(folder / "home")
+    trace(step_settings(jobs, built, facts), steps, {**os.environ, "PARETUNE_TRACE_SECONDS": "1200"})
+    estimator = Estimator(Evidence(), steps)
+    found = [
+        estimator.estimate(spec, built[spec.model], None, facts=known) for spec, known in zip(jobs, facts, strict=True)
+    ]
+    return [item for item in found if item is not None]
 
 
 def texts_file(folder: Path) -> Path:
@@ -189,15 +214,6 @@ kind = AutoModelForCausalLM if config.model_type in ("gpt2", "llama") else AutoM
 kind.from_config(config).save_pretrained(path)
 AutoTokenizer.from_pretrained(model_folder("bundled:all-MiniLM-L6-v2")).save_pretrained(path)
 """
-
-
-def run_job(spec: JobSpec) -> None:
-    """One job."""
-    words = [word for name, value in spec.changed().items() for word in (f"--{name}", value)]
-    command = [sys.executable, "-c", "from paretune.cli.main import run; run()", "main", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{words}: {done.stderr[-2000:]}")
 
 
 def report(made: str, found: list[tuple[str, Estimate, float]]) -> None:

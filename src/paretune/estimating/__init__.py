@@ -5,6 +5,7 @@ forecast         Forecast                estimates of a process's jobs, and the 
 evidence         Evidence, collect       what earlier runs have shown; job_of: the job of a run
 timing           TimeModel               seconds
 memory           MemoryModel             GiB of a device
+traced/                                  what a step of the model's own code holds in memory
 memory_limits    MemoryLimits, Footprint which batches fit, from those that did and did not
 posterior        Posterior, fit          unknown constants with priors, and the one fit of them
 noise            SECONDS_NOISE, F1_NOISE how much two equal runs differ

@@ -29,7 +29,10 @@ CUDA_CONTEXT_GIB = 0.9
 _PRIORS = {
     "activations": (45.0, 0.3),  # bytes; what is freed late and copied counts beside the 34
     "traced": (1.0, 0.1),  # of what is held for a part of a step: what the allocator rounds up and cannot use again
-    "resident": (1.0, 0.1),  # the same on a processor, whose libraries copy weights to multiply them
+    # On a processor, from the peaks of eleven jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON): the same,
+    # and the process with its libraries.
+    "resident": (1.12, 0.1),
+    "libraries": (0.65 * GIB, 0.08),
     "framework": (0.3 * GIB, 0.6),  # workspaces of the libraries
     "process": (0.9 * GIB, 0.3),  # on a processor: the whole process, libraries included
 }
@@ -106,9 +109,11 @@ class MemoryModel:
 
 
 def _constants(setting: MemorySetting) -> list[str]:
-    of_traced = "resident" if setting.on_processor else "traced"
-    grows = "activations" if setting.peak is None else of_traced
-    return [f"{grows}:{setting.model}", "process" if setting.on_processor else "framework"]
+    if setting.peak is None:
+        return [f"activations:{setting.model}", "process" if setting.on_processor else "framework"]
+    if setting.on_processor:
+        return [f"resident:{setting.model}", "libraries"]
+    return [f"traced:{setting.model}", "framework"]
 
 
 class _Columns:

@@ -134,7 +134,7 @@ def describe(
     step = None if steps is None or setting is None else steps.find(setting)
     memory = _memory(spec, plan, built, work, share)
     if step is not None:
-        memory = replace(memory, peak=step.peak(_division(spec, plan, share)))
+        memory = replace(memory, peak=step.peak(_division(spec, plan, work, share)))
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
         memory=memory,
@@ -183,12 +183,12 @@ def _longest(spec: JobSpec, mean_tokens: float) -> float:
     return min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * mean_tokens)
 
 
-def _division(spec: JobSpec, plan: BatchPlan, share: DeviceShare) -> Division:
+def _division(spec: JobSpec, plan: BatchPlan, work: Workload, share: DeviceShare) -> Division:
     rows, degrees = plan.per_device_train_batch_size, share.degrees
-    asked = spec.training_arguments.get("per_device_eval_batch_size")
+    evaluated = spec.training_arguments.get("per_device_eval_batch_size") or max(LEAST_EVALUATED_ROWS, rows)
     return Division(
         rows=rows,
-        evaluated_rows=0 if spec.probe_steps else asked or max(LEAST_EVALUATED_ROWS, rows),
+        evaluated_rows=0 if spec.probe_steps else min(evaluated, math.ceil(work.evaluated_rows)),
         accumulates=plan.gradient_accumulation_steps > 1,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,

@@ -1,5 +1,8 @@
 """A job as the models see it."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,9 +10,12 @@ import pytest
 from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.hardware import accelerator_of, processor
-from paretune.estimating.timing_features import JobFeatures, describe, share_of
+from paretune.estimating.timing_features import JobFeatures, describe, share_of, step_setting
+from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced.step import Division, StepSetting
 from paretune.spec.catalog import instance
 from paretune.spec.job import JobSpec
+from tests.unit.estimating.traced.test_step import STEP
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50)
 
@@ -229,3 +235,111 @@ def test_a_described_type_is_estimated_as_what_it_is_said_to_have() -> None:
 
     assert (found.time.devices, found.time.chip, found.time.peak_flops) == (8, "NVIDIA H200 bf16", 989e12)
     assert found.time.network_bytes_per_s == 50e9
+
+
+def test_tensor_groups_and_stages_divide_weights_and_layers_by_formula() -> None:
+    cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 4}
+    whole, stages = (described(**cluster, **more).memory for more in ({}, {"pipeline_parallel_degree": 2}))
+    tensor = described(**cluster, tensor_parallel_degree=4).memory
+
+    assert (stages.parameters, stages.weight_sharers) == (whole.parameters / 2, whole.weight_sharers / 2)
+    assert stages.units == whole.units / 2
+    assert (tensor.parameters, tensor.weight_sharers) == (whole.parameters / 4, 2)
+    assert tensor.units == pytest.approx(whole.units * (10 + 24 / 4) / 34)
+
+
+def test_frozen_weights_beside_adapters_have_two_bytes_where_the_device_has_bf16() -> None:
+    wide, old = (described(instance_type=name, fine_tuning="lora").memory for name in ("ml.g5.xlarge", "ml.p3.2xlarge"))
+
+    assert (wide.frozen_bytes, old.frozen_bytes) == (2, 4)  # an old GPU has fp16, whose range is too small
+    assert described(instance_type="ml.g5.xlarge", fine_tuning="head").memory.frozen_bytes == 4
+
+
+CONFIG = {"model_type": "bert", "hidden_size": 10}
+
+
+def setting(facts: Mapping[str, float] | None = None, **changes: Any) -> StepSetting:
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
+    found = step_setting(spec, replace(BUILT, config=CONFIG), 30.0, facts)
+    assert found is not None
+    return found
+
+
+def test_what_is_traced_depends_on_the_model_and_the_device_and_not_on_batch_or_cluster() -> None:
+    one = setting(instance_type="ml.g5.xlarge")
+
+    assert one == setting(instance_type="ml.p4d.24xlarge", strategy="fsdp", per_device_train_batch_size=2)
+    assert (one.config, one.half, one.on_processor, one.tokens) == (CONFIG, "bf16", False, 75)  # 2.5 x the mean
+    assert setting(instance_type="ml.p3.2xlarge").half == "fp16"
+    assert setting().on_processor
+    assert setting(activation_checkpointing=True).recomputes
+    assert setting(instance_type="ml.g5.xlarge", fine_tuning="lora").frozen_in_half
+    assert not setting(instance_type="ml.g5.xlarge", fine_tuning="lora", strategy="deepspeed").frozen_in_half
+
+
+def test_only_the_tokens_of_the_data_are_traced_where_others_are_left_out() -> None:
+    facts = {"used_tokens": 40.0}
+
+    assert setting(facts).used_tokens == 40
+    assert setting().used_tokens is None
+    assert setting(facts, training_arguments={"weight_decay": 0.1}).used_tokens is None
+    assert setting(facts, strategy="deepspeed", instance_type="ml.g5.12xlarge").used_tokens is None
+
+
+def test_a_model_without_a_known_configuration_is_not_traced() -> None:
+    spec = JobSpec(dataset="a/b", max_train_samples=900)
+
+    assert step_setting(spec, BUILT, 30.0) is None
+    assert step_setting(spec, replace(BUILT, config={"hidden_size": 10}), 30.0) is None  # of no known kind
+
+
+def traced_peak(tmp_path: Path, **changes: Any) -> float:
+    """Bytes of a job whose step is that of test_step.py."""
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, "instance_type": "ml.p4d.24xlarge", **changes})
+    built, steps = replace(BUILT, config=CONFIG), TracedSteps(tmp_path)
+    wanted = step_setting(spec, built, float(spec.max_seq_length))
+    assert wanted is not None
+    steps.keep(wanted, asdict(STEP))
+    found = describe(spec, spec.plan(), built, None, steps)
+    assert found is not None
+    assert found.memory.peak is not None
+    return found.memory.peak.held + found.memory.peak.passing
+
+
+def test_a_traced_step_is_divided_as_the_job_divides_it(tmp_path: Path) -> None:
+    batch = {"per_device_train_batch_size": 100, "max_train_samples": 90_000}
+    expected: list[tuple[dict[str, Any], Division]] = [
+        ({}, Division(rows=100, has_buckets=True)),
+        ({"gradient_accumulation_steps": 2}, Division(rows=100, has_buckets=True, accumulates=True)),
+        ({"strategy": "deepspeed"}, Division(rows=100, state_sharers=8)),
+        ({"strategy": "fsdp"}, Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True)),
+        (
+            {"strategy": "fsdp", "cpu_offload": True},
+            Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True, offloads_weights=True),
+        ),
+        (
+            {"strategy": "fsdp", "hybrid_shard_degree": 2, "tensor_parallel_degree": 2},
+            Division(rows=100, weight_sharers=2, state_sharers=2, gathers=True, tensor=2),
+        ),
+        (
+            {"strategy": "fsdp", "pipeline_parallel_degree": 2, "micro_batches": 4},
+            Division(rows=100, weight_sharers=4, state_sharers=4, gathers=True, pipeline=2, micro_batches=4),
+        ),
+        (
+            {"activation_checkpointing": True, "activation_offloading": True},
+            Division(rows=100, has_buckets=True, offloads_inputs=True),
+        ),
+    ]
+    for changes, division in expected:
+        whole = replace(division, half=True, evaluated_rows=100)  # as many rows are evaluated at a time
+        peak = STEP.peak(whole)
+        assert traced_peak(tmp_path, **batch, **changes) == pytest.approx(peak.held + peak.passing), changes
+
+
+def test_an_evaluation_counts_with_its_own_batch_and_not_in_a_probe(tmp_path: Path) -> None:
+    few = {"per_device_train_batch_size": 1, "max_train_samples": 90_000, "training_arguments": {}}
+    evaluated = {"training_arguments": {"per_device_eval_batch_size": 1000}}
+
+    assert traced_peak(tmp_path, **few) < traced_peak(tmp_path, **few | evaluated)
+    assert traced_peak(tmp_path, **few, probe_steps=10) < traced_peak(tmp_path, **few | evaluated)
+    assert traced_peak(tmp_path, **few | evaluated, max_eval_samples=10) == traced_peak(tmp_path, **few)

@@ -2,5 +2,5 @@
 
 step       two steps on fake tensors, and what was held after each of their operations
 likeness   operations as a GPU does them: attention that keeps no matrices, the formats of autocast
-`python -m paretune.training.memory` reads a StepSetting as JSON and writes a TracedStep
+`python -m paretune.training.memory` reads a JSON list of StepSettings and writes a line for each
 """

@@ -31,7 +31,7 @@ _GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
 def trace(setting: StepSetting) -> TracedStep:
     """What two training steps and an evaluation of the model hold; any exception of the model's own code."""
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting.half)
-    model = _build(setting, half)
+    model = _build(setting)
     left_out = _leave_out_rows(model, setting.used_tokens)
     with FakeTensorMode(allow_non_fake_inputs=True):
         _fake(model)
@@ -62,7 +62,7 @@ def trace(setting: StepSetting) -> TracedStep:
     )
 
 
-def _build(setting: StepSetting, half: torch.dtype | None) -> Any:
+def _build(setting: StepSetting) -> Any:
     """The model of a configuration, its trainable weights as in a job, on the device `meta`."""
     config = dict(setting.config)
     kind = transformers.AutoModelForCausalLM
@@ -71,7 +71,7 @@ def _build(setting: StepSetting, half: torch.dtype | None) -> Any:
         config |= {"num_labels": 2}  # more weigh nothing
     built = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     with torch.device("meta"):
-        model = kind.from_config(built, dtype=half if setting.frozen_in_half else torch.float32)
+        model = kind.from_config(built, dtype=torch.bfloat16 if setting.frozen_in_half else torch.float32)
         if model.config.pad_token_id is None:
             model.config.pad_token_id = 0
         return with_trained_weights(model, setting)

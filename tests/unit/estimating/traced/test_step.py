@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paretune.estimating.traced.step import KINDS, Division, StepSetting, TracedStep, envelope
+from paretune.estimating.traced.step import KINDS, NF4_BYTES, Division, StepSetting, TracedStep, envelope
 
 NOTHING = (0.0,) * len(KINDS)
 FORWARD = (0.0, 50.0, 0.0, 0.0, 7.0, 0.0, 0.0, 0.0, 4.0, 40.0, 6.0, 0.0)
@@ -87,7 +87,7 @@ def test_the_peak_is_the_sum_by_hand(division: dict[str, object], total: float) 
 def test_four_bits_replace_what_frozen_matrices_were_traced_with() -> None:
     frozen = replace(STEP, quantisable=400.0, quantisable_bytes=800.0)
 
-    assert peak(frozen, rows=1) - peak(frozen, rows=1, quantised=True) == pytest.approx(800 - 400 * 4.127 / 8)
+    assert peak(frozen, rows=1) - peak(frozen, rows=1, quantised=True) == pytest.approx(800 - 400 * NF4_BYTES)
 
 
 def test_what_is_held_for_a_part_of_a_step_is_apart() -> None:
