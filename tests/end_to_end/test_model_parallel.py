@@ -115,19 +115,19 @@ CASES = (
     ("llama", "activations"),
     *(("llama", way) for way in ("sharded", "tensor", "pipeline", "tensor-data")),
     ("gpt2", "offloaded"),
-    *(("gpt2", way) for way in ("replicated", "pipeline", "pipeline-offloaded", "hybrid", "pipeline-data")),
+    *(("gpt2", way) for way in ("replicated", "pipeline", "pipeline-offloaded", "hybrid")),
     *(("gpt_neox", way) for way in ("tensor", "pipeline")),
-    *(("bert", way) for way in ("pipeline", "pipeline-data")),
+    ("bert", "pipeline-data"),
     ("llama-classifier", "pipeline"),
 )
 RESUMED = (
     ("llama", "pipeline", "tensor-data"),
     ("llama", "tensor", "offloaded"),
-    ("gpt2", "pipeline", "hybrid"),
+    ("gpt2", "pipeline-offloaded", "hybrid"),
     ("gpt2", "sharded", "pipeline-data"),
 )
 """Model, the way that stops, and the way that goes on."""
-STOPPED_AFTER = 3  # optimiser steps
+STOPPED_AFTER = 2  # optimiser steps, and an evaluation, which leaves shards gathered
 
 
 class Jobs:

@@ -25,6 +25,7 @@ METRICS = {
     "job_seconds",
     "billable_seconds",
     "peak_memory_gib",
+    "memory_gib_per_process",
     "eval_loss",
     "baseline_f1_majority",
     "baseline_f1_tfidf",

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,12 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     faults += package_faults(spec)
     with collecting(faults):
         folder = model.find_model(spec.model, spec.init)
-        of_model = model.model_faults(spec, folder)
-        if not of_model and spec.entry_script is None:
-            of_model = division_faults(spec, transformers.AutoConfig.from_pretrained(folder))
-        faults += of_model
+        faults += model.model_faults(spec, folder)
+        config = None
+        with suppress(Exception):  # `model_faults` has said why it cannot be loaded
+            config = transformers.AutoConfig.from_pretrained(folder)
+        if config is not None and spec.entry_script is None:
+            faults += division_faults(spec, config)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         rows, labels = sources.read_rows(spec)

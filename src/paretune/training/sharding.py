@@ -163,7 +163,9 @@ class ShardedTrainer(LengthGroupedTrainer):
 
     def _get_dataloader(self, dataset: Any, description: str, batch_size: int, *_: Any, **__: Any) -> Any:
         """Evaluation batches of this process: the same in all processes that train on the same rows."""
-        loader = torch.utils.data.DataLoader(dataset, batch_size=batch_size, collate_fn=self.data_collator)
+        loader = torch.utils.data.DataLoader(
+            dataset, batch_size=batch_size, collate_fn=self.data_collator, pin_memory=device.has_gpu()
+        )
         return prepare_data_loader(
             loader,
             self.args.device,
@@ -289,7 +291,7 @@ class PipelinedTrainer(ShardedTrainer):
             loss = self.model.model.loss_function(
                 logits=logits, labels=labels, vocab_size=size, num_items_in_batch=items
             )
-        scaled: torch.Tensor = loss * self.accelerator.num_processes
+        scaled: torch.Tensor = loss * (self.accelerator.num_processes if self.args.average_tokens_across_devices else 1)
         return scaled
 
     def _gradient_norm(self, limit: float) -> torch.Tensor:

@@ -89,6 +89,22 @@ def faults_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     logging.disable(logging.NOTSET)
 
 
+def test_what_a_model_cannot_be_divided_into_is_said_with_all_other_faults(
+    faults_of: Callable[..., list[str]], tiny_causal_model: Path, reviews: Path
+) -> None:
+    divided = {"strategy": "fsdp", "instance_count": "2", "tensor_parallel_degree": "2"}
+    asked = {"task": "causal-lm", "max_seq_length": "9999", "text_column": "txt"}
+
+    found = faults_of(model=str(tiny_causal_model), dataset=str(reviews), **divided, **asked)
+
+    beginnings = (
+        "max_seq_length must be at most 64",
+        "tensor_parallel_degree needs a model for which",
+        "text_column 'txt'",
+    )
+    assert [fault.startswith(start) for fault, start in zip(found, beginnings, strict=True)] == [True] * 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [

@@ -18,11 +18,11 @@ def compute_again(model: Any, *, offload: bool, on_gpu: bool) -> None:
     nothing. Results are the same: random numbers are drawn again from the same states.
     """
 
-    def run(layer: Callable[..., Any], *inputs: Any) -> Any:
+    def run(layer: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
         if not offload:
-            return checkpoint(layer, *inputs, use_reentrant=False)
+            return checkpoint(layer, *inputs, use_reentrant=False, **named)
         with save_on_cpu(pin_memory=on_gpu):
-            return checkpoint(layer, *inputs, use_reentrant=False)
+            return checkpoint(layer, *inputs, use_reentrant=False, **named)
 
     for module in model.modules():
         if hasattr(module, "gradient_checkpointing"):

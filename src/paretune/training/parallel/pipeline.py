@@ -148,7 +148,7 @@ def _filled_up(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
 
 
 def _reshard(stage: Stage) -> None:
-    """Give up what was gathered of the layers of other processes of this stage."""
+    """Give up what was gathered of a stage that is sharded; evaluation leaves it gathered."""
     for module in stage.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -169,6 +169,7 @@ def gather_state(stage: Stage, optimizer: Any | None) -> dict[str, Any] | None:
     None in the other processes; all must call it. Names are those of the whole model. A tied table has both its
     names among the weights, and moments under that of the embeddings, as in the state of a model that is in one piece.
     """
+    _reshard(stage)  # the optimiser knows the sharded parameters
     named = {name.removeprefix(OWN): item for name, item in stage.named_parameters()}
     tied = stage.tied_weight() if not stage.is_first else None
     weights, moments = {}, {}
