@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_iter
 from paretune.estimating.traced.step import KINDS, StepSetting, TracedStep, envelope
 from paretune.training.memory.likeness import like_gpu
 from paretune.training.model import table_with_unused_rows, with_trained_weights
+from paretune.training.on_processor import suit_processor
 from paretune.training.sharding import layers_of
 
 _ROWS = (2, 4)
@@ -74,7 +75,10 @@ def _build(setting: StepSetting) -> Any:
         model = kind.from_config(built, dtype=torch.bfloat16 if setting.frozen_in_half else torch.float32)
         if model.config.pad_token_id is None:
             model.config.pad_token_id = 0
-        return with_trained_weights(model, setting)
+        model = with_trained_weights(model, setting)
+    if setting.on_processor:
+        suit_processor(model)
+    return model
 
 
 def _leave_out_rows(model: Any, used: int | None) -> float:
