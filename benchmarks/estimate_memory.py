@@ -57,6 +57,7 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
 }
 """Configurations with the vocabulary of the bundled model; their weights are random."""
 AGAIN = '{"max_steps": 2, "eval_strategy": "no", "gradient_checkpointing": true}'
+EVALUATE_FEW = '{"max_steps": 2, "eval_strategy": "no", "per_device_eval_batch_size": 8}'
 LARGE: Mapping[str, object] = {"per_device_train_batch_size": 32}
 SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("MiniLM", {}),
@@ -69,22 +70,23 @@ SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("MiniLM", {"instance_count": 2, "strategy": "fsdp"}),
     ("GPT-2", {"task": "causal-lm", "per_device_train_batch_size": 8}),
     ("GPT-2", {**LARGE}),
+    ("BERT", {}),
+    ("BERT", {"training_arguments": AGAIN}),
+    ("BERT", {"fine_tuning": "head"}),
+    ("BERT", {"gradient_accumulation_steps": 2}),
+    ("BERT", {"per_device_train_batch_size": 4, "max_seq_length": 256}),
+    ("Llama", {}),
+    ("Llama", {"training_arguments": AGAIN}),
+    ("Llama", {"fine_tuning": "lora"}),
+    ("DistilBERT", {}),
+    ("DistilBERT", {"per_device_train_batch_size": 24}),
+    ("DistilBERT", {"fine_tuning": "lora"}),
+    ("DistilBERT", {"fine_tuning": "head"}),
+    ("Llama", {"instance_count": 2, "strategy": "fsdp"}),
+    ("Llama", {"task": "causal-lm", "training_arguments": EVALUATE_FEW}),
     ("GPT-2", {"task": "causal-lm", "training_arguments": AGAIN}),
     ("GPT-2", {**LARGE, "fine_tuning": "lora"}),
-    ("BERT", {**LARGE}),
-    ("BERT", {"per_device_train_batch_size": 4, "max_seq_length": 512}),
-    ("BERT", {**LARGE, "training_arguments": AGAIN}),
-    ("BERT", {**LARGE, "fine_tuning": "head"}),
-    ("BERT", {"gradient_accumulation_steps": 2}),
     ("BERT", {"instance_count": 2}),
-    ("Llama", {"task": "causal-lm", "per_device_train_batch_size": 8}),
-    ("Llama", {"task": "causal-lm", "training_arguments": AGAIN}),
-    ("Llama", {**LARGE}),
-    ("Llama", {**LARGE, "fine_tuning": "lora"}),
-    ("Llama", {"instance_count": 2, "strategy": "fsdp"}),
-    ("DistilBERT", {**LARGE}),
-    ("DistilBERT", {**LARGE, "fine_tuning": "lora"}),
-    ("DistilBERT", {**LARGE, "fine_tuning": "head"}),
     ("DistilBERT", {"instance_count": 2, "strategy": "fsdp"}),
 )
 _USUAL = {"max_train_samples": 300, "max_eval_samples": 16, "seed": 1}

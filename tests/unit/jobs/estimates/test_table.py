@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,12 @@ def test_a_row_says_what_the_estimate_says() -> None:
     assert float(row["cost_usd_high"]) == pytest.approx(item.time.seconds_high * 2 * 0.001)
     assert float(row["seconds_per_step"]) * int(row["steps"]) < float(row["seconds"])
     assert row["basis"] == item.basis
+
+
+def test_a_row_says_whether_its_memory_was_traced() -> None:
+    rows = read(as_csv([estimate(), replace(estimate(), is_traced=True)]))
+
+    assert [row["memory_basis"] for row in rows] == ["formula", "traced"]
 
 
 def test_what_is_not_known_is_an_empty_field() -> None:
