@@ -138,6 +138,8 @@ class Peaks:
     def of(self, name: str, spec: JobSpec) -> tuple[float, dict[str, float]]:
         """Highest memory of the job, GiB, and its facts; it is run if it is not known."""
         if name not in self._known:
+            if spec.model != BUNDLED_MODEL and not (Path(spec.model) / "tokenizer.json").exists():
+                make_weights(Path(spec.model))
             workplace = Workplaces.of_process().of(spec)
             rows = (spec.model, spec.max_seq_length, spec.task)  # all else changes nothing about them
             inputs = self._inputs.get(rows) or inputs_of(spec, workplace)
@@ -188,30 +190,32 @@ def texts_file(folder: Path) -> Path:
 
 
 def model_folder(model: str, folder: Path) -> str:
-    """A model with random weights and the tokenizer of the bundled one, as a Hugging Face folder."""
+    """The bundled model, or a folder with a configuration."""
     config = MODELS[model]
     if config is None:
         return BUNDLED_MODEL
     path = folder / model
-    if not path.exists():
-        made = subprocess.run(
-            [sys.executable, "-c", _MAKE, str(path), json.dumps({**config, "vocab_size": 30522, "pad_token_id": 0})],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode:
-            raise SystemExit(made.stderr[-2000:])
+    path.mkdir(exist_ok=True)
+    if not (path / "config.json").exists():
+        (path / "config.json").write_text(json.dumps({**config, "vocab_size": 30522, "pad_token_id": 0}))
     return str(path)
 
 
+def make_weights(path: Path) -> None:
+    """Random weights in the folder of a configuration, and the tokenizer of the bundled model."""
+    command = [sys.executable, "-c", _MAKE, str(path)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise SystemExit(made.stderr[-2000:])
+
+
 _MAKE = """
-import json, sys
+import sys
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from paretune.training.rows.bundled import model_folder
 
-path, config = sys.argv[1], json.loads(sys.argv[2])
-config = AutoConfig.for_model(config.pop("model_type"), **config)
+path = sys.argv[1]
+config = AutoConfig.from_pretrained(path)
 kind = AutoModelForCausalLM if config.model_type in ("gpt2", "llama") else AutoModelForMaskedLM
 kind.from_config(config).save_pretrained(path)
 AutoTokenizer.from_pretrained(model_folder("bundled:all-MiniLM-L6-v2")).save_pretrained(path)
