@@ -57,6 +57,7 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
 }
 """Configurations with the vocabulary of the bundled model; their weights are random."""
 AGAIN = '{"max_steps": 2, "eval_strategy": "no", "gradient_checkpointing": true}'
+EVALUATE_FEW = '{"max_steps": 2, "eval_strategy": "no", "per_device_eval_batch_size": 8}'
 LARGE: Mapping[str, object] = {"per_device_train_batch_size": 32}
 SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("MiniLM", {}),
@@ -69,22 +70,23 @@ SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("MiniLM", {"instance_count": 2, "strategy": "fsdp"}),
     ("GPT-2", {"task": "causal-lm", "per_device_train_batch_size": 8}),
     ("GPT-2", {**LARGE}),
+    ("BERT", {}),
+    ("BERT", {"training_arguments": AGAIN}),
+    ("BERT", {"fine_tuning": "head"}),
+    ("BERT", {"gradient_accumulation_steps": 2}),
+    ("BERT", {"per_device_train_batch_size": 4, "max_seq_length": 256}),
+    ("Llama", {}),
+    ("Llama", {"training_arguments": AGAIN}),
+    ("Llama", {"fine_tuning": "lora"}),
+    ("DistilBERT", {}),
+    ("DistilBERT", {"per_device_train_batch_size": 24}),
+    ("DistilBERT", {"fine_tuning": "lora"}),
+    ("DistilBERT", {"fine_tuning": "head"}),
+    ("Llama", {"instance_count": 2, "strategy": "fsdp"}),
+    ("Llama", {"task": "causal-lm", "training_arguments": EVALUATE_FEW}),
     ("GPT-2", {"task": "causal-lm", "training_arguments": AGAIN}),
     ("GPT-2", {**LARGE, "fine_tuning": "lora"}),
-    ("BERT", {**LARGE}),
-    ("BERT", {"per_device_train_batch_size": 4, "max_seq_length": 512}),
-    ("BERT", {**LARGE, "training_arguments": AGAIN}),
-    ("BERT", {**LARGE, "fine_tuning": "head"}),
-    ("BERT", {"gradient_accumulation_steps": 2}),
     ("BERT", {"instance_count": 2}),
-    ("Llama", {"task": "causal-lm", "per_device_train_batch_size": 8}),
-    ("Llama", {"task": "causal-lm", "training_arguments": AGAIN}),
-    ("Llama", {**LARGE}),
-    ("Llama", {**LARGE, "fine_tuning": "lora"}),
-    ("Llama", {"instance_count": 2, "strategy": "fsdp"}),
-    ("DistilBERT", {**LARGE}),
-    ("DistilBERT", {**LARGE, "fine_tuning": "lora"}),
-    ("DistilBERT", {**LARGE, "fine_tuning": "head"}),
     ("DistilBERT", {"instance_count": 2, "strategy": "fsdp"}),
 )
 _USUAL = {"max_train_samples": 300, "max_eval_samples": 16, "seed": 1}
@@ -136,6 +138,8 @@ class Peaks:
     def of(self, name: str, spec: JobSpec) -> tuple[float, dict[str, float]]:
         """Highest memory of the job, GiB, and its facts; it is run if it is not known."""
         if name not in self._known:
+            if spec.model != BUNDLED_MODEL and not (Path(spec.model) / "tokenizer.json").exists():
+                make_weights(Path(spec.model))
             workplace = Workplaces.of_process().of(spec)
             rows = (spec.model, spec.max_seq_length, spec.task)  # all else changes nothing about them
             inputs = self._inputs.get(rows) or inputs_of(spec, workplace)
@@ -186,30 +190,32 @@ def texts_file(folder: Path) -> Path:
 
 
 def model_folder(model: str, folder: Path) -> str:
-    """A model with random weights and the tokenizer of the bundled one, as a Hugging Face folder."""
+    """The bundled model, or a folder with a configuration."""
     config = MODELS[model]
     if config is None:
         return BUNDLED_MODEL
     path = folder / model
-    if not path.exists():
-        made = subprocess.run(
-            [sys.executable, "-c", _MAKE, str(path), json.dumps({**config, "vocab_size": 30522, "pad_token_id": 0})],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode:
-            raise SystemExit(made.stderr[-2000:])
+    path.mkdir(exist_ok=True)
+    if not (path / "config.json").exists():
+        (path / "config.json").write_text(json.dumps({**config, "vocab_size": 30522, "pad_token_id": 0}))
     return str(path)
 
 
+def make_weights(path: Path) -> None:
+    """Random weights in the folder of a configuration, and the tokenizer of the bundled model."""
+    command = [sys.executable, "-c", _MAKE, str(path)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise SystemExit(made.stderr[-2000:])
+
+
 _MAKE = """
-import json, sys
+import sys
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from paretune.training.rows.bundled import model_folder
 
-path, config = sys.argv[1], json.loads(sys.argv[2])
-config = AutoConfig.for_model(config.pop("model_type"), **config)
+path = sys.argv[1]
+config = AutoConfig.from_pretrained(path)
 kind = AutoModelForCausalLM if config.model_type in ("gpt2", "llama") else AutoModelForMaskedLM
 kind.from_config(config).save_pretrained(path)
 AutoTokenizer.from_pretrained(model_folder("bundled:all-MiniLM-L6-v2")).save_pretrained(path)

@@ -195,3 +195,15 @@ def test_all_experts_are_weights_and_the_chosen_ones_are_multiplied(name: str) -
     assert found is not None
     assert found.parameters == pytest.approx(parameters, rel=0.01)
     assert found.matrices == pytest.approx(active, rel=0.1)  # embeddings, which are looked up, are published with them
+
+
+def test_every_well_known_model_has_the_configuration_that_its_weights_were_counted_with() -> None:
+    from paretune.estimating.architecture import _known
+
+    for name, built in _known().items():
+        if built.config is None:
+            continue
+        read = transformers.AutoConfig.for_model(**built.config).to_dict()
+        counted = [found for task in ("classification", "causal-lm") if (found := of_config(read, task))]
+        assert any(found.parameters == pytest.approx(built.parameters, rel=0.03) for found in counted), name
+        assert {found.hidden_size for found in counted} == {built.hidden_size}, name

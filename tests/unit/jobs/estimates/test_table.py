@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,12 @@ def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
     assert "USD per billion tokens" in as_text([item])
     assert "USD per billion tokens" not in as_text([estimate()])
     assert read(as_csv([estimate()]))[0]["tokens"] == ""
+
+
+def test_a_row_says_whether_its_memory_was_traced() -> None:
+    rows = read(as_csv([estimate(), replace(estimate(), is_traced=True)]))
+
+    assert [row["memory_basis"] for row in rows] == ["formula", "traced"]
 
 
 def test_what_is_not_known_is_an_empty_field() -> None:
