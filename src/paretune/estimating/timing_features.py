@@ -16,12 +16,11 @@ from paretune.estimating.traced.cache import TracedSteps
 from paretune.estimating.traced.step import Division, StepSetting, share_in_layers
 from paretune.estimating.workload import (
     LEAST_EVALUATED_ROWS,
-    LEAVE_OUT_ROWS,
     Workload,
     frozen_weight_bytes,
     keeps_frozen_weights_in_half,
-    optimizer_skips_zero_gradients,
     recomputes,
+    trains_used_rows,
     workload,
 )
 from paretune.spec.batch_size import BatchPlan
@@ -174,8 +173,7 @@ def _half_format(share: DeviceShare) -> str:
 
 def _used_tokens(spec: JobSpec, facts: Mapping[str, float]) -> int | None:
     """Rows of the embedding table that are trained, where it is known and the others are left out."""
-    may_leave_out = spec.strategy in LEAVE_OUT_ROWS and optimizer_skips_zero_gradients(spec.training_arguments)
-    return int(facts[USED_TOKENS]) if may_leave_out and USED_TOKENS in facts else None
+    return int(facts[USED_TOKENS]) if trains_used_rows(spec) and USED_TOKENS in facts else None
 
 
 def _longest(spec: JobSpec, mean_tokens: float) -> float:

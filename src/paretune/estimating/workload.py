@@ -12,8 +12,8 @@ from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import ADAPTERS, JobSpec
 
-LEAVE_OUT_ROWS = ("ddp", "fsdp", "smddp")
-"""Strategies with which embedding rows of tokens that the data do not contain are left out of the training."""
+# smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
+_WITH_OWN_TABLES = frozenset({"ddp", "fsdp", "smddp"})
 EVALUATIONS = 4
 """At least so many evaluations are spread over a training; with more epochs, one after each."""
 LEAST_EVALUATED_ROWS = 64
@@ -115,6 +115,12 @@ def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
     """
     is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
     return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
+
+
+def trains_used_rows(spec: JobSpec) -> bool:
+    """Whether embedding rows of tokens that the data do not contain may be left out of the training."""
+    is_whole = spec.degrees.tensor * spec.degrees.pipeline == 1  # else a process may have a part of the table
+    return spec.strategy in _WITH_OWN_TABLES and is_whole and optimizer_skips_zero_gradients(spec.training_arguments)
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:

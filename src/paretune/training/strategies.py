@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from paretune.core.errors import BadInput
-from paretune.estimating.workload import optimizer_skips_zero_gradients
+from paretune.estimating.workload import trains_used_rows
 from paretune.spec.job import JobSpec
 from paretune.training import device
 from paretune.training.model import leave_out_unused_rows, restore_embeddings
@@ -42,8 +42,6 @@ class Strategy:
 
     package: tuple[str, str] | None = None
     """Module that the image must have, and what to do if it is missing."""
-    may_leave_out_rows = True
-    """Whether embedding rows of tokens that the data do not contain may be left out of the training."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
@@ -75,7 +73,7 @@ class Strategy:
 
     def leave_out_rows(self, model: Any, used: Callable[[], Any]) -> None:
         """Train only the embedding rows of `used()`, the token ids in the data, where possible; before `spread`."""
-        if self.may_leave_out_rows and optimizer_skips_zero_gradients(self.spec.training_arguments):
+        if trains_used_rows(self.spec):
             leave_out_unused_rows(model, used())
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
@@ -98,7 +96,6 @@ class FullySharded(Strategy):
     def __init__(self, spec: JobSpec) -> None:
         super().__init__(spec)
         self._degrees = spec.degrees
-        self.may_leave_out_rows = self._degrees.tensor == self._degrees.pipeline == 1  # others have parts of the table
 
     def begin(self) -> None:
         """For `cpu_offload` initialise a process group that also exchanges what lies in the machine's memory.
@@ -190,7 +187,6 @@ class SageMakerModelParallel(FullySharded):
     """
 
     package = ("torch.sagemaker", "set image_uri to an AWS pytorch-smp image, or use fsdp")
-    may_leave_out_rows = False  # the library replaces embedding tables by its own
 
     def begin(self) -> None:
         """Initialise the library with the degrees of the specification."""
@@ -207,7 +203,12 @@ class SageMakerModelParallel(FullySharded):
         return super().training_arguments() | {"label_names": ["labels"]}
 
     def spread(self, model: Any) -> Any:
-        """The model, transformed by the library and sharded by PyTorch's FSDP version 1, which uses its groups."""
+        """The model, transformed by the library and sharded by PyTorch's FSDP version 1, which uses its groups.
+
+        Layers are computed again by PyTorch's wrapper, as the library's documentation does it: it replaces those that
+        transformers could compute again.
+        """
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
         from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -215,13 +216,16 @@ class SageMakerModelParallel(FullySharded):
         number = HALF_FORMATS.get(device.choose_precision(self.spec.precision))
         mixed = None if number is None else MixedPrecision(param_dtype=number, reduce_dtype=torch.float32)
         kinds: set[type[torch.nn.Module]] = {type(layer) for layer in layers_of(model)}
-        return FullyShardedDataParallel(
+        sharded = FullyShardedDataParallel(
             model,
             auto_wrap_policy=ModuleWrapPolicy(kinds),
             mixed_precision=mixed,
             use_orig_params=True,
             device_id=torch.cuda.current_device() if device.has_gpu() else torch.device("cpu"),
         )
+        if self.spec.activation_checkpointing:
+            apply_activation_checkpointing(sharded, check_fn=lambda module: type(module) in kinds)
+        return sharded
 
 
 class DeepSpeed(Strategy):
@@ -231,7 +235,6 @@ class DeepSpeed(Strategy):
     """
 
     package = ("deepspeed", "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp")
-    may_leave_out_rows = False  # it trains flat copies of the parameters, so the whole table could not be restored
 
     def training_arguments(self) -> dict[str, Any]:
         """The DeepSpeed configuration."""

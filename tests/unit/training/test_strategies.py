@@ -130,6 +130,22 @@ def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
     assert strategy.data_rank() == 2  # ranks 4 and 5 share their rows
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_smp_computes_the_layers_of_the_library_again_where_that_is_asked_for(
+    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    as_rank(0)
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 10}
+    model = BertForSequenceClassification(BertConfig(num_hidden_layers=3, **sizes))
+    stand_in(monkeypatch, "torch.sagemaker", transform=lambda whole: whole)
+    monkeypatch.setattr("torch.distributed.fsdp.FullyShardedDataParallel", lambda whole, **_: whole)
+
+    spread = strategy_of(JobSpec(strategy="smp", activation_checkpointing=asked, precision="fp32", **GPU)).spread(model)
+
+    layers = [type(layer).__name__ for layer in spread.bert.encoder.layer]
+    assert layers == ["CheckpointWrapper" if asked else "BertLayer"] * 3
+
+
 def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:
     as_rank(0)
     chosen = strategy_of(JobSpec(strategy="deepspeed", **GPU)).training_arguments()["deepspeed"]
