@@ -1,6 +1,6 @@
 """How far off is the memory that is estimated for jobs of this machine, and does all fit that is said to?
 
-    python benchmarks/estimate_memory.py            # about fifteen minutes; what else runs does not matter
+    python benchmarks/estimate_memory.py            # about ten minutes; what else runs does not matter
 
 Each setting is an ordinary local job of two steps and an evaluation, in processes of its own. Its highest resident
 memory is compared with what is estimated from a traced step before any job of these models has run. The constants of
