@@ -59,6 +59,7 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
 AGAIN = '{"max_steps": 2, "eval_strategy": "no", "gradient_checkpointing": true}'
 EVALUATE_FEW = '{"max_steps": 2, "eval_strategy": "no", "per_device_eval_batch_size": 8}'
 LARGE: Mapping[str, object] = {"per_device_train_batch_size": 32}
+BY_TWO: Mapping[str, object] = {"instance_count": 2, "strategy": "fsdp", "per_device_train_batch_size": 8}
 SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("MiniLM", {}),
     ("MiniLM", {"per_device_train_batch_size": 64}),
@@ -82,6 +83,12 @@ SETTINGS: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("DistilBERT", {"per_device_train_batch_size": 24}),
     ("Llama", {"instance_count": 2, "strategy": "fsdp"}),
     ("DistilBERT", {"fine_tuning": "head"}),
+    ("MiniLM", {**LARGE, "fine_tuning": "qlora"}),
+    ("GPT-2", {"task": "causal-lm", **BY_TWO, "pipeline_parallel_degree": 2}),
+    ("BERT", {**LARGE, "activation_checkpointing": True}),
+    ("BERT", {**BY_TWO, "cpu_offload": True}),
+    ("Llama", {**BY_TWO, "tensor_parallel_degree": 2}),
+    ("Llama", {**BY_TWO, "task": "causal-lm", "pipeline_parallel_degree": 2, "activation_checkpointing": True}),
 )
 _USUAL = {"max_train_samples": 300, "max_eval_samples": 16, "seed": 1}
 _WORDS = ("the", "a", "film", "story", "was", "with", "very", "great", "warm", "dull", "stale", "moving")

@@ -35,7 +35,12 @@ def choose_precision(asked: str) -> str:
 
 def number_format(precision: str) -> torch.dtype:
     """PyTorch's name of `fp32`, `bf16` or `fp16`."""
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    return half_format(precision) or torch.float32
+
+
+def half_format(precision: str) -> torch.dtype | None:
+    """PyTorch's name of `bf16` or `fp16`; None for fp32."""
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
 
 def is_fp16_by_choice(spec: JobSpec) -> bool:

@@ -24,7 +24,6 @@ from paretune.training.parallel.mesh import PIPELINE, REPLICATE, SHARD
 from paretune.training.parallel.stages import Stage
 from paretune.training.trainer import LengthGroupedTrainer
 
-HALF_FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _STATE = "sharded.pt"
 """Trained weights and optimiser state of a checkpoint, not sharded, written by the first process."""
 _SCHEDULER = "scheduler.pt"  # the Trainer's own name
@@ -43,7 +42,7 @@ def shard(model: Any, mesh: DeviceMesh, precision: str, *, cpu_offload: bool = F
     copies = mesh[REPLICATE].size()
     if copies * mesh[SHARD].size() == 1 and not cpu_offload:
         return model
-    policy = MixedPrecisionPolicy(param_dtype=HALF_FORMATS.get(precision), reduce_dtype=torch.float32)
+    policy = MixedPrecisionPolicy(param_dtype=device.half_format(precision), reduce_dtype=torch.float32)
     share = partial(
         fully_shard,
         mesh=mesh[REPLICATE, SHARD] if copies > 1 else mesh[SHARD],

@@ -29,7 +29,7 @@ from paretune.training.parallel.mesh import PIPELINE, TENSOR, mesh_of
 from paretune.training.parallel.pipeline import Pipeline
 from paretune.training.parallel.stages import Stage
 from paretune.training.parallel.tensor import divide_matrices
-from paretune.training.sharding import HALF_FORMATS, PipelinedTrainer, ShardedTrainer, gather, layers_of, shard
+from paretune.training.sharding import PipelinedTrainer, ShardedTrainer, gather, layers_of, shard
 from paretune.training.trainer import LengthGroupedTrainer
 
 PROCESS_TIMEOUT_S = 600
@@ -213,7 +213,7 @@ class SageMakerModelParallel(FullySharded):
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
         model = importlib.import_module("torch.sagemaker").transform(model)
-        number = HALF_FORMATS.get(device.choose_precision(self.spec.precision))
+        number = device.half_format(device.choose_precision(self.spec.precision))
         mixed = None if number is None else MixedPrecision(param_dtype=number, reduce_dtype=torch.float32)
         kinds: set[type[torch.nn.Module]] = {type(layer) for layer in layers_of(model)}
         sharded = FullyShardedDataParallel(
