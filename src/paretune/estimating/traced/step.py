@@ -4,10 +4,12 @@ The training wing traces a step of a model on one device (training/memory). What
 rows of the batch, and how devices share it is arithmetic, so one trace serves all batches and clusters.
 
     weights, state      divided by the devices that share them, by tensor degree and stages where they are in layers
-    gathered (fsdp)     two layers and what is outside layers, in the format of their products (fully_shard, torch 2.13)
+    gathered (fsdp)     two layers and what is outside layers, in the format of their products (fully_shard, torch 2.13);
+                        in a pipeline the whole stage, which is gathered once for all micro-batches
     buckets (ddp)       a second copy of all gradients (torch 2.13, gradient_as_bucket_view=False)
     activations         tensor degree t: (10 + 24/t) / 34 of those in layers (Korthikanti et al., arXiv 2205.05198,
-                        section 4.2.1); p stages: 1/p of the layers, all micro-batches at a time
+                        section 4.2.1); p stages: 1/p of the layers, of at most p micro-batches at a
+                        time (1F1B: Narayanan et al., arXiv 2104.04473, section 2.2.1)
     4-bit weights       NF4_BYTES each
 """
 
@@ -155,8 +157,9 @@ class TracedStep:
         factor = np.ones(_KINDS)
         factor[_GRADIENTS] = 0.0 if by.offloads_weights else share / by.state_sharers
         factor[_CASTS] = 0.0 if by.gathers else self._layer_share(by)
-        factor[_INPUTS] = 1 / by.pipeline * (min(1.0, 2 / max(1.0, self.layers)) if by.offloads_inputs else 1.0)
-        factor[_LAYERS] = share_in_layers(by.tensor) / by.pipeline
+        in_stage = min(1.0, by.pipeline / by.micro_batches) / by.pipeline  # of all rows and layers, what is held
+        factor[_INPUTS] = in_stage * (min(1.0, 2 / max(1.0, self.layers)) if by.offloads_inputs else 1.0)
+        factor[_LAYERS] = in_stage * share_in_layers(by.tensor)
         factor[[_OTHER, _PASSING]] = 1 / by.micro_batches
         found = [Peak(held=kept + 2 * weights, passing=0.0)] if by.collects else []
         for moments, rows in ((self.train, by.rows), (self.evaluate, by.evaluated_rows)):
@@ -200,6 +203,8 @@ class TracedStep:
         if not by.gathers:
             return 0.0
         width = 0.5 if by.half else 1.0  # against the four bytes that they are kept in
+        if by.pipeline > 1:
+            return width * self._weights(by)
         return width * (2 * self.largest_layer / by.tensor + self._ends(by, self.other_weights))
 
 

@@ -74,6 +74,16 @@ def peak(step: TracedStep = STEP, **division: object) -> float:
             {"rows": 100, "pipeline": 2, "micro_batches": 2},
             500 + 150 + 2400 * 650 / 1200 + 25 + (400 + 4000) / 2 + (7 + 600) / 2,
         ),
+        # the same rows in four micro-batches, of which two are in the stages at a time
+        (
+            {"rows": 100, "pipeline": 2, "micro_batches": 4},
+            500 + 150 + 2400 * 650 / 1200 + 25 + (400 + 4000) / 4 + (7 + 600) / 4,
+        ),
+        # sharded stages: half of the layers and the larger end are gathered; a layer's gradient twice
+        (
+            {"rows": 1, "pipeline": 2, "weight_sharers": 2, "state_sharers": 2, "gathers": True},
+            650 / 2 + 1300 / 2 + 650 / 2 + 650 + 2 * 100 + (1 + 10) / 2 + 20 + 5,
+        ),
         ({"rows": 100, "context": 2}, 3600 + 57 + 2500),
         ({"rows": 100, "offloads_inputs": True}, 3600 + 57 + 4600 + 400 * 2 / 10),
         ({"rows": 100, "offloads_weights": True}, 57 + 5000),
