@@ -11,6 +11,9 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
     os.environ["OMP_NUM_THREADS"] = "1"
 
+os.environ.setdefault("PARETUNE_TRACE_SECONDS", "0")
+"""Memory by formula: tracing a step takes seconds, and a test that is about it asks for it."""
+
 GOOD = tuple("great warm funny clever moving fresh lovely bright tender bold".split())  # noqa: SIM905
 BAD = tuple("dull cold stale clumsy boring tired ugly flat hollow weak".split())  # noqa: SIM905
 OTHER = tuple("the a film story actor scene music plot is was and with very quite rather it this".split())  # noqa: SIM905
@@ -99,12 +102,8 @@ def copy_store(store: Path, folder: Path) -> str:
 
 
 def user_s_own(folder: Path) -> dict[str, str]:
-    """Environment variables that keep all that is written below `folder`, and nothing asked of the network.
-
-    Memory is by formula: tracing takes seconds, and what is about it asks for it.
-    """
+    """Environment variables that keep all that is written below `folder`, and nothing asked of the network."""
     return {
-        "PARETUNE_TRACE_SECONDS": "0",
         "PARETUNE_HOME": str(folder / ".paretune"),
         "HF_HOME": str(folder / "huggingface"),
         "HF_HUB_OFFLINE": "1",

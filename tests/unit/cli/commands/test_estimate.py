@@ -35,6 +35,7 @@ def run(client: MlflowClient, workplace: Path, capsys: pytest.CaptureFixture[str
     """Runs `paretune estimate ...` in an empty place; (exit code, standard output, its error)."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "0")
     monkeypatch.setenv("PARETUNE_HOME", str(workplace / ".paretune"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
 
@@ -165,6 +166,21 @@ def test_this_machine_is_estimated_without_anything(run: Command) -> None:
     assert code == 0
     assert "1 x local" in out
     assert "prices of" not in out
+
+
+@pytest.mark.slow
+def test_memory_is_traced_once_for_a_model_and_kept(
+    run: Command, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(per_device_train_batch_size="16")
+    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "120")
+    run(per_device_train_batch_size="16")
+    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "0.001")
+    run(per_device_train_batch_size="32")
+
+    kept, traced, formula = (table_of(one, tmp_path)[0] for one in runs_of(client))
+    assert [row["memory_basis"] for row in (formula, traced, kept)] == ["formula", "traced", "traced"]
+    assert float(kept["memory_gib_per_device"]) > float(traced["memory_gib_per_device"])
 
 
 def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
