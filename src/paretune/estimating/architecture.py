@@ -76,7 +76,9 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         return None
     kind = str(config.get("model_type", ""))
     inner = _first(config, _INNER) or 4 * hidden
-    grouped = _first(config, ("num_key_value_heads",)) or heads or 1
+    grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):  # as Falcon-7B and StarCoder say it
+        grouped = 1
     head_size = _first(config, ("head_dim",)) or (hidden // heads if heads else hidden)
     queries = head_size * (heads or 1)
     gated = any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}

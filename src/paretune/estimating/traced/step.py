@@ -4,12 +4,12 @@ The training wing traces a step of a model on one device (training/memory). What
 rows of the batch, and how devices share it is arithmetic, so one trace serves all batches and clusters.
 
     weights, state      divided by the devices that share them, by tensor degree and stages where they are in layers
-    gathered (fsdp)     two layers and what is outside layers, in the format of their products (fully_shard, torch 2.13);
-                        in a pipeline the whole stage, which is gathered once for all micro-batches
+    gathered (fsdp)     two layers and what is outside layers, in the format of their products (fully_shard, torch
+                        2.13); in a pipeline the whole stage, which is gathered once for all micro-batches
     buckets (ddp)       a second copy of all gradients (torch 2.13, gradient_as_bucket_view=False)
     activations         tensor degree t: (10 + 24/t) / 34 of those in layers (Korthikanti et al., arXiv 2205.05198,
-                        section 4.2.1); p stages: 1/p of the layers, of at most p micro-batches at a
-                        time (1F1B: Narayanan et al., arXiv 2104.04473, section 2.2.1)
+                        section 4.2.1); p stages: 1/p of the layers, of at most p micro-batches at a time (1F1B:
+                        Narayanan et al., arXiv 2104.04473, section 2.2.1)
     4-bit weights       NF4_BYTES each
 """
 
