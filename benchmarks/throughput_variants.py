@@ -61,9 +61,8 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         write_json(folder.document, JobDocument(job_name="throughput", spec=spec, plan=spec.plan()).as_json())
         folder.dataset.symlink_to(prepared.folder.resolve())
         folder.model_source.symlink_to(Path(options.model).resolve())
-        result = subprocess.run(
-            [sys.executable, "-m", "paretune.training", root], check=False, capture_output=True, text=True
-        )
+        program = ["-c", _UNSUITED] if options.variant == "unsuited" else ["-m", "paretune.training"]
+        result = subprocess.run([sys.executable, *program, root], check=False, capture_output=True, text=True)
         if result.returncode:
             raise SystemExit(result.stderr)
         report = JobReport.read(folder.report)
@@ -71,6 +70,15 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
     if MFU in report.metrics:
         found["mfu"] = report.metrics[MFU]
     return found | {"f1": report.metrics[F1]}
+
+
+_UNSUITED = """
+import runpy
+from paretune.training import loop
+loop.suit_processor = lambda model: None
+loop.keep_freed_memory = lambda: None
+runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
+"""
 
 
 class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):

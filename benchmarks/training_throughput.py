@@ -12,6 +12,7 @@ known, and F1.
     trainer     (b) Trainer defaults with dynamic padding, fp32
     paretune    (c) a paretune job, as `paretune main` runs it
     loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser
+    unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own ways with freed memory
     full-table  (c) without leaving out unused embedding rows
     compiled    (c) with compiler=inductor
     products    the matrix products of (c) alone, forward and backward: what no training of these batches can exceed
@@ -39,12 +40,13 @@ _NAMES = {
     "trainer": "Trainer defaults with dynamic padding, fp32",
     "paretune": "**paretune**",
     "loop": "a bare PyTorch loop over the same batches, fused AdamW",
+    "unsuited": "paretune, but with PyTorch's dropout and attention and glibc's memory",
     "full-table": "paretune, but with the whole embedding table in the optimiser",
     "compiled": "paretune with `compiler=inductor`",
     "products": "the matrix products of these batches alone: the limit",
 }
 """Variants in the words of the README."""
-VARIANTS = ("recipe", "trainer", "paretune", "loop", "full-table", "compiled", "products")
+VARIANTS = ("recipe", "trainer", "paretune", "loop", "unsuited", "full-table", "compiled", "products")
 
 
 def main() -> None:
@@ -81,7 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--random-model", choices=("bert-base",), help="random weights: speed only")
     parser.add_argument("--tokenizer", help="folder with the tokenizer of --random-model")
     parser.add_argument("--prepared", help="a prepared data set, instead of --dataset")
-    parser.add_argument("--variants", default="recipe,trainer,paretune,loop,full-table,products")
+    parser.add_argument("--variants", default="recipe,trainer,paretune,loop,unsuited,full-table,products")
     parser.add_argument("--max-train-samples", type=int, help="rows of --dataset that are trained on; all")
     parser.add_argument("--max-eval-samples", type=int, help="rows of --dataset that are evaluated on; all")
     parser.add_argument("--quality-seeds", type=int, default=3, help="seeds of the F1 comparison over a whole epoch")
@@ -89,7 +91,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--whole", action="store_true", help=argparse.SUPPRESS)
     few = {"steps": 8, "repeats": 1, "batch": 2, "quality_seeds": 0, "max_train_samples": 40, "max_eval_samples": 16}
-    return arguments.parse(parser, **few, variants="recipe,trainer,paretune,loop,products")
+    return arguments.parse(parser, **few, variants="recipe,trainer,paretune,loop,unsuited,products")
 
 
 def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:

@@ -172,13 +172,13 @@ def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallbac
         accumulation=plan.gradient_accumulation_steps,
         precision=device.choose_precision(spec.precision),
         has_bf16=device.has_bf16(),
-        processes=plan.devices,
+        processes=spec.degrees.devices,
     )
     described = {
         "device": device.device_name(),
         "precision": circumstances.precision,
         "strategy": spec.strategy,
-        "processes": plan.devices,
+        "processes": circumstances.processes,
         "threads": torch.get_num_threads(),
         "per_device_train_batch_size": circumstances.batch,
         "gradient_accumulation_steps": circumstances.accumulation,
