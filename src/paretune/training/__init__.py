@@ -8,6 +8,9 @@ loop.train                            one training, from the job document to rep
 trainer.LengthGroupedTrainer          the Hugging Face Trainer with batches of equal length
 strategies.strategy_of                ddp, fsdp, smddp, smp or deepspeed: how the model is distributed
 parallel                              matrices, layers and activations of a model, divided over devices
+on_processor                          dropout, attention and memory as they are fast without a GPU
+profiling                             where the time and the memory of some steps go
+memory                                what a step of a model holds, traced without its weights
 script.run_script                     runs a user's own training script
 model.find_model, build_model         model files, and the module that trains
 device                                what this process trains on
