@@ -31,7 +31,7 @@ _PRIORS = {
     "traced": (1.0, 0.1),  # of what is held for a part of a step: what the allocator rounds up and cannot use again
     # On a processor, from the peaks of ten jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON): the same,
     # and the process with its libraries.
-    "resident": (1.12, 0.1),
+    "resident": (1.25, 0.12),
     "libraries": (0.65 * GIB, 0.12),
     "framework": (0.3 * GIB, 0.6),  # workspaces of the libraries
     "process": (0.9 * GIB, 0.3),  # on a processor: the whole process, libraries included

@@ -249,8 +249,7 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     sizes = {name: getattr(config, theirs) for name, theirs in names.items() if hasattr(config, theirs)}
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
-        metrics.PEAK_MEMORY_GIB: device.peak_memory_gib(),
-        metrics.MEMORY_GIB_PER_PROCESS: device.largest_peak_memory_gib(),
+        **dict.fromkeys((metrics.PEAK_MEMORY_GIB, metrics.MEMORY_GIB_PER_PROCESS), device.largest_peak_memory_gib()),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
         "total_parameters": shape.total,
         "matrix_parameters": shape.matrices,
