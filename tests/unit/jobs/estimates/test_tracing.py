@@ -27,7 +27,7 @@ def test_what_can_be_traced_is_kept_and_the_rest_is_left_to_formulas(tmp_path: P
     own_code = replace(tiny, config={"model_type": "nobody-s"})
     steps = TracedSteps(tmp_path)
 
-    trace([own_code, tiny, tiny], steps, os.environ)
+    trace([own_code, tiny, tiny], steps, {**os.environ, LIMIT: "60"})
 
     found = steps.find(tiny)
     assert found is not None
