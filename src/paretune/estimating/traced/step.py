@@ -161,6 +161,9 @@ class TracedStep:
         factor[_INPUTS] = in_stage * (min(1.0, 2 / max(1.0, self.layers)) if by.offloads_inputs else 1.0)
         factor[_LAYERS] = in_stage * share_in_layers(by.tensor)
         factor[[_OTHER, _PASSING]] = 1 / by.micro_batches
+        factor_of_evaluation = factor.copy()  # its batches go through the stages whole
+        factor_of_evaluation[_LAYERS] = share_in_layers(by.tensor) / by.pipeline
+        factor_of_evaluation[[_INPUTS, _OTHER, _PASSING]] = 1.0
         found = [Peak(held=kept + 2 * weights, passing=0.0)] if by.collects else []
         for moments, rows in ((self.train, by.rows), (self.evaluate, by.evaluated_rows)):
             if not rows:
@@ -169,7 +172,7 @@ class TracedStep:
             bytes_of = table[:, 0] + table[:, 1] * rows / by.context
             if by.accumulates and moments is self.train:
                 bytes_of[:, _GRADIENTS] = self.gradients
-            bytes_of = bytes_of * factor
+            bytes_of = bytes_of * (factor if moments is self.train else factor_of_evaluation)
             of_gradient = np.where(bytes_of[:, _GRADIENTS] > 0, one_gradient, 0.0)
             held = kept + bytes_of[:, _GRADIENTS] + gathered + of_gradient
             passing = bytes_of[:, _CASTS:].sum(axis=1)

@@ -79,6 +79,11 @@ def peak(step: TracedStep = STEP, **division: object) -> float:
             {"rows": 100, "pipeline": 2, "micro_batches": 4},
             500 + 150 + 2400 * 650 / 1200 + 25 + (400 + 4000) / 4 + (7 + 600) / 4,
         ),
+        # an evaluation is not cut into micro-batches
+        (
+            {"rows": 1, "pipeline": 2, "micro_batches": 2, "evaluated_rows": 1000},
+            500 + 150 + 2400 * 650 / 1200 + 25 + 9000,
+        ),
         # sharded stages: half of the layers and the larger end are gathered; a layer's gradient twice
         (
             {"rows": 1, "pipeline": 2, "weight_sharers": 2, "state_sharers": 2, "gathers": True},
