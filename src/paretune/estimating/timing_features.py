@@ -218,7 +218,7 @@ def _link(share: DeviceShare) -> str:
 def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
     """Bytes of activations of one device, scaled down where only a part of the forward and backward pass is made."""
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
-    kind = "fp32" if not share.half else "half" if spec.strategy in {"fsdp", "smp"} else "autocast"
+    kind = "fp32" if not share.half else "half" if spec.strategy in SHARDED else "autocast"
     units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
     tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
     units *= share_in_layers(tensor)
@@ -303,7 +303,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         offloaded=_offloaded(spec, built, work, rows, share),
         host_bytes_per_s=device.host_bytes_per_s,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
-        updated=work.trained_parameters / _owners(spec),
+        updated=work.trained_parameters / _owners(share),
         update_bytes_per_s=_host_memory(spec, share) if spec.cpu_offload and not share.on_processor else None,
         parameters=built.parameters,
         exchange=divided_exchange(
@@ -325,11 +325,9 @@ def _typed_division(spec: JobSpec) -> str:
     return "".join(f" {name}={spell(value)}" for name, value in given.items())
 
 
-def _owners(spec: JobSpec) -> int:
+def _owners(share: DeviceShare) -> int:
     """Devices among which the weights are divided that each of them updates."""
-    degrees = spec.degrees
-    sharers = degrees.sharers if spec.strategy in {"fsdp", "smp", "deepspeed"} else 1
-    return degrees.tensor * degrees.pipeline * sharers
+    return share.degrees.tensor * share.degrees.pipeline * share.state_sharers
 
 
 def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> float:
@@ -343,7 +341,7 @@ def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, sh
     found = 0.0
     if spec.cpu_offload:
         gathers = gathers_of(spec.degrees)
-        found += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(spec)
+        found += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(share)
     if spec.activation_offloading:
         inputs = rows * work.tokens * built.hidden_size * built.layers / spec.degrees.pipeline
         found += 2 * (2.0 if share.half else 4.0) * inputs
