@@ -465,6 +465,7 @@ dist.init_process_group("gloo")
 total = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(total)
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} on {socket.gethostname()}: {total.item()} {sys.argv[1:]}")
+dist.destroy_process_group()
 """
 
 
@@ -484,13 +485,13 @@ def _submit(client: Client, source: Path, name: str, *, instances: int, **option
         source_code=SourceCode(source_dir=str(source), **options.pop("code")),
         compute=Compute(instance_type="ml.m5.large", instance_count=instances, volume_size_in_gb=1),
         output_data_config=OutputDataConfig(s3_output_path=f"s3://{client.emulator.bucket}/{name}/results"),
-        stopping_condition=StoppingCondition(max_runtime_in_seconds=60),
+        stopping_condition=StoppingCondition(max_runtime_in_seconds=300),
         hyperparameters={"epochs": 1},
         **options,
     )
     request = trainer._create_training_job_args()
     TrainingJob.create(session=session, **request | {"training_job_name": name})
-    return client.wait(name, within_s=60)
+    return client.wait(name, within_s=300)
 
 
 @needs_namespaces
@@ -510,7 +511,10 @@ def test_the_sdk_runs_a_command_and_a_torchrun_over_two_instances(
     one = _submit(client, tmp_path, "sdk-one", instances=1, code={"command": "exec python3 one.py"})
     two = _submit(client, tmp_path, "sdk-two", instances=2, code={"entry_script": "train.py"}, distributed=Torchrun())
 
-    assert (one["TrainingJobStatus"], two["TrainingJobStatus"]) == ("Completed", "Completed")
+    said = {
+        job["TrainingJobName"]: (job.get("FailureReason"), client.lines(job["TrainingJobName"])) for job in (one, two)
+    }
+    assert (one["TrainingJobStatus"], two["TrainingJobStatus"]) == ("Completed", "Completed"), said
     assert 'given {"epochs": 1} process 1' in client.lines("sdk-one")
     for number, host in enumerate(("algo-1", "algo-2")):
         assert f"rank {number} of 2 on {host}: 3.0 ['--epochs', '1']" in client.lines("sdk-two", host)

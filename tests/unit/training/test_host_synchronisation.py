@@ -35,6 +35,8 @@ def reader() -> str:
     """The innermost file of a library that trains on the stack, such as `paretune/training/trainer.py`."""
     for frame in reversed(traceback.extract_stack()):
         parts = Path(frame.filename).parts
+        if frame.filename == __file__:  # it may lie in a folder with the name of a library
+            continue
         for library in _LIBRARIES:
             if library in parts[:-1]:
                 at = len(parts) - 1 - parts[::-1].index(library)
