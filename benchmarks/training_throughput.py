@@ -46,6 +46,8 @@ _NAMES = {
     "products": "the matrix products of these batches alone: the limit",
 }
 """Variants in the words of the README."""
+_COMPARED = ("trainer", "paretune", "unsuited")
+"""Variants whose F1 is measured."""
 VARIANTS = ("recipe", "trainer", "paretune", "loop", "unsuited", "full-table", "compiled", "products")
 
 
@@ -64,7 +66,7 @@ def main() -> None:
         for repeat in range(options.repeats):
             for name in names:
                 speed[name].append(_child(options, name, seed=repeat))
-        quality: dict[str, list[float]] = {"trainer": [], "paretune": []}
+        quality: dict[str, list[float]] = {name: [] for name in names if name in _COMPARED}
         for seed in range(options.quality_seeds):
             for name, scores in quality.items():
                 scores.append(_child(options, name, seed=seed, whole=True)["f1"])
