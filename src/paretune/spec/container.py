@@ -10,6 +10,9 @@
     ROOT/output/data/profile/         where its time went, of a job with profile_steps
     ROOT/output/failure               why it failed: kind, colon, one sentence
 
+A shared job trains several trials. What is a trial's own lies in a folder `members/KEY` below the one of a job of its
+own (model/members/KEY, checkpoints/members/KEY, ...); events of all are in the one file, and say of whom they tell.
+
 The layout is that of a SageMaker training container, so the training wing runs unchanged there and on a laptop.
 """
 
@@ -50,6 +53,9 @@ class FailureKind(Enum):
     ERROR = "error"  # anything else; the log tells
 
 
+_MEMBERS = "members"
+
+
 class _Below:
     """A path below the root of a job's folder as an attribute of the folder."""
 
@@ -60,26 +66,44 @@ class _Below:
         return folder.root / self._path
 
 
+class _Own(_Below):
+    """The same for a path that each trial of a shared job has for itself: `output/data/x` is `.../members/KEY/x`."""
+
+    def __get__(self, folder: "JobFolder", owner: type) -> Path:
+        path = super().__get__(folder, owner)
+        if not folder.member:
+            return path
+        parent, name = (path, "") if self._path in {"model", "checkpoints"} else (path.parent, path.name)
+        return parent / _MEMBERS / folder.member / name
+
+
 @dataclass(frozen=True)
 class JobFolder:
-    """Names of the files of one job. `root` is /opt/ml on SageMaker."""
+    """Names of the files of one job, or of one `member` of a shared job. `root` is /opt/ml on SageMaker."""
 
     root: Path
+    member: str = ""
 
     document = _Below("input/data/job/job.json")  # the job document
     resource_config = _Below("input/config/resourceconfig.json")
     """The instances of the cluster, as SageMaker tells each of them; not there on a laptop."""
     dataset = _Below("input/data/dataset")  # the prepared data set
     model_source = _Below("input/data/model")  # the model to start from: a Hugging Face folder
-    checkpoints = _Below("checkpoints")  # checkpoints of this specification
-    model = _Below("model")  # the trained model
+    checkpoints = _Own("checkpoints")  # checkpoints of this specification
+    model = _Own("model")  # the trained model
     events = _Below("output/data/events.jsonl")  # events, one JSON object a line
-    report = _Below("output/data/report.json")  # the report; there only when the job has finished
-    profile = _Below(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
+    report = _Own("output/data/report.json")  # the report; there only when the job has finished
+    profile = _Own(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")  # why the job failed
-    stopped = _Below("output/stopped")
+    stopped = _Own("output/stopped")
     """There when the training stopped before its end because it was asked to, with a checkpoint."""
+    stop_request = _Own("input/stop")
+    """There when a trial of a shared job is to stop, with a checkpoint, while the others go on."""
     log = _Below("output/job.log")  # everything the job printed
+
+    def of_member(self, key: str) -> "JobFolder":
+        """The files of one trial of a shared job."""
+        return replace(self, member=key)
 
     def make(self) -> None:
         """Create the folders a job reads from and writes to."""
@@ -186,6 +210,8 @@ class JobDocument:
     """Everything the training wing is told; `spent_seconds` is what earlier attempts of the same job took.
 
     `checkpoint_key` is the hash of the specification whose checkpoints the job shares; its own where it is empty.
+    `members` are the trials of a shared job, in the order in which they are trained; its own specification is that of
+    the first one, with the time of all. The name of a member ends with a dot and its key.
     """
 
     job_name: str
@@ -194,6 +220,12 @@ class JobDocument:
     attempt: int = 1
     spent_seconds: float = 0.0
     checkpoint_key: str = ""
+    members: "tuple[JobDocument, ...]" = ()
+
+    @property
+    def member(self) -> str:
+        """Key of a trial in its shared job; empty for a job of its own."""
+        return self.job_name.partition(".")[2]
 
     @property
     def max_seconds(self) -> float:
@@ -202,14 +234,20 @@ class JobDocument:
 
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values."""
-        return {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
+        own = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
+        return own | {"members": [document.as_json() for document in self.members]}
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":
         """The document in `path`, checked again; the file may hold more than it."""
-        raw = json.loads(path.read_text())
+        return cls.from_json(json.loads(path.read_text()))
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
+        """The document that `as_json` has made, in this version or an earlier one, checked again."""
         plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds")}
         plain["checkpoint_key"] = raw.get("checkpoint_key", "")  # a document of version 0.1 has none
+        plain["members"] = tuple(map(cls.from_json, raw.get("members", ())))
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
@@ -222,6 +260,8 @@ class Event:
         step: optimiser steps done, of `total_steps` in all, where known.
         metrics: metric name to value, finite values only.
         message: one sentence for people; empty for plain measurements.
+        member: key of the trial of a shared job that it tells of; empty for the whole job.
+        ended: how that trial has ended, told once, see `MemberEnd`; empty before.
     """
 
     time: float
@@ -229,6 +269,8 @@ class Event:
     metrics: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     total_steps: int | None = None
+    member: str = ""
+    ended: Mapping[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
         """One line of JSON, without a line end."""
@@ -277,6 +319,39 @@ class JobReport:
         return cls(**raw | lists)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemberEnd:
+    """How one trial of a shared job has ended: with a report, a failure, or neither, which is a stop as asked.
+
+    Attributes:
+        seconds: wall time of the job that were spent on it alone; of trials side by side each has its share.
+        report: what came out; None unless it completed.
+        failure: kind and one sentence; None unless it failed.
+    """
+
+    seconds: float
+    report: JobReport | None = None
+    failure: tuple[FailureKind, str] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values, as `Event.ended` carries them."""
+        report = None if self.report is None else asdict(self.report)
+        failure = None if self.failure is None else [self.failure[0].value, self.failure[1]]
+        return {"seconds": self.seconds, "report": report, "failure": failure}
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> "MemberEnd | None":
+        """The inverse of `as_json`; None for anything else."""
+        try:
+            report = None if raw["report"] is None else read_report(json.dumps(raw["report"]).encode())
+            failure = None if raw["failure"] is None else (FailureKind(raw["failure"][0]), str(raw["failure"][1]))
+            seconds = float(raw["seconds"])
+        except (KeyError, TypeError, ValueError, IndexError):
+            return None
+        is_whole = math.isfinite(seconds) and seconds >= 0 and (report is None) == (raw["report"] is None)
+        return cls(seconds=seconds, report=report, failure=failure) if is_whole else None
+
+
 def read_event(line: str) -> Event | None:
     """The event on a line; None for a line of somebody else's that only looks like one, and for half a line."""
     if not line.startswith('{"time"'):
@@ -287,6 +362,7 @@ def read_event(line: str) -> Event | None:
     except (ValueError, TypeError, AttributeError):
         return None
     is_one = isinstance(event.step, int) and isinstance(event.time, int | float) and isinstance(event.message, str)
+    is_one = is_one and isinstance(event.member, str) and isinstance(event.ended, dict)
     return replace(event, metrics=metrics) if is_one and event.step < 2**63 and 0 <= event.time < _LATEST else None
 
 
