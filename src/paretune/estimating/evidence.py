@@ -135,6 +135,7 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
     is_whole = not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
+    is_whole = is_whole and not job.is_of_shared_job  # which has one start-up for all
     seconds = job.billable_seconds if is_whole else None
     if step is None and seconds is None:
         return None

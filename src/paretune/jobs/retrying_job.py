@@ -14,6 +14,7 @@ from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
+from paretune.launchers.shared import SharedJobs, attach
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
 
@@ -38,6 +39,8 @@ class RetryingJob:
         inputs: makes the job's inputs, by default as `inputs_of` does; not called while attempts can be adopted.
         plan: the batch of the first attempt, where it is not the one that was asked for.
         halves: whether a job that ran out of memory is tried again with a smaller batch.
+        name: of the first attempt's job, where that is not named after the run alone: a trial of a shared job.
+        shared: where such trials are put together.
     """
 
     def __init__(
@@ -48,6 +51,8 @@ class RetryingJob:
         inputs: Callable[[], JobInputs] | None = None,
         plan: BatchPlan | None = None,
         halves: bool = True,
+        name: str = "",
+        shared: SharedJobs | None = None,
     ) -> None:
         self.current: Job | None = None
         """The job of this attempt; None between two attempts."""
@@ -59,7 +64,9 @@ class RetryingJob:
         self.clock = workplace.clock
         self._on_events = on_events
         self._halves = halves
-        self._document = JobDocument(job_name=job_name(writer.run.run_id, 1), spec=spec, plan=plan or spec.plan())
+        first = name or job_name(writer.run.run_id, 1)
+        self._document = JobDocument(job_name=first, spec=spec, plan=plan or spec.plan())
+        self._shared = shared
         self._without_capacity = 0
         self._waiting_since: float | None = None
         self._not_before = 0.0
@@ -72,7 +79,8 @@ class RetryingJob:
         claimed = self.clock.monotonic()
         job = self._find()
         try:
-            self.current = job if job is not None else self._launcher.submit(self._document, self._inputs())
+            submit = self._launcher.submit if self._shared is None else self._shared.submit
+            self.current = job if job is not None else submit(self._document, self._inputs())
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
@@ -149,7 +157,8 @@ class RetryingJob:
 
     def _find(self) -> Job | None:
         try:
-            return self._launcher.attach(self._document.job_name)
+            name = self._document.job_name
+            return attach(self._launcher, name) if self._shared is None else self._shared.attach(name)
         except LaunchRefused as error:  # its run must stay open: the job may be there
             raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
 

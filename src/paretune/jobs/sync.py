@@ -17,6 +17,7 @@ from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import is_alive, is_watched
+from paretune.launchers.shared import attach, group_of
 from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
@@ -86,7 +87,9 @@ class Sync:
             return place
         spec, workplace = place
         try:
-            begun = workplace.launcher.attach(job_name(run.run_id, 1))  # the next attempts follow from it
+            recorded = run.tags.get(schema.JOB_NAME, "")
+            name = recorded if group_of(recorded)[1] else job_name(run.run_id, 1)  # the next attempts follow from it
+            begun = attach(workplace.launcher, name)
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
         if begun is None:
@@ -95,7 +98,7 @@ class Sync:
         writer = JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id), collect=collect)
         writer.begin_project({}) if spec.runs_project else writer.begin(None)
         plan = first_plan(spec, run.tags)
-        job = RetryingJob(writer, self.on_events, plan=plan, halves=not spec.runs_project)
+        job = RetryingJob(writer, self.on_events, plan=plan, halves=not spec.runs_project, name=name)
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:

@@ -91,6 +91,13 @@ class Job(ABC):
     def stop(self) -> None:
         """Ask the job to checkpoint and stop; a job that has ended is left alone. Poll `state` until it is terminal."""
 
+    def trials(self) -> int:
+        """How many trials of a study it trains; more than 1 for a shared job."""
+        return 1
+
+    def stop_trial(self, key: str) -> None:  # noqa: B027  # only some places can tell a running job something
+        """Ask for the end of one trial of a shared job while the others go on; without effect where that cannot be."""
+
     @abstractmethod
     def report(self) -> JobReport | None:
         """What came out; None unless the state is COMPLETED."""

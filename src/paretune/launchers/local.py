@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,16 @@ class LocalJob(Job):
         """Send SIGTERM to the job's process, which writes a checkpoint after its current step."""
         if not self.state().is_terminal:
             self._ask_to_stop("")
+
+    def trials(self) -> int:
+        """As many as its document has members."""
+        return max(1, len(_read(self.folder.document).get("members", ())))
+
+    def stop_trial(self, key: str) -> None:
+        """Write the file that the training looks for."""
+        request = self.folder.of_member(key).stop_request
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.touch()
 
     def report(self) -> JobReport | None:
         """The content of report.json; None unless the job has completed."""
@@ -228,7 +238,11 @@ class LocalLauncher(Launcher):
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:
             _link(folder.model_source, inputs.model.resolve())
-        with self._claimed_checkpoints(folder, document, inputs.dataset) as locks:
+        with ExitStack() as stack:
+            locks: list[int] = []
+            for part in document.members or (document,):
+                claimed = self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset)
+                locks += stack.enter_context(claimed)
             child = self._start(folder, document, locks)
         started: dict[str, Any] = {
             "started": self._clock.now(),
@@ -276,6 +290,7 @@ class LocalLauncher(Launcher):
         """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
+        folder.checkpoints.parent.mkdir(parents=True, exist_ok=True)
         shared.mkdir(parents=True, exist_ok=True)
         with (self._home / "checkpoints" / f"{name}.lock").open("a") as lock:
             try:

@@ -31,6 +31,8 @@ from paretune.spec.job import JobSpec
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Variable that is 1 for an emulated account: jobs on GPU instances may train without the GPU that AWS would bill."""
+TRIALS = "PARETUNE_TRIALS"
+"""Variable that says how many trials a shared job on SageMaker has."""
 PROFILE = "profile"
 """Folder of a profile, in what a job leaves and in the artifacts of its run."""
 PROFILE_JSON = "profile.json"
@@ -39,6 +41,7 @@ CHECKPOINTS_KEPT = 2
 """Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
 
 
+_LONGEST_S = 28 * 86_400  # what SageMaker lets a training job run (quota, read 2026-11-20)
 _LATEST = 1e11  # seconds since the epoch, about the year 5138: beyond it a time is none
 
 
@@ -50,6 +53,7 @@ class FailureKind(Enum):
     DISK_FULL = "disk_full"  # make room, or ask for a larger volume
     DIVERGED = "diverged"  # the loss is NaN or infinite: a lower learning rate; the same job would do so again
     CAPACITY = "capacity"  # there was no instance to run on: try again later, or with another instance type
+    UNTRIED = "untried"  # of a trial in a shared job that ended before the trial began: try it in another job
     ERROR = "error"  # anything else; the log tells
 
 
@@ -211,7 +215,7 @@ class JobDocument:
 
     `checkpoint_key` is the hash of the specification whose checkpoints the job shares; its own where it is empty.
     `members` are the trials of a shared job, in the order in which they are trained; its own specification is that of
-    the first one, with the time of all. The name of a member ends with a dot and its key.
+    the first one. The name of a member ends with a dot and its key.
     """
 
     job_name: str
@@ -229,7 +233,12 @@ class JobDocument:
 
     @property
     def max_seconds(self) -> float:
-        """The longest this attempt may run: the limit of the specification less what earlier attempts took."""
+        """The longest this attempt may run: the limit of the specification less what earlier attempts took.
+
+        The limits of all trials together of a shared job.
+        """
+        if self.members:
+            return min(_LONGEST_S, sum(document.max_seconds for document in self.members))
         return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 
     def as_json(self) -> dict[str, Any]:

@@ -230,6 +230,14 @@ class JobSpec(Cluster):
         affects={"launcher"},
         not_searched="it measures a job and changes no result",
     )
+    trials_per_job: int = parameter(
+        1,
+        "trials of a study that one job trains, with one start-up for all; without effect on a single job",
+        minimum=1,
+        maximum=64,
+        affects={"bill"},
+        not_searched="it changes no result",
+    )
     again: bool = parameter(
         False,
         "start another job although an identical one runs that nobody watches; by default that one is watched",
@@ -341,8 +349,9 @@ class JobSpec(Cluster):
         return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self) -> str:
-        """The `mlflow run` line that repeats this job."""
-        words = [word for name, text in self.changed().items() for word in ("-P", f"{name}={text}")]
+        """The `mlflow run` line that repeats this job, by itself: it shares no job with other trials then."""
+        told = {name: text for name, text in self.changed().items() if name != "trials_per_job"}
+        words = [word for name, text in told.items() for word in ("-P", f"{name}={text}")]
         return shlex.join(["mlflow", "run", ".", *words])
 
 
@@ -385,7 +394,7 @@ def _contradictions(spec: JobSpec) -> list[str]:
     if spec.init == "random" and spec.fine_tuning != "full":
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
-    faults += _fit_faults(spec) + _profile_faults(spec)
+    faults += _fit_faults(spec) + _profile_faults(spec) + _sharing_faults(spec)
     faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
     faults += _legacy_smp_faults(spec) if spec.legacy_smp else []
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
@@ -426,6 +435,21 @@ def _profile_faults(spec: JobSpec) -> list[str]:
         what = f"entry_script={spec.entry_script}"
         faults.append(f"{rule} goes with paretune's own training, got {what}: call torch.profiler in your script")
     return faults
+
+
+def _sharing_faults(spec: JobSpec) -> list[str]:
+    """Why its trials cannot share jobs."""
+    if spec.trials_per_job == 1:
+        return []
+    others = {
+        "entry_script": (spec.entry_script is not None, "a script trains one setting"),
+        "keep_alive_minutes": (bool(spec.keep_alive_minutes), "there is one start-up for all trials of a job"),
+        "profile_steps": (spec.profile_steps is not None, "a profile shows one training"),
+        "max_wait_minutes": (spec.max_wait_minutes is not None, "the time of a job is that of all its trials"),
+        "fallback_instance_types": (len(spec.instance_types()) > 1, "trials of one job have one instance type"),
+    }
+    rule = f"trials_per_job={spec.trials_per_job} goes without"
+    return [f"{rule} {name}: {why}; leave one of them out" for name, (is_set, why) in others.items() if is_set]
 
 
 def _training_compiler_faults(spec: JobSpec) -> list[str]:

@@ -89,6 +89,11 @@ class RecordedJob:
         return self.state == "Failed" and self._tag(schema.FAILURE_REASON).startswith("out of memory")
 
     @property
+    def is_of_shared_job(self) -> bool:
+        """Whether it was one of several trials that one job has trained."""
+        return schema.SHARED_JOB in self.run.tags
+
+    @property
     def was_retried(self) -> bool:
         """Whether it ran out of memory and was tried again with a smaller per-device batch."""
         return schema.OUT_OF_MEMORY_RETRIES in self.run.tags

@@ -35,6 +35,7 @@ FAILURE_REASON = "paretune.failure_reason"
 WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22
 REMARKS = "paretune.remarks"
 """What is to be known of a job that has ended, in words: what its record lacks and why, an F1 below its baseline."""
+SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
 """What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on

@@ -383,6 +383,7 @@ SAME_RESULT = {
     "dry_run": True,
     "again": True,
     "profile_steps": 10,
+    "trials_per_job": 4,
     "max_silence_minutes": 5.0,
     "max_runtime_minutes": 5.0,
     "max_cost_usd": 1.0,
@@ -659,3 +660,23 @@ def test_four_bit_weights_are_refused_with_the_reason(changes: dict[str, str], r
     (fault,) = refused.value.faults
     assert fault.startswith("fine_tuning=qlora goes with ")
     assert reason in fault
+
+
+@pytest.mark.parametrize(
+    ("others", "name"),
+    [
+        ({"profile_steps": 5}, "profile_steps"),
+        ({"entry_script": "train.py"}, "entry_script"),
+        ({"instance_type": "ml.g5.xlarge", "keep_alive_minutes": 10.0}, "keep_alive_minutes"),
+        ({"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 600.0}, "max_wait_minutes"),
+        ({"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g6.xlarge"}, "fallback_instance_types"),
+    ],
+)
+def test_trials_share_no_job_that_is_made_for_one(others: dict[str, Any], name: str) -> None:
+    JobSpec(**others)
+    with pytest.raises(BadInput, match=f"trials_per_job=2 goes without {name}"):
+        JobSpec(trials_per_job=2, **others)
+
+
+def test_the_command_that_repeats_a_trial_repeats_it_by_itself() -> None:
+    assert "trials_per_job" not in JobSpec(trials_per_job=4, seed=7).command()

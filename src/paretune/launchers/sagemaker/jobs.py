@@ -18,7 +18,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, 
 from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.container import PROFILE, Event, FailureKind, JobReport, read_event, read_report
+from paretune.spec.container import PROFILE, TRIALS, Event, FailureKind, JobReport, read_event, read_report
 from paretune.spec.script import RESULT_FILES, script_metrics
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
@@ -110,6 +110,10 @@ class SageMakerJob(Job):
             return
         self._asked_to_stop = True
         self._ask_to_stop()
+
+    def trials(self) -> int:
+        """As its environment says."""
+        return int(self.description.get("Environment", {}).get(TRIALS, 1))
 
     def report(self) -> JobReport | None:
         """The report from the job's results in S3."""

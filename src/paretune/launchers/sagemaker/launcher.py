@@ -30,7 +30,7 @@ from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import ALLOW_NO_GPU, JobDocument, JobFolder, JobInputs, ProjectPayload
+from paretune.spec.container import ALLOW_NO_GPU, TRIALS, JobDocument, JobFolder, JobInputs, ProjectPayload
 from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 from paretune.spec.script import arguments_of
@@ -235,9 +235,11 @@ class SageMakerLauncher(Launcher):
             own = code_files.get(archive.REQUIREMENTS, "")
             text = own if isinstance(own, str) else own.read_text()
             code_files[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
-        shown = replace(document, spec=_without_account(inside))
+        members = tuple(replace(one, spec=_without_account(one.spec)) for one in document.members)
+        shown = replace(document, spec=_without_account(inside), members=members)
         channels["job"] = _upload_document(document.job_name, shown.as_json(), staging)
-        module = "paretune.tracking.in_job" if self.is_direct else "paretune.training"
+        is_direct = self.is_direct and not document.members  # its trials are recorded in several runs
+        module = "paretune.tracking.in_job" if is_direct else "paretune.training"
         return TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
@@ -334,7 +336,9 @@ class SageMakerLauncher(Launcher):
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if self.is_direct and not document.spec.runs_in_old_image:
+        if document.members:
+            environment[TRIALS] = str(len(document.members))
+        elif self.is_direct and not document.spec.runs_in_old_image:
             environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
 
@@ -344,6 +348,8 @@ class SageMakerLauncher(Launcher):
         The first job claims the place; another one takes it over when that job has ended, else has a place of its own.
         """
         data = inputs.dataset.key[:12] if inputs.dataset else "script"
+        if document.members:  # no other job has the same trials
+            return staging.uri(f"{PREFIX}/checkpoints/{_run_id(document.job_name)}/")
         place = f"{PREFIX}/checkpoints/{document.checkpoint_key or document.spec.spec_hash()}-{data}"
         run, name = _run_id(document.job_name), f"{place}.claim"
         former = None if staging.dry else staging.claim(name)

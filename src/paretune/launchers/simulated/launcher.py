@@ -76,6 +76,10 @@ class SimulatedJob(Job):
         if not self.state().is_terminal:
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
+    def trials(self) -> int:
+        """As many as its document has members."""
+        return max(1, len(self._document.members))
+
     def report(self) -> JobReport | None:
         """The report of the timeline; None unless the job has completed."""
         return self._timeline.report if self.state() is JobState.COMPLETED else None
@@ -153,7 +157,7 @@ class SimulatedJob(Job):
         sentence = f"MaxRuntimeExceeded: it ran longer than {longest / 60:g} minutes"
         limits = [(self._timeline.reaches(longest), sentence)]
         if spec.spot:
-            minutes = spec.max_wait_minutes or spec.max_runtime_minutes + 60
+            minutes = spec.max_wait_minutes or longest / 60 + 60
             limits.append((minutes * 60, _WAITED))
         return min(limits)
 

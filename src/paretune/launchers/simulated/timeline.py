@@ -2,11 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paretune.spec.container import Event, FailureKind, JobReport
+from paretune.spec.container import Event, FailureKind, JobDocument, JobReport, MemberEnd
+
+TRAINING = "Training"
+"""SageMaker's secondary status of a phase in which the training makes progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +97,39 @@ class Timeline:
         """Seconds since the creation at which state, detail or events change, ascending."""
         ends = itertools.accumulate(phase.seconds for phase in self.phases)
         return sorted({*ends, *(moment for moment, _ in self.events)})
+
+
+def in_one_job(document: JobDocument, timelines: Sequence[Timeline]) -> Timeline:
+    """The timeline of a shared job, from those that its trials would have as jobs of their own.
+
+    One trial after the other, with the start-up of the first one for all; a trial that fails does not end the job.
+    """
+    phases: list[Phase] = []
+    events: list[tuple[float, Event]] = []
+    for number, (member, timeline) in enumerate(zip(document.members, timelines, strict=True), start=1):
+        left_out = _before_training(timeline.phases) if phases else 0
+        begin = sum(phase.seconds for phase in phases) - sum(phase.seconds for phase in timeline.phases[:left_out])
+        phases += timeline.phases[left_out:]
+        startup = begin + sum(phase.seconds for phase in timeline.phases[: _before_training(timeline.phases)])
+        said = f"trial {number} of {len(timelines)} of {document.job_name}"
+        told = Event(time=0.0, step=0, member=member.member, message=said)
+        events.append((startup, told))
+        for moment, event in timeline.events:
+            events.append((max(startup, begin + moment), replace(event, member=member.member)))
+        end = sum(phase.seconds for phase in phases)
+        ended = MemberEnd(seconds=max(0.0, end - startup), report=timeline.report, failure=timeline.failure)
+        events.append((end, Event(time=0.0, step=0, member=member.member, ended=ended.as_json())))
+    first = timelines[0]
+    return Timeline(
+        phases=tuple(phases),
+        events=tuple(events),
+        report=JobReport(metrics={}, facts={"simulated": True, "trials": len(timelines)}),
+        log=tuple(line for timeline in timelines for line in timeline.log),
+        facts=first.facts,
+        billable_share=first.billable_share,
+    )
+
+
+def _before_training(phases: Sequence[Phase]) -> int:
+    """The number of phases before the first in which the training makes progress."""
+    return next((at for at, phase in enumerate(phases) if phase.detail == TRAINING), len(phases))

@@ -16,7 +16,7 @@ from paretune.estimating.estimates import Estimate
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
-from paretune.launchers.simulated.timeline import Phase, Timeline
+from paretune.launchers.simulated.timeline import TRAINING, Phase, Timeline, in_one_job
 from paretune.spec import metrics
 from paretune.spec.container import Event, FailureKind, JobDocument, JobReport
 from paretune.spec.simulation import Simulation
@@ -44,6 +44,14 @@ class TimelineFactory:
 
     def __call__(self, document: JobDocument) -> Timeline:
         """The timeline of the job if it is not stopped; BadInput where neither table nor estimate covers the job."""
+        first = self._of_one(document.members[0] if document.members else document)
+        if not document.members or (first.failure is not None and first.failure[0] is FailureKind.CAPACITY):
+            return first
+        others = [self._of_one(member, has_capacity=True) for member in document.members[1:]]
+        return in_one_job(document, [first, *others])
+
+    def _of_one(self, document: JobDocument, *, has_capacity: bool = False) -> Timeline:
+        """The timeline of a job of its own; where it `has_capacity`, it does not fail for the lack of it."""
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
         wait = Phase(seconds=draws.exponential(settings.startup_delay_seconds, "delay"), detail="Starting", runs=False)
@@ -55,7 +63,7 @@ class TimelineFactory:
                 raise
             # A smaller batch after an out-of-memory failure, not in the table.
             unknown = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
-        if draws.share("capacity") < settings.capacity_error_rate:
+        if not has_capacity and draws.share("capacity") < settings.capacity_error_rate:
             sentence = f"no capacity for {document.spec.instance_type} (simulated)"
             waiting = replace(wait, seconds=wait.seconds + CAPACITY_SECONDS)
             return Timeline(phases=(waiting,), failure=(FailureKind.CAPACITY, sentence), log=(sentence,))
@@ -174,9 +182,9 @@ def _phases(document: JobDocument, answer: Answer, work: float, draws: _Draws) -
         left = work - done
         until = draws.exponential(3600 / rate, "interruption", number) if rate else math.inf
         if until >= left or number > _MOST_INTERRUPTIONS:
-            yield _Work(seconds=left, detail="Training", begin=done, end=work)
+            yield _Work(seconds=left, detail=TRAINING, begin=done, end=work)
             return
-        yield _Work(seconds=until, detail="Training", begin=done, end=done + until)
+        yield _Work(seconds=until, detail=TRAINING, begin=done, end=done + until)
         done += until
         without = draws.exponential(INTERRUPTION_SECONDS, "away", number)
         yield Phase(seconds=without, detail="Interrupted", runs=False)

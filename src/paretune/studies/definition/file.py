@@ -59,6 +59,11 @@ class StudyFile(Draft):
         return None if self.storage is None else shown(self.storage)
 
     @property
+    def trials_per_job(self) -> int:
+        """Trials that one job trains."""
+        return int(self.job.get("trials_per_job") or 1)
+
+    @property
     def takes_split(self) -> bool:
         """Whether seconds and F1 are learnt apart: where that was asked for, or nothing else was and it can be done."""
         if self.method is None:

@@ -45,6 +45,11 @@ class TableStudy(StudyFile):
         """Nothing: the design was checked."""
 
     @property
+    def trials_per_job(self) -> int:
+        """Rows that one job trains."""
+        return max(job.trials_per_job for job in self.jobs)
+
+    @property
     def keeps_order(self) -> bool:
         """The order of the rows is part of the design."""
         return True

@@ -85,6 +85,12 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
     opening += _below_baseline(pick.point)
+    trials = pick.point.trial.parameters.get("trials_per_job", "1")
+    if trials != "1":
+        opening.append(
+            f"Its dollars and seconds are its share of a job of up to {trials} trials, with one start-up for all: by "
+            "itself it takes a start-up more."
+        )
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
     return opening

@@ -31,6 +31,7 @@ from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_alive, this_process
+from paretune.launchers.shared import SharedJobs
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
@@ -122,6 +123,7 @@ class Driver:
         self._impossible: set[str] = set()
         self._elsewhere: set[str] = set()
         self._room = ConcurrencyLimit(workplace.clock, workplace.launcher)
+        self._shared = SharedJobs(workplace.launcher, file.n_parallel, self._room.was_given)
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -238,7 +240,7 @@ class Driver:
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for ROOM_S seconds after SageMaker refused one beside as many."""
         running = len(self._under_way)
-        return running < self.file.n_parallel and self._room.has_free_slot(running)
+        return running < self.file.n_parallel * self.file.trials_per_job and self._room.has_free_slot(running)
 
     def has_enough(self, begun: int) -> bool:
         """Whether the study may have no more trials than these."""
@@ -261,7 +263,11 @@ class Driver:
         return identity not in under_way and not self.is_closed(spec)
 
     def poll(self) -> None:
-        """Ask for the state of all jobs once, conclude those that have ended; now and then look for dead drivers'."""
+        """Ask for the state of all jobs once, conclude those that have ended; now and then look for dead drivers'.
+
+        Called when no more trials can begin, so the groups of those that share a job are complete.
+        """
+        self._shared.create()
         for number, job in list(self._under_way.items()):
             if (ended := job.poll()) is not None:
                 self._conclude(number, job, ended)
@@ -373,7 +379,7 @@ class Driver:
         tags = {PARENT: self._run_id, schema.TRIAL: str(number)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.ledger.set_run_id(number, run.run_id)
-        job = self._under_way[number] = TrialJob(number, spec, run, self.workplace, counts=counts)
+        job = self._under_way[number] = TrialJob(number, spec, run, self.workplace, shared=self._shared, counts=counts)
         ended = job.begin(adopt=adopt)
         if ended is None:
             self._room.was_given()

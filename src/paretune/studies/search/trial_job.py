@@ -9,6 +9,7 @@ from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
+from paretune.launchers.shared import SharedJobs, group_of
 from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
 from paretune.spec.container import Event, FailureKind
@@ -16,7 +17,7 @@ from paretune.spec.job import JobSpec
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.early_stopping import Progress
 from paretune.studies.search.ledger import TrialEnd
-from paretune.tracking import Run
+from paretune.tracking import Run, schema
 
 PARENT = "mlflow.parentRunId"
 """MLflow's tag that nests a run under another."""
@@ -25,7 +26,9 @@ PARENT = "mlflow.parentRunId"
 class TrialJob:
     """A trial under way; one that `counts`, as repeats do not, is one of the study's n_trials."""
 
-    def __init__(self, number: int, spec: JobSpec, run: Run, workplace: Workplace, *, counts: bool = True) -> None:
+    def __init__(
+        self, number: int, spec: JobSpec, run: Run, workplace: Workplace, *, shared: SharedJobs, counts: bool = True
+    ) -> None:
         self.number = number
         self.counts = counts
         self.spec = spec
@@ -36,7 +39,8 @@ class TrialJob:
         self._workplace = workplace
         self._is_adopted = False
         self.writer = JobRunWriter(spec, workplace, run=run)
-        self._job = RetryingJob(self.writer, self._follow, halves=False)
+        self._shared = shared
+        self._job = self._named("")
 
     def begin(self, *, adopt: bool = False) -> TrialEnd | None:
         """Open its record and start its job, unless that is `adopt`ed; its end where it could not be started.
@@ -46,10 +50,14 @@ class TrialJob:
             Interrupted: before it was started.
         """
         try:
-            self._is_adopted = adopt and self._is_there()
+            recorded = self.writer.run.tags().get(schema.JOB_NAME, "") if adopt else ""
+            self._is_adopted = adopt and self._is_there(recorded)
             if self._is_adopted:
+                self._job = self._named(recorded)
                 self.writer.begin(None)
             else:
+                if self.spec.trials_per_job > 1:
+                    self._job = self._named(self._shared.place(self.spec, self.writer.run.run_id))
                 inputs = inputs_of(self.spec, self._workplace)
                 price = self._workplace.launcher.price(self.spec)
                 estimate = self._workplace.forecast.of(self.spec, self.spec.plan(), inputs, price)
@@ -108,10 +116,17 @@ class TrialJob:
         dollars = cost_usd(self._workplace.launcher.price(self.spec), self.spec, billable)
         return seconds | ({} if dollars is None else {metrics.COST_USD: dollars})
 
-    def _is_there(self) -> bool:
-        name = job_name(self.writer.run.run_id, 1)
+    def _named(self, name: str) -> RetryingJob:
+        """Its job, of this name where it is one of a shared job."""
+        is_shared = bool(group_of(name)[1])
+        name = name if is_shared else ""
+        shared = self._shared if is_shared else None
+        return RetryingJob(self.writer, self._follow, halves=False, name=name, shared=shared)
+
+    def _is_there(self, recorded: str) -> bool:
+        name = recorded if group_of(recorded)[1] else job_name(self.writer.run.run_id, 1)
         try:
-            return self._workplace.launcher.attach(name) is not None
+            return self._shared.attach(name) is not None
         except LaunchRefused as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
@@ -132,6 +147,7 @@ class TrialJob:
         no_capacity = failure is not None and failure[0] is FailureKind.CAPACITY
         # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.outlives
+        died = died or (failure is not None and failure[0] is FailureKind.UNTRIED)
         return self._ended(TrialStatus.FAILED, error.reason, retryable=no_capacity or died, transient=no_capacity)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:

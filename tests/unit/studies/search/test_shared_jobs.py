@@ -1,0 +1,167 @@
+"""Studies whose trials share jobs, simulated: what they cost, what they record, how they go on after a kill."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from paretune.core.errors import Interrupted
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.joint import search
+from tests.study_rig import driver_of
+from tests.unit.studies.search.split.test_search import smooth, write_table
+
+STUDY = """
+name: shared
+job: {launcher: simulated, recorded_runs: table.csv, dataset: someone/reviews, max_train_samples: 60000,
+  instance_type: ml.g5.xlarge, max_runtime_minutes: 300, trials_per_job: TRIALS}
+search:
+  per_device_train_batch_size: {choices: [32, 64]}
+  learning_rate: {choices: [1e-5, 3e-5, 1e-4, 3e-4]}
+sampler: grid
+budget_usd: 500
+"""
+
+
+def driver(workplace: Path, trials: int, name: str = "study.yaml") -> Driver:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / name).write_text(STUDY.replace("TRIALS", str(trials)).replace("shared", f"shared{trials}"))
+    return driver_of(workplace, str(workplace / name), {})
+
+
+class Killed(BaseException):
+    """What a driver is killed with, that nothing catches."""
+
+
+def killed_after(driver: Driver, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a driver that is killed at one of its waits, without a chance to stop or book anything."""
+    wait, seen = driver.wait, []
+
+    def counted() -> None:
+        seen.append(1)
+        if len(seen) > waits:
+            raise Killed
+        wait()
+
+    monkeypatch.setattr(driver, "wait", counted)
+    with pytest.raises(Killed):
+        search(driver)
+    driver.ledger.close()
+    driver.study.close()
+
+
+def runs_of(trials: int) -> list[Run]:
+    client = MlflowClient()
+    return client.search_runs(["0"], f"tags.`paretune.trial` LIKE '%' and params.trials_per_job = '{trials}'")
+
+
+def jobs_of(workplace: Path) -> list[str]:
+    paths = (workplace / ".paretune/simulated/jobs").glob("*.json")
+    return sorted(path.stem for path in paths if not path.name.endswith(".stop.json"))
+
+
+def test_a_study_pays_one_start_up_for_several_trials(workplace: Path) -> None:
+    alone, shared = driver(workplace, 1), driver(workplace, 4)
+    for one in (alone, shared):
+        assert search(one) == "every point was tried"
+    jobs = jobs_of(workplace)
+
+    assert len(jobs) == 8 + 2
+    assert len(shared.trials) == 8
+    assert {t.values["f1"] for t in alone.trials.values()} == {t.values["f1"] for t in shared.trials.values()}
+    startup_usd = 120 / 3600 * 1.408  # Simulation.startup_seconds, on ml.g5.xlarge
+    saved = alone.ledger.balance().spent_usd - shared.ledger.balance().spent_usd
+    assert saved == pytest.approx(6 * startup_usd, rel=1e-6)
+
+
+def test_the_dollars_of_the_trials_are_those_of_the_jobs(workplace: Path) -> None:
+    shared = driver(workplace, 4)
+    search(shared)
+    runs = runs_of(4)
+    launcher = shared.workplace.launcher
+    names = {run.data.tags["paretune.shared_job"] for run in runs}
+    jobs = [job for name in names if (job := launcher.attach(name)) is not None]
+    billed = sum(job.billable_seconds() for job in jobs) * 1.408 / 3600
+
+    assert len(runs) == 8
+    assert len(jobs) == 2
+    assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(billed)
+    assert shared.ledger.balance().spent_usd == pytest.approx(billed)
+    assert {run.data.tags["paretune.state"] for run in runs} == {"Completed"}
+    assert {run.data.tags["paretune.trials_in_job"] for run in runs} == {"4"}
+
+
+@pytest.mark.parametrize("waits", [0, 1, 3])
+def test_a_driver_that_was_killed_leaves_no_job_to_be_started_twice(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, waits: int
+) -> None:
+    killed_after(driver(workplace, 4), waits, monkeypatch)
+    before = jobs_of(workplace)
+    again = driver(workplace, 4)
+    again.adopt()
+    assert search(again) == "every point was tried"
+
+    assert len(again.trials) == 8
+    assert {one.status.value for one in again.trials.values()} == {"Completed"}
+    assert set(before) <= set(jobs_of(workplace))
+    assert len(jobs_of(workplace)) == 2
+    whole = [job for name in jobs_of(workplace) if (job := again.workplace.launcher.attach(name)) is not None]
+    billed = sum(job.billable_seconds() for job in whole) * 1.408 / 3600
+    assert again.ledger.balance().spent_usd == pytest.approx(billed)
+
+
+def test_a_driver_killed_before_its_first_job_was_created_starts_each_trial_once(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = driver(workplace, 4)
+
+    def killed() -> None:
+        raise Killed
+
+    monkeypatch.setattr(first, "poll", killed)
+    with pytest.raises(Killed):
+        search(first)
+    first.ledger.close()
+    first.study.close()
+    assert jobs_of(workplace) == []
+    again = driver(workplace, 4)
+    again.adopt()
+    search(again)
+
+    assert len(jobs_of(workplace)) == 2
+    assert len(again.trials) == 8
+
+
+def test_no_more_shared_jobs_run_at_a_time_than_were_asked_for(workplace: Path) -> None:
+    shared, most = driver(workplace, 2), 0
+    poll = shared.poll
+
+    def counted() -> None:
+        nonlocal most
+        poll()
+        launcher = shared.workplace.launcher
+        states = [launcher.attach(name) for name in jobs_of(workplace)]
+        most = max(most, sum(job is not None and not job.state().is_terminal for job in states))
+
+    shared.poll = counted  # type: ignore[method-assign]
+    search(shared)
+    assert most == 1
+    assert len(jobs_of(workplace)) == 4
+
+
+def test_an_interrupted_study_books_what_its_shared_job_has_cost(workplace: Path) -> None:
+    shared = driver(workplace, 4)
+    for rate in (1e-5, 3e-5):
+        shared.start(shared.study.ask_for({"per_device_train_batch_size": 32, "learning_rate": rate}))
+    shared.poll()
+    shared.workplace.clock.sleep(300.0)
+    shared.stop(Interrupted("Ctrl-C"))
+    (name,) = jobs_of(workplace)
+    job = shared.workplace.launcher.attach(name)
+
+    assert job is not None
+    assert job.state().is_terminal
+    assert shared.ledger.balance().spent_usd == pytest.approx(job.billable_seconds() * 1.408 / 3600)
+    assert shared.ledger.balance().committed_usd == 0.0
+    assert not shared.ledger.running()
