@@ -18,7 +18,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, 
 from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.container import PROFILE, TRIALS, Event, FailureKind, JobReport, read_event, read_report
+from paretune.spec.container import PROFILE, Event, FailureKind, JobReport, read_event, read_report
 from paretune.spec.script import RESULT_FILES, script_metrics
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
@@ -57,8 +57,11 @@ class SageMakerJob(Job):
         poller: Poller,
         clock: Clock,
         description: Mapping[str, Any] | None = None,
+        *,
+        trials: int = 1,
     ) -> None:
         self.name = name
+        self._trials = trials
         self._account = account
         self._staging = staging
         self._poller = poller
@@ -112,8 +115,8 @@ class SageMakerJob(Job):
         self._ask_to_stop()
 
     def trials(self) -> int:
-        """As its environment says."""
-        return int(self.description.get("Environment", {}).get(TRIALS, 1))
+        """As its request said."""
+        return self._trials
 
     def report(self) -> JobReport | None:
         """The report from the job's results in S3."""

@@ -191,7 +191,8 @@ class SageMakerLauncher(Launcher):
         """A job by its request, or by its description, which holds the same."""
         is_in_old_image = "sagemaker_program" in request.get("HyperParameters", {})
         kind = OldImageJob if is_in_old_image else self._job_class
-        return kind(name, self.account, staging, self._poller, self._clock, description)
+        trials = int(request.get("Environment", {}).get(TRIALS, 1))
+        return kind(name, self.account, staging, self._poller, self._clock, description, trials=trials)
 
     def _staging(self, kms_key: str | None = None) -> Staging:
         return Staging(self.account.client("s3"), self.account.bucket, kms_key=kms_key, check=self._check)

@@ -239,6 +239,7 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (14, 0, {"probe_steps": 20}, 80),
         (14, 0, {"fine_tuning": "lora"}, 30),  # 14 + 0.015 x 28 x (2 + 3 x 3) = 18.6
         (14, 0, {"fine_tuning": "qlora", "lora_rank": 64}, 61),  # 14 + 8 x 0.015 x 28 x (2 + 3 x 3) = 50.96
+        (14, 0, {"num_train_epochs": 1.0, "trials_per_job": 3}, 444),  # 14 + 3 x 56 + 3 x 84 = 434
         (14, 0, {"fine_tuning": "head"}, 248),  # 14 + 56 + 3 x 56 = 238
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
         (14, 0, {"instance_type": "ml.g5.xlarge", "num_train_epochs": 1.0}, 164),
@@ -526,6 +527,34 @@ def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_f
     assert command == "exec python3 -m paretune.tracking.in_job /opt/ml"
     assert request["Environment"]["MLFLOW_TRACKING_URI"] == ARN
     assert request["Environment"]["MLFLOW_RUN_ID"] == "abc"
+
+
+@pytest.mark.parametrize("uri", [ARN, ""])
+def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_no_single_run(
+    aws: Aws, order: Make, clock: FakeClock, package: Path, uri: str
+) -> None:
+    launcher = another(clock, package, tracking_uri=uri)
+    first, second = (order(run="lead", learning_rate=rate, kms_key="secret/key") for rate in (1e-5, 1e-4))
+    name = first.job_name
+    members = (replace(first, job_name=f"{name}.lead"), replace(second, job_name=f"{name}.other"))
+    job = launcher.submit(replace(first, members=members), JobInputs())
+
+    request = sent(aws)
+    prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
+    command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
+    assert request["TrainingJobName"] == name
+    assert command == "exec python3 -m paretune.training /opt/ml"
+    assert not [variable for variable in request["Environment"] if variable.startswith("MLFLOW")]
+    assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 2 * round(first.max_seconds)
+    assert request["CheckpointConfig"]["S3Uri"].endswith("/checkpoints/lead/")
+    assert job.trials() == 2
+    found = launcher.attach(name)
+    assert found is not None
+    assert found.trials() == 2
+    (document,) = (text for key, text in aws.s3.objects.items() if key.endswith(f"jobs/{name}/job.json"))
+    told = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
+    assert [(one.member, one.spec.learning_rate) for one in told] == [("lead", 1e-5), ("other", 1e-4)]
+    assert b"secret/key" not in document
 
 
 @pytest.mark.parametrize("uri", ["https://ada:secret@mlflow.example", "sqlite:///mlflow.db", ""])
