@@ -114,6 +114,10 @@ class Job(ABC):
         """What is billed per instance, so far."""
         return self.seconds()
 
+    def spared_seconds(self) -> float:
+        """What it would have been billed beyond `billable_seconds` as a job of its own: start-up that others share."""
+        return 0.0
+
     def warm_pool(self) -> WarmPool | None:
         """The instances kept after this job, which has ended; None where none were asked for.
 

@@ -150,10 +150,19 @@ class SharedJob:
         """
         if self.is_left_out(key):
             return 0.0
+        own, around = self._parts(total)
+        return own.get(key, 0.0) + around / max(1, self.count)
+
+    def spared(self, total: float) -> float:
+        """Seconds around the trainings that a trial does not bear, of `total` of the job."""
+        return self._parts(total)[1] * (1 - 1 / max(1, self.count))
+
+    def _parts(self, total: float) -> tuple[dict[str, float], float]:
+        """Seconds spent on each trial alone, and all others, such as those of the start-up; `total` together."""
         own = {one: self.ends[one].seconds if one in self.ends else self._so_far(one) for one in self._begun}
         spent = sum(own.values())
         scale = min(1.0, total / spent) if spent > 0 else 0.0  # clocks of two machines may differ
-        return own.get(key, 0.0) * scale + (total - spent * scale) / max(1, self.count)
+        return {one: seconds * scale for one, seconds in own.items()}, total - spent * scale
 
     def _so_far(self, key: str) -> float:
         return max(0.0, self._until[key] - self._begun[key])
@@ -221,6 +230,12 @@ class MemberJob(Job):
     def billable_seconds(self) -> float:
         """The trial's share of what is billed per instance."""
         return 0.0 if self._shared.job is None else self._share(self._shared.job.billable_seconds())
+
+    def spared_seconds(self) -> float:
+        """Start-up and end of the job, less the trial's share of them."""
+        job = self._shared.job
+        self._shared.read()
+        return 0.0 if job is None else self._shared.spared(job.billable_seconds())
 
     def detail(self) -> str:
         """Where in its state the whole job is."""

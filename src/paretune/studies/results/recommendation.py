@@ -88,8 +88,8 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     trials = pick.point.trial.parameters.get("trials_per_job", "1")
     if trials != "1":
         opening.append(
-            f"Its dollars and seconds are its share of a job of up to {trials} trials, with one start-up for all: by "
-            "itself it takes a start-up more."
+            f"Its dollars and seconds are those of a job of its own; in jobs of up to {trials} trials, with one "
+            "start-up for all, it was billed less."
         )
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")

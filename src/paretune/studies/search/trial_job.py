@@ -151,9 +151,20 @@ class TrialJob:
         return self._ended(TrialStatus.FAILED, error.reason, retryable=no_capacity or died, transient=no_capacity)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
+        found = self._by_itself(found)
         if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):
             self.curve.append((1.0, found[metrics.F1]))
         return replace(self._ended(TrialStatus.COMPLETED, ""), metrics=dict(found))
+
+    def _by_itself(self, found: Mapping[str, float]) -> dict[str, float]:
+        """What was measured, with seconds and dollars as of a job of its own, where it has shared one with others.
+
+        So all points are compared alike, whatever trials theirs met; what is booked is the share of the bill.
+        """
+        spared = 0.0 if self._job.current is None else self._job.current.spared_seconds()
+        more = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS), spared)
+        more[metrics.COST_USD] = cost_usd(self._workplace.launcher.price(self.spec), self.spec, spared) or 0.0
+        return {name: value + more.get(name, 0.0) for name, value in found.items()}
 
     def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
         return TrialEnd(

@@ -75,6 +75,17 @@ def test_a_study_pays_one_start_up_for_several_trials(workplace: Path) -> None:
     assert saved == pytest.approx(6 * startup_usd, rel=1e-6)
 
 
+def test_points_are_compared_as_if_each_had_a_job_of_its_own(workplace: Path) -> None:
+    """Whatever trials they met: five fill a job, and three another one."""
+    alone, shared = driver(workplace, 1), driver(workplace, 5)
+    for one in (alone, shared):
+        search(one)
+    values = [{str(trial.point): trial.values["cost_usd"] for trial in one.trials.values()} for one in (alone, shared)]
+
+    assert values[1] == pytest.approx(values[0])
+    assert sum(trial.cost_usd or 0.0 for trial in shared.trials.values()) < 0.95 * sum(values[1].values())
+
+
 def test_the_dollars_of_the_trials_are_those_of_the_jobs(workplace: Path) -> None:
     shared = driver(workplace, 4)
     search(shared)
