@@ -16,7 +16,7 @@ from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
 from paretune.studies.results.quantities import axis, between
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, TrialStatus
 
 _MOST_LINES = 20  # of the front, in a terminal
 
@@ -131,9 +131,15 @@ def _row(front: StudyFront, trial: Trial) -> dict[str, object]:
         "status": trial.shown_status,
         "origin": trial.origin,
         "pareto_rank": front.rank(trial),
-        metrics.COST_USD: trial.cost_usd if trial.cost_usd is not None else value_of(trial, metrics.COST_USD),
+        metrics.COST_USD: _dollars(trial),
         "spent_usd": trial.spent_usd,
     }
+
+
+def _dollars(trial: Trial) -> float | None:
+    """Of a completed trial those that it is compared by; of any other one what was billed."""
+    compared = value_of(trial, metrics.COST_USD)
+    return compared if trial.status is TrialStatus.COMPLETED or trial.cost_usd is None else trial.cost_usd
 
 
 def _forecast_row(front: StudyFront, trial: Trial) -> dict[str, object]:
