@@ -98,6 +98,32 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
     assert "mlflow run" in done.text
 
 
+def test_trials_that_share_jobs_on_sagemaker_are_adopted_after_a_kill_and_add_up_to_sagemaker_s_bill(
+    cloud: Cloud, tiny_job: dict[str, object]
+) -> None:
+    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5, "trials_per_job": 2})
+    with cloud.start(*STUDY) as running:
+        cloud.until_it_trains(running)
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+    (shared,) = cloud.emulator.jobs()
+
+    done = cloud.run(*STUDY)
+
+    assert done.code == 0, done.text
+    study = check_record(cloud.client, cloud.folder)
+    trials = cloud.client.search_runs(["0"], f"tags.mlflow.parentRunId = '{study.info.run_id}'")
+    first = [run for run in trials if run.data.tags["paretune.shared_job"] == shared]
+    assert len(first) == 2
+    assert {run.data.tags["paretune.job_name"] for run in first} == {f"{shared}.{run.info.run_id}" for run in first}
+    assert all({"f1", "train/loss"} <= set(run.data.metrics) for run in first)
+    assert {str(run.data.params["per_device_train_batch_size"]) for run in first} == {"8", "16"}
+    described = [cloud.described(name) for name in cloud.emulator.jobs()]
+    assert len(described) < len(trials)
+    seconds = sum(job["BillableTimeInSeconds"] for job in described)
+    assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
+
+
 @pytest.fixture
 def local_study(workplace: Path, tiny_job: dict[str, object]) -> Path:
     """A folder with a study of trainings of some seconds on this machine."""
@@ -131,7 +157,13 @@ def until_it_trains(running: Command, folder: Path) -> None:
     assert running.process.poll() is None, running.text
 
 
-def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_study: Path) -> None:
+@pytest.mark.parametrize("trials_per_job", ["1", "2"])
+def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(
+    local_study: Path, trials_per_job: str
+) -> None:
+    (local_study / "study.yaml").write_text(
+        (local_study / "study.yaml").read_text().replace("job:\n", f"job:\n  trials_per_job: {trials_per_job}\n")
+    )
     for sent, code in ((signal.SIGTERM, 130), (signal.SIGKILL, -9)):
         with started(local_study) as running:
             until_it_trains(running, local_study)
