@@ -24,6 +24,7 @@ FLOORS = {
     "training.on_processor": 5.1,
     "training.profiling": 5.1,
     "training.parallel": 5.1,
+    "training.shared": 5.1,
     "training": 5.2,
     "training.memory": 5.3,
     "launchers": 5.1,

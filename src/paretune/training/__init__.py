@@ -7,6 +7,7 @@ python -m paretune.training.prepare   checks model and data before a job, and to
 loop.train                            one training, from the job document to report.json
 trainer.LengthGroupedTrainer          the Hugging Face Trainer with batches of equal length
 strategies.strategy_of                ddp, fsdp, smddp, smp or deepspeed: how the model is distributed
+shared.members.train_members          several trials in one job, each with its own end
 parallel                              matrices, layers and activations of a model, divided over devices
 on_processor                          dropout, attention and memory as they are fast without a GPU
 profiling                             where the time and the memory of some steps go

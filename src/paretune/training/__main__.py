@@ -51,9 +51,13 @@ def main(folder: JobFolder) -> int:
             run_script(document, folder)  # SIGTERM ends it, unless it handles it
         else:
             stop_signal.stop_at_next_step()
-            from paretune.training.loop import train
+            from paretune.training.loop import train, train_members
 
-            if not train(document, folder, stop_signal):
+            if document.members:
+                finished = train_members(document, folder, stop_signal, _classify)
+            else:
+                finished = train(document, folder, stop_signal)
+            if not finished:
                 folder.stopped.touch()
         return 0
     except Exception as error:

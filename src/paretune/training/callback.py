@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,14 @@ from paretune.training.rows.batches import GlobalBatchSampler
 
 
 class EventWriter:
-    """Appends each event as a line to the file `path` and to standard output; to neither with None (other ranks)."""
+    """Appends each event as a line to the file `path` and to standard output; to neither with None (other ranks).
 
-    def __init__(self, path: Path | None) -> None:
+    `member` is the key of the trial of a shared job that the events tell of.
+    """
+
+    def __init__(self, path: Path | None, *, member: str = "") -> None:
         self._path = path
+        self.member = member
 
     def write(
         self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
@@ -33,23 +38,33 @@ class EventWriter:
         numbers = finite_numbers(metrics)
         if self._path is None or not (numbers or message):
             return
-        line = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps).line()
+        told = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
+        self.tell(replace(told, member=self.member))
+
+    def tell(self, event: Event) -> None:
+        """Write an event as it is."""
+        if self._path is None:
+            return
         with self._path.open("a") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
+            file.write(event.line() + "\n")
+        print(event.line(), flush=True)
 
 
 class Stopwatch:
-    """Seconds spent training. Each reading waits until the device has finished its queued work."""
+    """Seconds spent training. Each reading waits until the device has finished its queued work.
 
-    def __init__(self) -> None:
+    `clock` returns seconds from an arbitrary start; `time.perf_counter` with None.
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.perf_counter
         self._seconds = 0.0
         self._since: float | None = None
 
     def start(self) -> None:
         """Start or continue."""
         device.synchronize()
-        self._since = time.perf_counter()
+        self._since = self._clock()
 
     def stop(self) -> None:
         """Stop; `start` continues."""
@@ -62,7 +77,7 @@ class Stopwatch:
         if self._since is None:
             return self._seconds
         device.synchronize()
-        return self._seconds + time.perf_counter() - self._since
+        return self._seconds + self._clock() - self._since
 
     @property
     def is_running(self) -> bool:
@@ -106,8 +121,15 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
     """
 
-    def __init__(self, events: EventWriter, progress: Progress, stop_requested: Callable[[], bool]) -> None:
-        self.stopwatch = Stopwatch()
+    def __init__(
+        self,
+        events: EventWriter,
+        progress: Progress,
+        stop_requested: Callable[[], bool],
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.stopwatch = Stopwatch(clock)
         self.stopped_at: int | None = None
         self.events = events
         self._progress = progress
@@ -201,8 +223,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if not torch.distributed.is_initialized():
             return self._stop_requested()
         store = torch.distributed.distributed_c10d._get_default_store()
-        if store.check(["paretune/stop_after"]):
-            return step >= int(store.get("paretune/stop_after"))
+        key = f"paretune/stop_after{self.events.member}"  # the trials of a shared job stop each for itself
+        if store.check([key]):
+            return step >= int(store.get(key))
         if self._stop_requested():
-            store.compare_set("paretune/stop_after", "", str(step + 1))
+            store.compare_set(key, "", str(step + 1))
         return False

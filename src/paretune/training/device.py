@@ -3,6 +3,7 @@
 import os
 import platform
 import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from paretune.estimating import hardware
 from paretune.spec.container import ALLOW_NO_GPU
 from paretune.spec.job import JobSpec
+from paretune.training.on_processor.memory import release_freed_memory
 
 
 def has_gpu() -> bool:
@@ -85,6 +87,16 @@ def release_memory() -> None:
     """Give memory of the GPU back that no tensor holds any more."""
     if has_gpu():
         torch.cuda.empty_cache()
+
+
+def reset_peak_memory() -> None:
+    """Let `peak_memory_gib` begin anew at what is held now; no effect without a GPU where the system cannot do it."""
+    if has_gpu():
+        torch.cuda.reset_peak_memory_stats()
+        return
+    release_freed_memory()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: the highest resident memory becomes the present one
 
 
 def synchronize() -> None:

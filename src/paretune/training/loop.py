@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from paretune.spec import metrics
-from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.spec.container import FailureKind, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.training import checkpoints, device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer
@@ -22,7 +22,8 @@ from paretune.training.on_processor import suit_processor
 from paretune.training.on_processor.memory import keep_freed_memory
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import as_batch, read_vocabulary
-from paretune.training.stop_signal import StopSignal
+from paretune.training.shared import members
+from paretune.training.shared.stops import REASONS, Clock, StopRequest
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.trainer import (
     ClassificationMetrics,
@@ -50,36 +51,106 @@ class _Training:
     profiler: "ProfileCallback | None"
 
 
-def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
+def train(
+    document: JobDocument,
+    folder: JobFolder,
+    stop_signal: StopRequest,
+    *,
+    strategy: Strategy | None = None,
+    clock: Clock | None = None,
+) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
     report and removed its checkpoints; a stopped one has written a checkpoint of its last step. Where `precision=auto`
     has chosen fp16 and the loss does not stay finite, it goes on in fp32, from its newest checkpoint or from the start.
+    `strategy` is that of the specification with None; its seconds are those of `clock`.
 
     Raises:
         Diverged: the loss does not stay finite in the precision that was asked for, or in fp32.
     """
     if not device.has_gpu():
         keep_freed_memory()
-    strategy = strategy_of(document.spec)
+    strategy = strategy or strategy_of(document.spec)
     strategy.begin()
     try:
-        return _train(document, folder, stop_signal, strategy)
+        return _train(document, folder, stop_signal, strategy, clock=clock)
     except Diverged:
         if not device.is_fp16_by_choice(document.spec):
             raise
     gc.collect()  # the exception has held the model
     device.release_memory()
     precise = replace(document, spec=replace(document.spec, precision="fp32"))
-    return _train(precise, folder, stop_signal, strategy_of(precise.spec), _OVERFLOWN)
+    return _train(precise, folder, stop_signal, strategy_of(precise.spec), _OVERFLOWN, clock=clock)
+
+
+def train_members(
+    document: JobDocument,
+    folder: JobFolder,
+    stop_signal: StopRequest,
+    classify: Callable[[Exception], tuple[FailureKind, str]],
+) -> bool:
+    """Train the trials of a shared job in `folder`; True when all have ended, False when it was stopped.
+
+    `classify` names the kind of a failure. A trial that fails does not end the others, but in a job of several
+    processes, where they wait for each other.
+
+    Raises:
+        Exception: why a trial failed, in a job of several processes.
+    """
+    is_first = os.environ.get("RANK", "0") == "0"
+    kept = checkpoints.CheckpointFolder(folder.checkpoints)
+    compiles = any(member.spec.compiler != "none" for member in document.members)
+    room = members.Room(
+        train=train,
+        side_by_side=lambda group, stop: None,
+        groups=lambda documents: [[member] for member in documents],
+        classify=classify,
+        tell=EventWriter(folder.events if is_first else None).tell,
+        agree=_agree,
+        clear=partial(_clear, compiles=compiles),
+        is_alone="RANK" not in os.environ,
+        is_first=is_first,
+        keeps_models=document.spec.on_sagemaker,
+        number_of_round=kept.finished,
+    )
+    if not members.train_members(document, folder, stop_signal, room):
+        return False
+    checkpoints.wait_for_all()
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        kept.finish()
+    return True
+
+
+def _agree(reason: str) -> str:
+    """Of the reasons to stop that the processes have found, the one that counts first."""
+    found: list[Any] = [reason]
+    if torch.distributed.is_initialized():
+        found = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(found, reason)
+    return next((known for known in REASONS if known in found), "")
+
+
+def _clear(*, compiles: bool) -> None:
+    """Free what a trial has left, so that the next one finds the process as the first one did."""
+    gc.collect()
+    device.release_memory()
+    device.reset_peak_memory()
+    if compiles:
+        torch.compiler.reset()  # else the code of the next model counts as compiled once more, eight times at most
 
 
 def _train(
-    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, strategy: Strategy, message: str = ""
+    document: JobDocument,
+    folder: JobFolder,
+    stop_signal: StopRequest,
+    strategy: Strategy,
+    message: str = "",
+    *,
+    clock: Clock | None,
 ) -> bool:
     kept = checkpoints.CheckpointFolder(folder.checkpoints)
-    parts = _build_parts(document, folder, stop_signal, strategy, kept.current)
+    parts = _build_parts(document, folder, stop_signal, strategy, kept.current, clock)
     callback = parts.trainer.callback
     for sentence in [message] if message else device.machine_remarks(document.spec):
         callback.events.write(0, {}, message=sentence)
@@ -107,7 +178,12 @@ def _train(
 
 
 def _build_parts(
-    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, strategy: Strategy, output: Path
+    document: JobDocument,
+    folder: JobFolder,
+    stop_signal: StopRequest,
+    strategy: Strategy,
+    output: Path,
+    clock: Clock | None,
 ) -> _Training:
     spec = document.spec
     transformers.set_seed(spec.seed)
@@ -127,8 +203,9 @@ def _build_parts(
     rows = open_split(folder, "train", tokenizer.pad_token_id)
     assert rows is not None  # written by data.prepare, always
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
-    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None)
-    callback = MetricsCallback(events, Progress(sampler, rows.lengths), lambda: stop_signal.stop_requested)
+    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
+    progress = Progress(sampler, rows.lengths)
+    callback = MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock)
     smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
     arguments = training_arguments(
         document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()

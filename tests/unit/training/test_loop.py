@@ -2,55 +2,19 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, Trainer
+from transformers import Trainer
 
 from paretune.spec.container import EventReader, JobDocument, JobFolder, JobReport
 from paretune.spec.job import JobSpec
 from paretune.training import device
 from paretune.training.loop import train
-from paretune.training.rows import data
-from paretune.training.rows.data import Rows
 from paretune.training.stop_signal import StopSignal
 from paretune.training.trainer import Diverged
-
-SPEC = JobSpec(
-    precision="fp32",
-    max_seq_length=16,
-    per_device_train_batch_size=4,
-    training_arguments={"warmup_steps": 2, "weight_decay": 0.01},
-)
-
-
-@pytest.fixture
-def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
-    """A job folder with a tiny model, 24 rows to train (six steps an epoch), 8 to validate and 5 to test."""
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    words = ["great", "warm", "dull", "cold", "the", "film"]
-    random = np.random.default_rng(0)
-
-    def rows(count: int) -> Rows:
-        return Rows(
-            texts=[" ".join(random.choice(words, size=8)) for _ in range(count)],
-            labels=np.arange(count) % 2,
-        )
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    splits = {"train": rows(24), "validation": rows(8), "test": rows(5)}
-    made = data.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
-    folder = JobFolder(tmp_path / "job")
-    folder.make()
-    for link, source in ((folder.dataset, made.folder), (folder.model_source, tiny_model)):
-        if link.is_dir():
-            link.rmdir()
-        link.symlink_to(source)
-    return folder
+from tests.unit.training.conftest import SPEC
 
 
 def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:

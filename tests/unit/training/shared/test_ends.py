@@ -1,0 +1,45 @@
+"""Ends of trials that outlive an interruption, with the model where its folder does not."""
+
+import shutil
+from pathlib import Path
+
+from paretune.spec.container import FailureKind, JobFolder, JobReport, MemberEnd
+from paretune.training.shared.ends import keep_end, kept_end
+
+DONE = MemberEnd(seconds=3.5, report=JobReport(metrics={"f1": 0.5}))
+
+
+def trial(tmp_path: Path) -> JobFolder:
+    folder = JobFolder(tmp_path).of_member("a")
+    folder.model.mkdir(parents=True)
+    (folder.model / "weights").write_text("1234")
+    return folder
+
+
+def test_a_model_whose_folder_begins_empty_again_is_put_back(tmp_path: Path) -> None:
+    folder = trial(tmp_path)
+    keep_end(folder, DONE, number_of_round=0, with_model=True)
+    shutil.rmtree(folder.model)
+
+    assert kept_end(folder, number_of_round=0) == DONE
+    assert (folder.model / "weights").read_text() == "1234"
+
+
+def test_a_trial_whose_model_is_incomplete_has_not_ended(tmp_path: Path) -> None:
+    folder = trial(tmp_path)
+    keep_end(folder, DONE, number_of_round=0, with_model=True)
+    (folder.checkpoints / "model" / "weights").write_text("12")
+
+    assert kept_end(folder, number_of_round=0) is None
+
+
+def test_an_end_of_another_round_or_half_of_one_is_none(tmp_path: Path) -> None:
+    folder = trial(tmp_path)
+    assert kept_end(folder, number_of_round=0) is None
+    failed = MemberEnd(seconds=1.0, failure=(FailureKind.ERROR, "odd"))
+    keep_end(folder, failed, number_of_round=0, with_model=True)
+
+    assert kept_end(folder, number_of_round=0) == failed
+    assert kept_end(folder, number_of_round=1) is None
+    (folder.checkpoints / "end.json").write_text('{"round": 0, "en')
+    assert kept_end(folder, number_of_round=0) is None
