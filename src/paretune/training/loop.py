@@ -4,7 +4,7 @@ import gc
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,9 @@ from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import as_batch, read_vocabulary
 from paretune.training.shared import members
 from paretune.training.shared.stops import REASONS, Clock, StopRequest
-from paretune.training.strategies import Strategy, strategy_of
+from paretune.training.shared.together import JointSteps, SharedModel, groups_of
+from paretune.training.shared.turns import Seat, conduct
+from paretune.training.strategies import SideBySide, Strategy, strategy_of
 from paretune.training.trainer import (
     ClassificationMetrics,
     Diverged,
@@ -98,18 +100,18 @@ def train_members(
     Raises:
         Exception: why a trial failed, in a job of several processes.
     """
-    is_first = os.environ.get("RANK", "0") == "0"
+    is_alone, is_first = "RANK" not in os.environ, os.environ.get("RANK", "0") == "0"
     kept = checkpoints.CheckpointFolder(folder.checkpoints)
     compiles = any(member.spec.compiler != "none" for member in document.members)
     room = members.Room(
         train=train,
-        side_by_side=lambda group, stop: None,
-        groups=lambda documents: [[member] for member in documents],
+        side_by_side=_train_side_by_side,
+        groups=partial(groups_of, is_possible=is_alone and not device.has_gpu()),
         classify=classify,
         tell=EventWriter(folder.events if is_first else None).tell,
         agree=_agree,
         clear=partial(_clear, compiles=compiles),
-        is_alone="RANK" not in os.environ,
+        is_alone=is_alone,
         is_first=is_first,
         keeps_models=document.spec.on_sagemaker,
         number_of_round=kept.finished,
@@ -120,6 +122,17 @@ def train_members(
     if os.environ.get("LOCAL_RANK", "0") == "0":
         kept.finish()
     return True
+
+
+def _train_side_by_side(trials: Sequence[members.Trial], stop_signal: StopRequest) -> None:
+    """Train trials that are alike but for the learning rate on one frozen base."""
+    shared = SharedModel()
+
+    def task(trial: members.Trial, seat: Seat) -> None:
+        strategy = SideBySide(trial.document.spec, seat=seat, shared=shared)
+        trial.run(stop_signal, partial(train, strategy=strategy, clock=seat.seconds), seat.seconds)
+
+    conduct([partial(task, trial) for trial in trials], JointSteps().answer)
 
 
 def _agree(reason: str) -> str:
@@ -198,7 +211,7 @@ def _build_parts(
             suit_processor(model)
         return model
 
-    model = build()
+    model = strategy.make(build)
     shape = Shape.of(model)
     rows = open_split(folder, "train", tokenizer.pad_token_id)
     assert rows is not None  # written by data.prepare, always

@@ -30,7 +30,9 @@ from paretune.training.parallel.pipeline import Pipeline
 from paretune.training.parallel.stages import Stage
 from paretune.training.parallel.tensor import divide_matrices
 from paretune.training.sharding import PipelinedTrainer, ShardedTrainer, gather, layers_of, shard
-from paretune.training.trainer import LengthGroupedTrainer
+from paretune.training.shared.together import SharedModel
+from paretune.training.shared.turns import Seat
+from paretune.training.trainer import LengthGroupedTrainer, SideBySideTrainer
 
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: the other processes fail so long after an instance has ended
@@ -60,6 +62,10 @@ class Strategy:
         """TrainingArguments of the strategy."""
         return {"ddp_timeout": PROCESS_TIMEOUT_S}
 
+    def make(self, build: Callable[[], Any]) -> Any:
+        """The model to train, as `build` makes it."""
+        return build()
+
     def spread(self, model: Any) -> Any:
         """The model to give to the Trainer; called after the process group is initialised."""
         spec = self.spec
@@ -84,6 +90,23 @@ class Strategy:
         restore_embeddings(trainer.model)
         if trainer.is_world_process_zero():
             trainer.save_model(folder)
+
+
+class SideBySide(Strategy):
+    """One training of several in a process, on one frozen base, in a `seat` of its own."""
+
+    def __init__(self, spec: JobSpec, *, seat: Seat, shared: SharedModel) -> None:
+        super().__init__(spec)
+        self._seat = seat
+        self._shared = shared
+
+    def make(self, build: Callable[[], Any]) -> Any:
+        """A model with weights to train of its own and the frozen ones of all."""
+        return self._shared.make(build)
+
+    def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
+        """A Trainer that does its steps together with the others."""
+        return SideBySideTrainer(seat=self._seat, **arguments)
 
 
 class FullySharded(Strategy):

@@ -15,6 +15,8 @@ from paretune.training import checkpoints, device
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import TokenRows, macro_f1
+from paretune.training.shared.together import Step
+from paretune.training.shared.turns import Seat
 
 LOG_POINTS = 50
 """Least number of points on a training curve; all steps where there are fewer."""
@@ -99,6 +101,26 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
         """0: transformers would count all parameters in every step; `metrics.training_flops` does it once."""
         return 0
+
+
+class SideBySideTrainer(LengthGroupedTrainer):
+    """A Trainer whose steps are done together with those of others where that is possible."""
+
+    def __init__(self, *, seat: Seat, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._seat = seat
+        self._trained = {name: item for name, item in self.model.named_parameters() if item.requires_grad}
+
+    def forward_and_backward(
+        self, model: Any, inputs: Mapping[str, torch.Tensor], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """The same as alone, computed with those whose batch and masks are equal."""
+        is_last_of_step = self.accelerator.sync_gradients
+        is_whole = self.compute_loss_func is not None or num_items_in_batch is not None  # else divided afterwards
+        step = Step(trainer=self, trained=self._trained, inputs=inputs, rows=num_items_in_batch)
+        loss: torch.Tensor | None = self._seat.meet(step if is_whole else None)
+        self.accelerator.gradient_state._set_sync_gradients(is_last_of_step)  # all Trainers of a process share it
+        return super().forward_and_backward(model, inputs, num_items_in_batch) if loss is None else loss
 
 
 def training_arguments(

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import Trainer
 
-from paretune.spec.container import Event, EventReader, JobDocument, JobFolder, JobReport, MemberEnd
+from paretune.spec.container import Event, EventReader, FailureKind, JobDocument, JobFolder, JobReport, MemberEnd
 from paretune.spec.job import JobSpec
 from paretune.training.__main__ import _classify
 from paretune.training.loop import train, train_members
@@ -89,7 +90,9 @@ LORA = replace(SPEC, fine_tuning="lora", lora_dropout=0.1, seed=7, learning_rate
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(FULL, LORA), (LORA, replace(FULL, seed=3, per_device_train_batch_size=8))], ids=str
+    ("first", "second"),
+    [(FULL, LORA), (LORA, replace(FULL, seed=3, per_device_train_batch_size=8))],
+    ids=["lora after full", "full after lora"],
 )
 def test_a_trial_after_another_is_what_it_would_have_been_alone(
     folder: JobFolder, first: JobSpec, second: JobSpec
@@ -120,9 +123,9 @@ def test_each_trial_begins_and_ends_and_the_job_has_a_report(folder: JobFolder) 
         assert end.failure is None
         assert end.report is not None
         assert end.seconds > end.report.metrics["train_seconds"] > 0
-        told = [event.message or event.ended for event in events_of(folder, member)]
-        assert told[0] == f"trial {number} of 2 begins"
-        assert told[-1] == end.as_json()
+        told = events_of(folder, member)
+        assert told[0].message == f"trial {number} of 2 begins"
+        assert told[-1].ended
         assert (own.model / "tokenizer.json").is_file()
     whole = JobReport.read(folder.report)
     assert whole.facts == {"trials": 2, "trials_failed": 0, "trials_stopped": 0}
