@@ -19,7 +19,7 @@ from paretune.training import checkpoints, device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.on_processor import suit_processor
-from paretune.training.on_processor.memory import keep_freed_memory
+from paretune.training.on_processor.memory import keep_freed_memory, use_one_arena
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import as_batch, read_vocabulary
 from paretune.training.shared import members
@@ -127,9 +127,10 @@ def train_members(
 def _train_side_by_side(trials: Sequence[members.Trial], stop_signal: StopRequest) -> None:
     """Train trials that are alike but for the learning rate on one frozen base."""
     shared = SharedModel()
+    use_one_arena()
 
     def task(trial: members.Trial, seat: Seat) -> None:
-        strategy = SideBySide(trial.document.spec, seat=seat, shared=shared)
+        strategy = SideBySide(trial.document.spec, seat=seat, shared=shared, trials=len(trials))
         trial.run(stop_signal, partial(train, strategy=strategy, clock=seat.seconds), seat.seconds)
 
     conduct([partial(task, trial) for trial in trials], JointSteps().answer)
@@ -374,6 +375,7 @@ def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[st
         "resumed": resumed,
         "used_vocabulary_only": parts.shape.left_out > 0,
         "threads": torch.get_num_threads(),
+        **parts.strategy.facts(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
     }

@@ -82,6 +82,10 @@ class Strategy:
         if trains_used_rows(self.spec):
             leave_out_unused_rows(model, used())
 
+    def facts(self) -> dict[str, int]:
+        """What a report says of the strategy that its specification does not."""
+        return {}
+
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
 
@@ -95,8 +99,9 @@ class Strategy:
 class SideBySide(Strategy):
     """One training of several in a process, on one frozen base, in a `seat` of its own."""
 
-    def __init__(self, spec: JobSpec, *, seat: Seat, shared: SharedModel) -> None:
+    def __init__(self, spec: JobSpec, *, seat: Seat, shared: SharedModel, trials: int) -> None:
         super().__init__(spec)
+        self._trials = trials
         self._seat = seat
         self._shared = shared
 
@@ -107,6 +112,10 @@ class SideBySide(Strategy):
     def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
         """A Trainer that does its steps together with the others."""
         return SideBySideTrainer(seat=self._seat, **arguments)
+
+    def facts(self) -> dict[str, int]:
+        """How many trials began side by side: seconds of each are its share, memory is that of all."""
+        return {"side_by_side": self._trials}
 
 
 class FullySharded(Strategy):

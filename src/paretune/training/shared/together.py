@@ -6,7 +6,6 @@ batches of all, those of adapters become products of stacked matrices.
 """
 
 import copy
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ _HARMLESS = {
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 }
 """Training arguments that the Trainer of each training observes outside the forward and the backward pass."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +60,12 @@ class JointSteps:
         try:
             losses, gradients = self._joint(steps)
         except Exception as error:  # the model does what cannot be done for several, or memory is not sufficient
-            _log.warning("trials go on with a step each: %s", first_line(error))
             self._is_possible = False
+            sentence = (
+                f"the trials go on with a step each, not one for all: {type(error).__name__}: {first_line(error)}"
+            )
+            for step in steps:
+                step.trainer.callback.events.write(step.trainer.state.global_step, {}, message=sentence)
             return [None] * len(seats)
         for number, step in enumerate(steps):
             for name, parameter in step.trained.items():

@@ -16,6 +16,7 @@ from tests.unit.training.shared.test_members import (
     beside,
     curves,
     ends_of,
+    events_of,
     quality,
     run,
     weights,
@@ -136,6 +137,10 @@ def test_a_model_that_cannot_be_computed_for_several_is_trained_a_step_each(
     assert run(folder, *specs)
     monkeypatch.undo()
 
+    said = (
+        "the trials go on with a step each, not one for all: RuntimeError: vmap: it looks like you are calling .item()"
+    )
+    assert [event.message for event in events_of(folder, "m1")].count(said) == 1
     alone = beside(folder, "alone")
     assert train(JobDocument(job_name="job", spec=specs[1], plan=specs[1].plan()), alone, Stop())
     assert_equal(folder, "m1", alone, 0.0)
@@ -146,5 +151,6 @@ def test_seconds_of_trials_side_by_side_add_up_to_those_of_the_job(folder: JobFo
 
     seconds = [end.seconds for end in ends_of(folder).values()]
     whole = JobReport.read(folder.report).metrics["train_seconds"]
+    assert JobReport.read(folder.of_member("m1").report).facts["side_by_side"] == 3
     assert 0.8 * whole < sum(seconds) <= whole
     assert max(seconds) < 0.7 * whole
