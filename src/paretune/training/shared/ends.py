@@ -28,10 +28,10 @@ def keep_end(folder: JobFolder, end: MemberEnd, *, number_of_round: int, with_mo
     write_json(folder.checkpoints / _END, {"round": number_of_round, "end": end.as_json(), "files": files})
 
 
-def kept_end(folder: JobFolder, *, number_of_round: int) -> MemberEnd | None:
+def kept_end(folder: JobFolder, *, number_of_round: int, with_model: bool) -> MemberEnd | None:
     """How the trial of `folder` has ended; None when it is to be trained: not ended, or its model is incomplete.
 
-    A model that was kept is copied back.
+    A model that was kept is copied back where `with_model`, which one of several processes does.
     """
     try:
         raw = json.loads((folder.checkpoints / _END).read_text())
@@ -41,7 +41,7 @@ def kept_end(folder: JobFolder, *, number_of_round: int) -> MemberEnd | None:
         return None
     if end is None or not is_whole or raw.get("round") != number_of_round:
         return None
-    if raw["files"]:
+    if raw["files"] and with_model:
         shutil.copytree(_model(folder), folder.model, dirs_exist_ok=True)
     return end
 

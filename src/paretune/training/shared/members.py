@@ -62,7 +62,7 @@ class Trial:
 
     def recall(self) -> bool:
         """Tell the end of a trial that has ended in an earlier start of this job; whether it has."""
-        self.end = kept_end(self.folder, number_of_round=self._room.number_of_round)
+        self.end = kept_end(self.folder, number_of_round=self._room.number_of_round, with_model=self._room.is_first)
         if self.end is not None:
             self._tell(f"{self._title} has ended before")
             self._tell_end(self.end)
