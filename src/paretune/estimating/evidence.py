@@ -17,7 +17,7 @@ from paretune.estimating.timing_features import USED_TOKENS, JobFeatures, descri
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.spec.job import ADAPTERS, JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
@@ -93,6 +93,8 @@ def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evide
             continue
         did_not_fit += _did_not_fit(job, spec, plan, described)
         if not job.is_completed:
+            continue
+        if job.is_of_shared_job and spec.fine_tuning in ADAPTERS:  # side by side, perhaps: its step was that of several
             continue
         if (measured := _time(job, plan, described)) is not None:
             times.append(measured)

@@ -35,23 +35,21 @@ class CheckpointFolder:
     @property
     def current(self) -> Path:
         """Folder of this training's checkpoints."""
-        return self._root / f"after-{self.finished}" if self.finished else self._root
+        return self._root / f"after-{self._finished()}" if self._finished() else self._root
 
     def remove_finished(self) -> None:
         """Remove the checkpoints of finished trainings; called by one process of each instance."""
-        stale = [*self._root.glob("checkpoint-*"), *self._root.glob("after-*")] if self.finished else []
+        stale = [*self._root.glob("checkpoint-*"), *self._root.glob("after-*")] if self._finished() else []
         for path in stale:
             if path != self.current:
                 shutil.rmtree(path, ignore_errors=True)
 
     def finish(self) -> None:
         """Record that this training has finished, and remove its checkpoints; called once per instance."""
-        write_json(self._root / _FINISHED, self.finished + 1)
+        write_json(self._root / _FINISHED, self._finished() + 1)
         self.remove_finished()
 
-    @property
-    def finished(self) -> int:
-        """Number of trainings that have finished with this folder."""
+    def _finished(self) -> int:
         path = self._root / _FINISHED
         return int(json.loads(path.read_text())) if path.exists() else 0
 

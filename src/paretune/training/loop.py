@@ -101,7 +101,6 @@ def train_members(
         Exception: why a trial failed, in a job of several processes.
     """
     is_alone, is_first = "RANK" not in os.environ, os.environ.get("RANK", "0") == "0"
-    kept = checkpoints.CheckpointFolder(folder.checkpoints)
     compiles = any(member.spec.compiler != "none" for member in document.members)
     room = members.Room(
         train=train,
@@ -114,13 +113,10 @@ def train_members(
         is_alone=is_alone,
         is_first=is_first,
         keeps_models=document.spec.on_sagemaker,
-        number_of_round=kept.finished,
     )
     if not members.train_members(document, folder, stop_signal, room):
         return False
     checkpoints.wait_for_all()
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        kept.finish()
     return True
 
 

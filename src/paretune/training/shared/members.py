@@ -31,7 +31,6 @@ class Room:
         is_alone: whether the job has one process.
         is_first: whether this process writes what all share.
         keeps_models: whether models are kept beside the checkpoints: the model folder of a job begins empty.
-        number_of_round: how often jobs with these checkpoints have finished.
     """
 
     train: Train
@@ -44,7 +43,6 @@ class Room:
     is_alone: bool
     is_first: bool
     keeps_models: bool
-    number_of_round: int
 
 
 class Trial:
@@ -62,7 +60,7 @@ class Trial:
 
     def recall(self) -> bool:
         """Tell the end of a trial that has ended in an earlier start of this job; whether it has."""
-        self.end = kept_end(self.folder, number_of_round=self._room.number_of_round, with_model=self._room.is_first)
+        self.end = kept_end(self.folder, name=self.document.job_name, with_model=self._room.is_first)
         if self.end is not None:
             self._tell(f"{self._title} has ended before")
             self._tell_end(self.end)
@@ -115,7 +113,7 @@ class Trial:
             self.folder.stopped.parent.mkdir(parents=True, exist_ok=True)
             self.folder.stopped.touch()
         room = self._room
-        keep_end(self.folder, end, number_of_round=room.number_of_round, with_model=room.keeps_models)
+        keep_end(self.folder, end, name=self.document.job_name, with_model=room.keeps_models)
         self._tell_end(end)
 
     def _tell(self, message: str) -> None:

@@ -18,30 +18,30 @@ def trial(tmp_path: Path) -> JobFolder:
 
 def test_a_model_whose_folder_begins_empty_again_is_put_back(tmp_path: Path) -> None:
     folder = trial(tmp_path)
-    keep_end(folder, DONE, number_of_round=0, with_model=True)
+    keep_end(folder, DONE, name="job.a", with_model=True)
     shutil.rmtree(folder.model)
 
-    assert kept_end(folder, number_of_round=0, with_model=False) == DONE
+    assert kept_end(folder, name="job.a", with_model=False) == DONE
     assert not folder.model.exists()
-    assert kept_end(folder, number_of_round=0, with_model=True) == DONE
+    assert kept_end(folder, name="job.a", with_model=True) == DONE
     assert (folder.model / "weights").read_text() == "1234"
 
 
 def test_a_trial_whose_model_is_incomplete_has_not_ended(tmp_path: Path) -> None:
     folder = trial(tmp_path)
-    keep_end(folder, DONE, number_of_round=0, with_model=True)
+    keep_end(folder, DONE, name="job.a", with_model=True)
     (folder.checkpoints / "model" / "weights").write_text("12")
 
-    assert kept_end(folder, number_of_round=0, with_model=True) is None
+    assert kept_end(folder, name="job.a", with_model=True) is None
 
 
-def test_an_end_of_another_round_or_half_of_one_is_none(tmp_path: Path) -> None:
+def test_an_end_of_another_job_or_half_of_one_is_none(tmp_path: Path) -> None:
     folder = trial(tmp_path)
-    assert kept_end(folder, number_of_round=0, with_model=True) is None
+    assert kept_end(folder, name="job.a", with_model=True) is None
     failed = MemberEnd(seconds=1.0, failure=(FailureKind.ERROR, "odd"))
-    keep_end(folder, failed, number_of_round=0, with_model=True)
+    keep_end(folder, failed, name="job.a", with_model=True)
 
-    assert kept_end(folder, number_of_round=0, with_model=True) == failed
-    assert kept_end(folder, number_of_round=1, with_model=True) is None
-    (folder.checkpoints / "end.json").write_text('{"round": 0, "en')
-    assert kept_end(folder, number_of_round=0, with_model=True) is None
+    assert kept_end(folder, name="job.a", with_model=True) == failed
+    assert kept_end(folder, name="another.a", with_model=True) is None
+    (folder.checkpoints / "end.json").write_text('{"name": "job.a", "en')
+    assert kept_end(folder, name="job.a", with_model=True) is None

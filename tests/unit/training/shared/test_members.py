@@ -34,12 +34,12 @@ class Stop:
         return self.left < 0
 
 
-def document_of(*specs: JobSpec) -> JobDocument:
+def document_of(*specs: JobSpec, name: str = "job") -> JobDocument:
     """A shared job with members m0, m1, ..."""
     documents = [
-        JobDocument(job_name=f"job.m{number}", spec=spec, plan=spec.plan()) for number, spec in enumerate(specs)
+        JobDocument(job_name=f"{name}.m{number}", spec=spec, plan=spec.plan()) for number, spec in enumerate(specs)
     ]
-    return replace(documents[0], job_name="job", members=tuple(documents))
+    return replace(documents[0], job_name=name, members=tuple(documents))
 
 
 def beside(folder: JobFolder, name: str) -> JobFolder:
@@ -51,8 +51,8 @@ def beside(folder: JobFolder, name: str) -> JobFolder:
     return other
 
 
-def run(folder: JobFolder, *specs: JobSpec, stop: Stop | None = None) -> bool:
-    return train_members(document_of(*specs), folder, stop or Stop(), _classify)
+def run(folder: JobFolder, *specs: JobSpec, stop: Stop | None = None, name: str = "job") -> bool:
+    return train_members(document_of(*specs, name=name), folder, stop or Stop(), _classify)
 
 
 def events_of(folder: JobFolder, member: str) -> list[Event]:
@@ -222,10 +222,10 @@ def test_a_job_that_is_stopped_goes_on_with_the_trials_that_have_not_ended(folde
     assert quality(folder.of_member("m2")) == quality(whole.of_member("m2"))
 
 
-def test_a_job_that_has_finished_is_trained_anew_when_it_is_asked_for_again(folder: JobFolder) -> None:
+def test_another_job_with_the_same_checkpoints_trains_its_trials_anew(folder: JobFolder) -> None:
     assert run(folder, SPEC, replace(SPEC, seed=1))
     folder.events.unlink()
-    assert run(folder, SPEC, replace(SPEC, seed=1))
+    assert run(folder, SPEC, replace(SPEC, seed=1), name="another")
 
     assert curves(folder, "m0")
     assert list(ends_of(folder)) == ["m0", "m1"]
