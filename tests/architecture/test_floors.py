@@ -54,7 +54,8 @@ DOORS = {
     "optuna": {"studies"},
     "pydoe": {"studies"},
     "formulaic": {"studies"},
-    **{package: {"launchers"} for package in ("boto3", "botocore", "sagemaker")},
+    **{package: {"launchers"} for package in ("botocore", "sagemaker")},
+    "boto3": {"launchers", "training"},  # the latter inside a job on SageMaker, whose image has it
     **{
         package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
     },

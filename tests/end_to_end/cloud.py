@@ -89,18 +89,21 @@ class Cloud:
 
     def described(self, job_name: str | None = None) -> dict[str, Any]:
         """What SageMaker says of a job; of the only one when no name is given."""
-        import boto3
-
         names = self.emulator.jobs() if job_name is None else [job_name]
         assert len(names) == 1, names
+        return dict(self.client_of("sagemaker").describe_training_job(TrainingJobName=names[0]))
+
+    def client_of(self, service: str) -> Any:
+        """A boto3 client of the account."""
+        import boto3
+
         options = {
             "endpoint_url": self.emulator.url,
             "region_name": "us-east-1",
             "aws_access_key_id": "testing",
             "aws_secret_access_key": "testing",
         }
-        client = boto3.client("sagemaker", **options)
-        return dict(client.describe_training_job(TrainingJobName=names[0]))
+        return boto3.client(service, **options)  # type: ignore[call-overload]  # its name is a text
 
     def created(self) -> list[dict[str, Any]]:
         """The CreateTrainingJob requests that were accepted."""

@@ -11,6 +11,7 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from paretune.spec.container import JobDocument, JobFolder
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Entry, Ledger
 from tests.end_to_end.cloud import WITHIN_S, Cloud
@@ -122,6 +123,25 @@ def test_trials_that_share_jobs_on_sagemaker_are_adopted_after_a_kill_and_add_up
     assert len(described) < len(trials)
     seconds = sum(job["BillableTimeInSeconds"] for job in described)
     assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
+
+
+def test_one_trial_of_a_job_on_sagemaker_is_stopped_and_the_other_one_goes_on(
+    cloud: Cloud, tiny_job: dict[str, object]
+) -> None:
+    write_study(cloud.folder, tiny_job | {"num_train_epochs": 100, "trials_per_job": 2}, n_trials=2)
+    with cloud.start(*STUDY) as running:
+        shared = cloud.until_it_trains(running)
+        folder = cloud.emulator.job_folder(shared) / "1" / "algo-1" / "ml"
+        document = JobDocument.read(JobFolder(folder).document)
+        second = document.members[1].job_name
+        address = f"paretune/jobs/{shared}/stop/{document.members[1].member}"
+        cloud.client_of("s3").put_object(Bucket=cloud.emulator.bucket, Key=address, Body=b"")
+        assert running.wait(WITHIN_S) == 0, running.text
+    states = {run.data.tags.get("paretune.job_name"): run.data.tags.get("paretune.state") for run in cloud.runs()}
+
+    assert states[second] == "Stopped"
+    assert states[document.members[0].job_name] == "Completed"
+    assert cloud.described(shared)["TrainingJobStatus"] == "Completed"
 
 
 @pytest.fixture

@@ -96,7 +96,10 @@ class Job(ABC):
         return 1
 
     def stop_trial(self, key: str) -> None:  # noqa: B027  # only some places can tell a running job something
-        """Ask for the end of one trial of a shared job while the others go on; without effect where that cannot be."""
+        """Ask for the end of one trial of a shared job while the others go on; without effect where that cannot be.
+
+        It may take a while until the job knows.
+        """
 
     @abstractmethod
     def report(self) -> JobReport | None:

@@ -118,6 +118,11 @@ class SageMakerJob(Job):
         """As its request said."""
         return self._trials
 
+    def stop_trial(self, key: str) -> None:
+        """Write an object that the training looks for; where AWS refuses, the trial goes on to its end."""
+        with suppress(LaunchRefused):
+            self._staging.text(f"{stop_requests(self.name)}{key}", "")
+
     def report(self) -> JobReport | None:
         """The report from the job's results in S3."""
         if self.state() is not JobState.COMPLETED:
@@ -365,6 +370,11 @@ class OldImageJob(SageMakerJob):
         if self.description["TrainingJobStatus"] != "Completed":
             return JobState.FAILED
         return JobState.RUNNING if self._fetch() is None else JobState.COMPLETED
+
+
+def stop_requests(name: str) -> str:
+    """Prefix of the keys of the objects that ask for the end of single trials of a shared job."""
+    return f"{PREFIX}/jobs/{name}/stop/"
 
 
 class ProjectJob(SageMakerJob):

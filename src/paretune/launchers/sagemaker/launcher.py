@@ -14,7 +14,7 @@ from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
-from paretune.launchers.sagemaker.jobs import OldImageJob, ProjectJob, SageMakerJob
+from paretune.launchers.sagemaker.jobs import OldImageJob, ProjectJob, SageMakerJob, stop_requests
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import (
@@ -30,7 +30,15 @@ from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import ALLOW_NO_GPU, TRIALS, JobDocument, JobFolder, JobInputs, ProjectPayload
+from paretune.spec.container import (
+    ALLOW_NO_GPU,
+    STOP_REQUESTS,
+    TRIALS,
+    JobDocument,
+    JobFolder,
+    JobInputs,
+    ProjectPayload,
+)
 from paretune.spec.job import INPUT_FILES, JobSpec
 from paretune.spec.parameters import affecting
 from paretune.spec.script import arguments_of
@@ -248,7 +256,7 @@ class SageMakerLauncher(Launcher):
             code=code_files,
             command=f"python3 -m {module} /opt/ml",
             channels=channels,
-            environment=self._job_environment(document),
+            environment=self._job_environment(document) | _of_trials(document, staging),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
             volume_gib=_volume_gib(spec, bytes_on_disk(spec, inputs)),
@@ -337,9 +345,7 @@ class SageMakerLauncher(Launcher):
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if document.members:
-            environment[TRIALS] = str(len(document.members))
-        elif self.is_direct and not document.spec.runs_in_old_image:
+        if self.is_direct and not document.members and not document.spec.runs_in_old_image:
             environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
 
@@ -367,6 +373,13 @@ class SageMakerLauncher(Launcher):
         except AWS_ERRORS as error:
             return not is_missing(error) or self._clock.now() - claim.since < CREATED_WITHIN_S
         return found["TrainingJobStatus"] in {"InProgress", "Stopping"}
+
+
+def _of_trials(document: JobDocument, staging: Staging) -> dict[str, str]:
+    """What a shared job is told of its trials, and whoever looks at it."""
+    if not document.members:
+        return {}
+    return {TRIALS: str(len(document.members)), STOP_REQUESTS: staging.uri(stop_requests(document.job_name))}
 
 
 def _training_compiler(spec: JobSpec) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from paretune.spec.container import Event, FailureKind, JobDocument, JobFolder, 
 from paretune.spec.metrics import TRAIN_SECONDS
 from paretune.training.shared.ends import keep_end, kept_end
 from paretune.training.shared.isolation import restored_settings
+from paretune.training.shared.relay import relay_stop_requests
 from paretune.training.shared.stops import ALL, ASKED, TOO_LONG, Clock, MemberStop, StopRequest
 
 Train = Callable[[JobDocument, JobFolder, StopRequest], bool]
@@ -141,6 +142,8 @@ def train_members(document: JobDocument, folder: JobFolder, stop: StopRequest, r
     """
     began = time.perf_counter()
     count = len(document.members)
+    if room.is_first:  # of several processes each stops with it
+        relay_stop_requests(folder, [member.member for member in document.members])
     trials = {
         member.member: Trial(member, folder, title=f"trial {number} of {count}", room=room)
         for number, member in enumerate(document.members, start=1)

@@ -555,6 +555,10 @@ def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_n
     told = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
     assert [(one.member, one.spec.learning_rate) for one in told] == [("lead", 1e-5), ("other", 1e-4)]
     assert b"secret/key" not in document
+    job.stop_trial("other")
+    requested = f"paretune/jobs/{name}/stop/"
+    assert request["Environment"]["PARETUNE_STOP_REQUESTS"] == f"s3://{BUCKET}/{requested}"
+    assert [key for key in aws.s3.objects if key.startswith(requested)] == [f"{requested}other"]
 
 
 @pytest.mark.parametrize("uri", ["https://ada:secret@mlflow.example", "sqlite:///mlflow.db", ""])
