@@ -326,22 +326,25 @@ class SharedJobs:
         shared.documents[key] = document
         return shared.member(key)
 
-    def create(self) -> None:
+    def create(self) -> list[str]:
         """Create the jobs of the groups as they are now, the first ones first, while fewer than `at_a_time` run.
+
+        Why jobs were refused by the place, a reason each; it is each trial's to tell, too.
 
         Raises:
             LostContact: one may have been created.
         """
         self._known = {name: one for name, one in self._known.items() if not one.has_ended}
-        running = sum(not one.is_forming for one in self._known.values())
+        running, refused = sum(not one.is_forming for one in self._known.values()), []
         for shared in self._known.values():
-            if running >= self._at_a_time:
-                return
-            if shared.is_forming and shared.documents:
+            if running < self._at_a_time and shared.is_forming and shared.documents:
                 shared.create(self._launcher)
-                running += shared.job is not None
-                if shared.job is not None:
+                if isinstance(shared.refusal, LaunchRefused):
+                    refused.append(str(shared.refusal))
+                elif shared.job is not None:
+                    running += 1
                     self._is_given()
+        return refused
 
 
 def _in_common(spec: JobSpec) -> tuple[str, ...]:

@@ -267,10 +267,12 @@ class Driver:
 
         Called when no more trials can begin, so the groups of those that share a job are complete.
         """
-        self._shared.create()
+        refused = self._shared.create()
         for number, job in list(self._under_way.items()):
             if (ended := job.poll()) is not None:
                 self._conclude(number, job, ended)
+        for reason in refused:
+            self._room.was_refused(len(self._under_way), reason)
         self._settle_pools()
         if self._now() - self._seen > _ADOPTION_S:
             self.adopt()
@@ -382,7 +384,8 @@ class Driver:
         job = self._under_way[number] = TrialJob(number, spec, run, self.workplace, shared=self._shared, counts=counts)
         ended = job.begin(adopt=adopt)
         if ended is None:
-            self._room.was_given()
+            if spec.trials_per_job == 1:  # else it is not asked for yet
+                self._room.was_given()
             return
         self._conclude(number, job, ended)
         if ended.retryable:

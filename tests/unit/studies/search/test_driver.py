@@ -223,6 +223,29 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     assert driver.ledger.balance().committed_usd == 0.0
 
 
+def test_a_launcher_that_refuses_every_shared_job_ends_the_study_with_its_reason(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: QUOTA
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "trials_per_job": 3})
+    with pytest.raises(LaunchRefused, match="quota is 0 instances"):
+        search(driver)
+    assert len(desk.launcher.asked) == MOST_REFUSED
+    driver.stop(QUOTA)
+    assert driver.ledger.balance().committed_usd == 0.0
+
+
+def test_shared_jobs_refused_beside_others_wait_for_room(desk: Desk) -> None:
+    running: list[Driver] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending | Exception:
+        return QUOTA if len(desk.launcher.created) % 2 and times == 0 else DONE
+
+    desk.launcher.judge = judge
+    running.append(desk.driver(n_parallel=4, job={"instance_type": SMALL, "trials_per_job": 2}))
+    search(running[0])
+    assert running[0].ledger.balance().committed_usd == 0.0
+    assert not running[0].ledger.running()
+
+
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: BROKEN
     driver = desk.driver()
