@@ -122,6 +122,10 @@ class SharedJob:
         """Whether the job has told of a trial."""
         return key in self._begun
 
+    def under_way(self) -> set[str]:
+        """Trials that have begun and not ended: several where they are trained side by side."""
+        return self._begun.keys() - self.ends.keys()
+
     def read(self) -> None:
         """Take what the job has told since the last call."""
         for event in self.job.events() if self.job is not None else ():
@@ -219,8 +223,12 @@ class MemberJob(Job):
         if job.state() is JobState.COMPLETED:
             return FailureKind.ERROR, f"the shared job {job.name} has not told how this trial ended"
         whole = job.failure()  # of one that was stopped there is none
-        if whole is None or whole[0] is FailureKind.CAPACITY or self._shared.has_begun(self._key):
+        if whole is None or whole[0] is FailureKind.CAPACITY:
             return whole
+        if self._shared.has_begun(self._key):
+            others = self._shared.under_way() - {self._key}
+            is_crowded = others and whole[0] is FailureKind.OUT_OF_MEMORY
+            return (FailureKind.CROWDED, f"beside {len(others)} other trials: {whole[1]}") if is_crowded else whole
         return FailureKind.UNTRIED, f"the shared job {job.name} ended before this trial began: {whole[1]}"
 
     def seconds(self) -> float:

@@ -55,6 +55,7 @@ class FailureKind(Enum):
     DISK_FULL = "disk_full"  # make room, or ask for a larger volume
     DIVERGED = "diverged"  # the loss is NaN or infinite: a lower learning rate; the same job would do so again
     CAPACITY = "capacity"  # there was no instance to run on: try again later, or with another instance type
+    CROWDED = "crowded"  # of a trial that was trained side by side with others, out of memory: try it by itself
     UNTRIED = "untried"  # of a trial in a shared job that ended before the trial began: try it in another job
     ERROR = "error"  # anything else; the log tells
 

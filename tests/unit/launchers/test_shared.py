@@ -100,6 +100,19 @@ def test_what_ends_the_job_is_the_failure_of_the_trial_it_met_and_of_no_other() 
     assert failure[0] is FailureKind.UNTRIED
 
 
+def test_trials_side_by_side_that_ran_out_of_memory_may_each_fit_by_itself() -> None:
+    steps = [Event(time=9.0, step=3, member=key, metrics={"train/loss": 1.0}) for key in "bc"]
+    job = whole(ended("a", DONE), *steps, ending=MEMORY)
+    job.now = JobState.FAILED
+    shared = SharedJob(job.name, job=job)
+
+    assert shared.member("a").failure() is None
+    for key in "bc":
+        failure = shared.member(key).failure()
+        assert failure is not None
+        assert failure == (FailureKind.CROWDED, f"beside 1 other trials: {MEMORY[1]}")
+
+
 def test_each_trial_is_told_its_own_events_and_those_of_the_job_once() -> None:
     status = Event(time=1.0, step=0, message="Downloading")
     own = Event(time=2.0, step=1, member="b", metrics={"train/loss": 0.5})

@@ -100,6 +100,7 @@ class TrialEnd:
         curve: share of the training, 0 to 1, and F1 measured then.
         retryable: the job says nothing about its point: no capacity, a quota, an interruption, a driver that died.
         transient: retryable, and the cause may last a while, such as no capacity: wait before the next try.
+        alone: retryable, and not in a job that it shares with other trials.
         conclusive: it has failed, and the same job would fail again: it is not run a second time.
         expected: of a job that was stopped early, the metrics it would have had at its end.
     """
@@ -112,6 +113,7 @@ class TrialEnd:
     curve: tuple[tuple[float, float], ...] = ()
     retryable: bool = False
     transient: bool = False
+    alone: bool = False
     conclusive: bool = False
     expected: Mapping[str, float] = field(default_factory=dict)
 

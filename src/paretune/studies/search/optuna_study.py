@@ -40,7 +40,7 @@ _MOST_DRAWS = 12
 """Points that the sampler is asked for, for one trial, until one is taken."""
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
 _MISSED = 1.0  # by how much a constraint is violated whose metric was not measured
-_HARMLESS = {*affecting(JobSpec, "noise", "limit")}
+_HARMLESS = {*affecting(JobSpec, "noise", "limit"), "trials_per_job"}
 """Changes with which a job still says what its point is worth."""
 
 

@@ -149,7 +149,9 @@ class TrialHistory:
             self.failures[entry.identity] += 1
         else:
             pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now and ended.transient else 0.0
-            self.due[entry.identity] = Due(note=entry.note, not_before=now + pause)
+            alone = {"trials_per_job": 1} if ended.alone else {}
+            note = replace(entry.note, changes={**entry.note.changes, **alone})
+            self.due[entry.identity] = Due(note=note, not_before=now + pause)
 
 
 def but_for_its_seed(spec: JobSpec) -> str:

@@ -142,13 +142,17 @@ class TrialJob:
         failure = job.failure()
         if job.state() is JobState.STOPPED and failure is None:
             return self._ended(TrialStatus.STOPPED, self.stopped_because or error.reason)
-        if failure is not None and failure[0] is FailureKind.DIVERGED:
-            return replace(self._ended(TrialStatus.FAILED, error.reason), conclusive=True)
-        no_capacity = failure is not None and failure[0] is FailureKind.CAPACITY
+        kind = None if failure is None else failure[0]
         # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.outlives
-        died = died or (failure is not None and failure[0] is FailureKind.UNTRIED)
-        return self._ended(TrialStatus.FAILED, error.reason, retryable=no_capacity or died, transient=no_capacity)
+        retryable = died or kind in {FailureKind.CAPACITY, FailureKind.UNTRIED, FailureKind.CROWDED}
+        ended = self._ended(
+            TrialStatus.FAILED,
+            error.reason,
+            retryable=retryable and kind is not FailureKind.DIVERGED,
+            transient=kind is FailureKind.CAPACITY,
+        )
+        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=kind is FailureKind.DIVERGED)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         found = self._by_itself(found)

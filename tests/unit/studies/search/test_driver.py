@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
-from paretune.spec.container import FailureKind, JobDocument, JobInputs, JobReport
+from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -244,6 +244,29 @@ def test_shared_jobs_refused_beside_others_wait_for_room(desk: Desk) -> None:
     search(running[0])
     assert running[0].ledger.balance().committed_usd == 0.0
     assert not running[0].ledger.running()
+
+
+def test_trials_that_ran_out_of_memory_side_by_side_are_tried_each_by_itself(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedJob, "trials", lambda job: max(1, len(job.document.members)))
+    submit = desk.launcher.submit
+
+    def submitted(document: JobDocument, inputs: JobInputs) -> Job:
+        job = submit(document, inputs)
+        desk.launcher.jobs[job.name].told = [
+            Event(time=1.0, step=1, member=one.member, metrics={"train/loss": 0.5}) for one in document.members
+        ]
+        return job
+
+    monkeypatch.setattr(desk.launcher, "submit", submitted)
+    desk.launcher.judge = lambda spec, times: MEMORY if not desk.launcher.created else DONE
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "trials_per_job": 4})
+    search(driver)
+
+    assert rates(driver) == list(RATES)
+    assert [len(job.document.members) for job in desk.launcher.jobs.values()] == [4, 0, 0, 0, 0]
+    assert driver.ledger.balance().spent_usd == pytest.approx(5 * USD)
 
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:
