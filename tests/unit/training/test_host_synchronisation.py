@@ -20,11 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from paretune.spec.container import JobFolder
 from paretune.training.callback import MetricsCallback
 from paretune.training.trainer import DIVERGED_STEPS
-from tests.unit.training import test_loop
+from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # it trains
 
-folder = test_loop.folder
 STEPS = 40
 _SCALARS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "allclose"}
 _COPIES = {"cpu", "numpy", "tolist"}
@@ -79,7 +78,7 @@ def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Reads from the end of the first step to the end of the last one, in a training without log and evaluation."""
     after: dict[int, Counter[str]] = {}
     end = MetricsCallback.on_step_end
-    spec = replace(test_loop.SPEC, probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
+    spec = replace(conftest.SPEC, probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
     with counting() as found:
 
         def telling(callback: MetricsCallback, args: Any, state: Any, control: Any, **kw: Any) -> None:

@@ -20,12 +20,11 @@ from paretune.training.profiling.trace import PARTS
 from paretune.training.rows.data import TokenRows
 from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import strategy_of
-from tests.unit.training import test_loop
+from tests.unit.training import conftest, test_loop
 
 pytestmark = pytest.mark.slow  # they train
 
-folder = test_loop.folder  # six steps an epoch, of four rows each
-SPEC = replace(test_loop.SPEC, num_train_epochs=2.0, training_arguments={"logging_steps": 1, "eval_steps": 3})
+SPEC = replace(conftest.SPEC, num_train_epochs=2.0, training_arguments={"logging_steps": 1, "eval_steps": 3})
 
 
 @pytest.fixture
@@ -158,7 +157,7 @@ def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolde
 
     for workers in (0, 2):
         arguments = {"dataloader_num_workers": workers, **({"dataloader_prefetch_factor": 3} if workers else {})}
-        spec = replace(test_loop.SPEC, training_arguments=arguments)
+        spec = replace(conftest.SPEC, training_arguments=arguments)
         document = JobDocument(job_name="job", spec=spec, plan=spec.plan())
         parts = _build_parts(document, folder, StopSignal(), strategy_of(spec), folder.checkpoints)
         loader = parts.trainer.get_train_dataloader()
