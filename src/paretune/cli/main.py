@@ -6,7 +6,7 @@ import errno
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -19,10 +19,11 @@ from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
-from paretune.spec.job import PARAMETER_GROUPS, parameter_help
-from paretune.spec.parameters import grouped, help_lines, parse
-from paretune.studies.definition.design import design_help
+from paretune.spec.job import PARAMETER_GROUPS, JobSpec, parameter_help
+from paretune.spec.parameters import grouped, help_lines, parse, switches_of
+from paretune.studies.definition.design import DesignTerms, design_help
 from paretune.studies.definition.file import study_help
+from paretune.studies.definition.rules import StudyTerms
 
 _JSON_HELP = "print one JSON document on standard output, and everything else on standard error"
 
@@ -74,7 +75,7 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> Answer | Result:
         _parser().parse_args([*words[:1], "--help"])
     # Argparse answers --help and unknown commands; it would stop at the first fault of the parameters.
     command = _COMMANDS[_parser().parse_args(words[:1]).command]
-    texts, more = _read(words[1:])
+    texts, more = _read(words[1:], switches_of(JobSpec) | switches_of(StudyTerms) | switches_of(DesignTerms))
     value = command.read(texts, [*faults, *more])
     # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
     module, _, function = command.home.partition(":")
@@ -105,8 +106,8 @@ def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
     return wanted, rest, faults
 
 
-def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Parameter to text, from `--name value` and `--name=value`, and what is neither."""
+def _read(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """Parameter to text, from `--name value`, `--name=value` and the bare `--name` of a switch; and what is neither."""
     texts: dict[str, str] = {}
     faults = []
     words = list(arguments)
@@ -118,6 +119,8 @@ def _read(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             continue
         if not equals and words and not words[0].startswith("--"):
             text = words.pop(0)
+        elif not equals and name in switches:
+            text = "true"
         elif not equals:
             faults.append(f"{name} needs a value: --{name} VALUE, or --{name} '' for its default")
         if name in texts:

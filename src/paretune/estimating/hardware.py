@@ -3,6 +3,7 @@
 The time model starts from these and learns from measurements what share of them a training really gets.
 """
 
+import contextlib
 import math
 import os
 import platform
@@ -167,8 +168,41 @@ def this_processor() -> Accelerator:
 
 
 def usable_cores() -> int:
-    """Number of logical processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of logical processor cores that this process may use: its affinity, and its container's limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = _limit_of_container(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    return cores if limit is None else max(1, min(cores, math.ceil(limit)))
+
+
+def _limit_of_container(own: Path, root: Path) -> float | None:
+    """Processor cores that the control groups of this process allow it together; None without a limit.
+
+    Of version 2 cpu.max, of version 1 cpu.cfs_quota_us over cpu.cfs_period_us. `own` is /proc/self/cgroup, `root` where
+    the groups are. Source: Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of Linux.
+    """
+    limits = []
+    for line in own.read_text().splitlines() if own.is_file() else ():
+        _, controllers, place = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "cpu" if controllers else root
+        group = top / place.strip("/")
+        for folder in [group, *group.parents]:
+            limits += _quota(folder)
+            if folder == top:
+                break
+    return min(limits, default=None)
+
+
+def _quota(group: Path) -> list[float]:
+    """Processor cores that a control group may use; empty without a limit."""
+    with contextlib.suppress(OSError, ValueError):
+        if (file := group / "cpu.max").is_file():
+            words = file.read_text().split()
+        else:
+            words = [(group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")]
+        return [float(words[0]) / float(words[1])] if words[0] not in {"max", "-1"} else []
+    return []
 
 
 def machine_name() -> str:

@@ -113,6 +113,11 @@ def check(asked: Any) -> list[str]:
     return [fault for item in fields(asked) for fault in range_faults(item, getattr(asked, item.name))]
 
 
+def switches_of(cls: type) -> frozenset[str]:
+    """Parameters that are true or false, so that their bare name is as good as the value true."""
+    return frozenset(name for name, kind in annotations(cls).items() if kind is bool)
+
+
 def help_lines(cls: type) -> dict[str, str]:
     """Name of every parameter to one line of help, with its default and choices."""
     lines = {}

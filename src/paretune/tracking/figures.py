@@ -21,6 +21,14 @@ def classification_report(report: JobReport) -> str:
     return str(table(truth, answers, labels=range(len(names)), target_names=names, digits=4, zero_division=0))
 
 
+def _can_be_drawn(name: str) -> bool:
+    """Whether matplotlib's own font, which is on every machine, has all characters; else they would become boxes."""
+    from matplotlib import font_manager
+
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
+    return all(font.get_char_index(ord(character)) for character in name if character.isprintable())
+
+
 def confusion_figure(report: JobReport) -> Any:
     """A matplotlib figure: rows are true classes, colour the share of the class, numbers the validation rows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -38,6 +46,9 @@ def confusion_figure(report: JobReport) -> Any:
     axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
     if classes <= _MOST_CLASSES_WITH_NAMES:
         names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in report.labels]
+        if not all(map(_can_be_drawn, names)):
+            names = [f"class {number}" for number in range(1, classes + 1)]
+            axes.set(xlabel="predicted (names: classification_report.txt, in this order)")
         axes.set_xticks(range(classes), names, rotation=45, ha="right", parse_math=False)  # "$" in a name: no formula
         axes.set_yticks(range(classes), names, parse_math=False)
     if classes <= _MOST_CLASSES_WITH_NUMBERS:

@@ -66,6 +66,7 @@ WRONG = {
     ),
     "validation of others": (["--validation_file", "v.csv"], ["validation_file goes with a data set of your own"]),
     "missing value": (["--seed"], ["seed needs a value"]),
+    "switch with a wrong value": (["--spot", "perhaps"], ["spot must be true or false, got 'perhaps'"]),
     "value forgotten": (["--seed", "--task", "causal-lm"], ["seed needs a value"]),
     "given twice": (["--seed", "1", "--seed", "2"], ["seed is given twice: '1' and '2'"]),
     "no dashes": (["seed=1"], ["unexpected 'seed=1': parameters are given as --name value"]),
@@ -87,6 +88,15 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert "Traceback" not in err
     assert not [text for text in expected if text not in err], err
     assert list(workplace.iterdir()) == []  # not even an MLflow store
+
+
+@pytest.mark.usefixtures("no_store")
+@pytest.mark.parametrize("words", [["--spot"], ["--spot", "--dry_run"], ["--dry_run", "--spot", "true"]])
+def test_the_bare_name_of_a_switch_is_true(words: list[str], run: Run) -> None:
+    code, _, err = run("--instance_type", "ml.g5.xlarge", "--seed", "abc", "--max_wait_minutes", "soon", *words)
+
+    assert code == 2
+    assert [line.split()[1] for line in err.splitlines()[1:]] == ["seed", "max_wait_minutes"]
 
 
 @pytest.mark.usefixtures("no_store")

@@ -1,6 +1,7 @@
 """Confusion matrix and classification report."""
 
 import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,27 @@ def test_a_class_without_rows_is_drawn() -> None:
 )
 def test_no_name_of_a_class_breaks_the_figure(labels: list[str]) -> None:
     assert png_of(report_of([[3, 1], [2, 5]], labels)).startswith(PNG)
+
+
+@pytest.mark.parametrize("labels", [["良い", "悪い"], ["مرحبا", "好"], ["好", "bad"]])
+def test_names_that_the_font_does_not_have_are_numbered_and_told_in_the_report(labels: list[str]) -> None:
+    report = report_of([[3, 1], [2, 5]], labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of each character that it draws as a box
+        assert png_of(report).startswith(PNG)
+    (axes, *_) = confusion_figure(report).axes
+
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["class 1", "class 2"]
+    assert "classification_report.txt" in axes.get_xlabel()
+    table = classification_report(report)
+    assert table.index(labels[0]) < table.index(labels[1])
+
+
+@pytest.mark.parametrize("labels", [["größer", "Ärger"], ["хорошо", "плохо"]])
+def test_names_in_letters_that_the_font_has_are_drawn(labels: list[str]) -> None:
+    (axes, *_) = confusion_figure(report_of([[3, 1], [2, 5]], labels)).axes
+
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == labels
 
 
 def test_colours_are_shares_of_the_true_class_and_numbers_are_rows() -> None:

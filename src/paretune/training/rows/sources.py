@@ -93,6 +93,8 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     is_local = spec.dataset.startswith((".", "/", "~")) or path.is_dir()
     if is_local and not path.exists():
         raise BadInput([f"dataset {path} does not exist (looked from {Path.cwd()})"])
+    if path.is_dir() and not any(file.is_file() for file in path.rglob("*")):
+        raise BadInput([f"dataset {path} is an empty folder: put files that end in {', '.join(_READERS)} into it"])
     name = str(path) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
         options = _folder_options(name, spec.dataset_config_name) if is_local else {}
@@ -168,11 +170,22 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
                 first = f"first: rows {', '.join(itertools.islice(rows, 5))}"
                 missing = f"{column!r} is missing in {values.null_count} of {len(table)} {split} rows"
                 faults.append(f"{missing} ({first}): fill or drop them")
+        faults += _label_faults(spec, table.features)
         kind = table.features.get(spec.text_column)
         is_text = isinstance(kind, datasets.Value) and kind.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
             faults.append(f"text_column {spec.text_column!r} holds no text but {kind}")
     return faults
+
+
+def _label_faults(spec: JobSpec, features: Mapping[str, Any]) -> list[str]:
+    """That the labels are no classes but lists or objects, such as those of multi-label data."""
+    kind = features.get(spec.label_column)
+    if spec.task != "classification" or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
+        return []
+    what = "objects" if isinstance(kind, dict) else "lists" if isinstance(kind, datasets.List) else str(kind)
+    rule = f"label_column {spec.label_column!r} must hold one class a row, as text or a whole number, and holds {what}"
+    return [f"{rule}: rows with several labels are not supported; set label_column to another column"]
 
 
 def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:

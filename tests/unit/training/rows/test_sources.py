@@ -63,6 +63,33 @@ def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str) -> Non
     assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(TEXTS)
 
 
+def test_a_file_uri_is_the_path_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "my rows.csv")
+    rows, _ = read_rows(JobSpec(dataset=path.as_uri()))
+
+    assert JobSpec(dataset=path.as_uri()).dataset == str(path)
+    assert len(rows["train"]) == 18
+
+
+def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path)
+
+    assert fault.startswith(f"dataset {tmp_path} is an empty folder: put files that end in .csv, ")
+
+
+@pytest.mark.parametrize(
+    ("labels", "what"),
+    [([["a", "b"], ["a"]] * 10, "lists"), ([{"id": 1}, {"id": 2}] * 10, "objects")],
+)
+def test_labels_that_are_lists_or_objects_are_refused_as_such(tmp_path: Path, labels: list[Any], what: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in zip(TEXTS, labels, strict=True)))
+    (fault,) = faults(path)
+
+    assert fault.startswith("label_column 'label' must hold one class a row")
+    assert f"holds {what}: rows with several labels" in fault
+
+
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_folder_gives_its_own_splits(tmp_path: Path, ending: str) -> None:
     for split, count in (("train", 20), ("validation", 6), ("test", 4)):
