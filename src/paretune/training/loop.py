@@ -193,7 +193,7 @@ def _build_parts(
     stop_signal: StopRequest,
     strategy: Strategy,
     output: Path,
-    clock: Clock | None,
+    clock: Clock | None = None,
 ) -> _Training:
     spec = document.spec
     transformers.set_seed(spec.seed)
