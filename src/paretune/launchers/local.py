@@ -9,7 +9,6 @@
 A local job ends when the process that started it ends.
 """
 
-import fcntl
 import json
 import os
 import platform
@@ -21,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, Launcher
@@ -294,7 +294,7 @@ class LocalLauncher(Launcher):
         shared.mkdir(parents=True, exist_ok=True)
         with (self._home / "checkpoints" / f"{name}.lock").open("a") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file_lock.lock(lock.fileno(), wait=False)
             except BlockingIOError:
                 folder.checkpoints.mkdir(exist_ok=True)
                 yield []
@@ -309,7 +309,7 @@ def _alone_in(folder: JobFolder) -> Iterator[None]:
     folder.make()
     descriptor = os.open(folder.root, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        file_lock.lock(descriptor)
         yield
     finally:
         os.close(descriptor)

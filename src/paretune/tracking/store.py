@@ -1,6 +1,5 @@
 """The tracking server or store: opens runs and finds those that are there."""
 
-import fcntl
 import logging
 import os
 import re
@@ -17,6 +16,7 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.utils import get_results_from_paginated_fn
 
+from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.tracking import schema
@@ -215,7 +215,7 @@ def _locked(path: Path) -> Iterator[None]:
     with ExitStack() as opened:
         while True:
             file = opened.enter_context(path.open("a"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            file_lock.lock(file.fileno())
             if _is_at(file.fileno(), path):
                 break
             opened.close()  # its owner has removed it since

@@ -2,17 +2,22 @@
 
 import os
 import platform
-import resource
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from paretune.estimating import hardware
 from paretune.spec.container import ALLOW_NO_GPU
 from paretune.spec.job import JobSpec
 from paretune.training.on_processor.memory import release_freed_memory
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 
 def has_gpu() -> bool:
@@ -69,6 +74,8 @@ def peak_memory_gib() -> float:
     """Highest memory so far: allocated on the GPU, or without one resident in this process."""
     if has_gpu():
         return torch.cuda.max_memory_allocated() / 2**30
+    if resource is None:
+        return float(psutil.Process().memory_info().peak_wset) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 

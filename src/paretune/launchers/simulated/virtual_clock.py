@@ -1,6 +1,5 @@
 """Time that advances only during `sleep`, shared through a small file by all processes with the same home folder."""
 
-import fcntl
 import mmap
 import os
 import struct
@@ -8,6 +7,8 @@ import time
 import weakref
 from pathlib import Path
 from typing import Protocol
+
+from paretune.core import file_lock
 
 _SECONDS = struct.Struct("<d")
 
@@ -30,12 +31,12 @@ class VirtualClock:
         self._watched: weakref.WeakSet[Scheduled] = weakref.WeakSet()
         self._wake_at: set[float] = set()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        file_lock.lock(self._file)
         try:
             if os.fstat(self._file).st_size < _SECONDS.size:
                 os.write(self._file, _SECONDS.pack(time.time()))
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            file_lock.unlock(self._file)
         self._time = mmap.mmap(self._file, _SECONDS.size)
 
     def now(self) -> float:
@@ -56,7 +57,7 @@ class VirtualClock:
 
     def sleep(self, seconds: float) -> None:
         """Advance by `seconds`, or further to the next change if that is later; returns without waiting."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        file_lock.lock(self._file)
         try:
             begun = self.now()
             changes = [change for item in self._watched if (change := item.next_change(begun)) is not None]
@@ -64,7 +65,7 @@ class VirtualClock:
             following = min([*changes, *self._wake_at], default=begun)
             _SECONDS.pack_into(self._time, 0, max(begun + seconds, following))
         finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            file_lock.unlock(self._file)
 
     def __del__(self) -> None:
         if hasattr(self, "_time"):

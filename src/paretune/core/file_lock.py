@@ -1,0 +1,49 @@
+"""Locks that processes of one machine hold on open files, each until it lets go or ends."""
+
+import importlib
+import os
+import time
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_FAR = 2**31 - 2  # a byte of the file that nobody reads: Windows keeps others from what is locked
+_AGAIN_S = 0.05
+
+
+def lock(descriptor: int, *, wait: bool = True) -> None:
+    """Lock an open file for this process, and on POSIX for those that inherit the descriptor.
+
+    Raises:
+        BlockingIOError: another process holds it, and `wait` is false.
+    """
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    while not _is_locked_on_windows(descriptor):
+        if not wait:
+            raise BlockingIOError("another process holds the lock")
+        time.sleep(_AGAIN_S)
+
+
+def unlock(descriptor: int) -> None:
+    """Let go of a lock."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return
+    windows = importlib.import_module("msvcrt")
+    os.lseek(descriptor, _FAR, os.SEEK_SET)
+    windows.locking(descriptor, windows.LK_UNLCK, 1)
+
+
+def _is_locked_on_windows(descriptor: int) -> bool:
+    """Whether this process could lock it."""
+    windows = importlib.import_module("msvcrt")
+    os.lseek(descriptor, _FAR, os.SEEK_SET)
+    try:
+        windows.locking(descriptor, windows.LK_NBLCK, 1)
+    except OSError:
+        return False
+    return True
