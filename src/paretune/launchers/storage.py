@@ -45,9 +45,9 @@ def bytes_of_weights(spec: JobSpec, parameters: int) -> float:
 def _bytes_of_model(spec: JobSpec, read: float, weights: float) -> float:
     """Bytes of the model as it is read, of its checkpoints and of the trained one; `weights` are its bytes in fp32."""
     written, checkpoint = _written_shares(spec)
-    others = spec.trials_per_job - 1  # of a shared job, which leave their models and, where stopped, a checkpoint
-    models, checkpoints = 1 + others, _most_checkpoints(spec) + others * (spec.probe_steps is None)
-    return read + (2 * models * written + checkpoints * checkpoint) * weights
+    trials = spec.trials_per_job  # each leaves its model and, where it is stopped, a checkpoint
+    checkpoints = _most_checkpoints(spec) + (0 if spec.probe_steps else trials - 1)
+    return read + (2 * trials * written + checkpoints * checkpoint) * weights
 
 
 def _written_shares(spec: JobSpec) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from paretune.core.errors import collecting, refuse
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
@@ -359,7 +359,7 @@ class JobSpec(Cluster):
 def current_name(text: str) -> str:
     """The name of a model or a data set: its path for a file: URI, the word in use now for a bundled one."""
     if text.startswith("file://"):
-        return unquote(urlsplit(text).path)
+        return unquote(text.removeprefix("file://"))
     return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
 
 

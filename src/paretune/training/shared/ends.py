@@ -35,7 +35,7 @@ def kept_end(folder: JobFolder, *, name: str, with_model: bool) -> MemberEnd | N
     """
     try:
         raw = json.loads((folder.checkpoints / _END).read_text())
-        is_whole = all((_model(folder) / name).stat().st_size == size for name, size in raw["files"].items())
+        is_whole = all((_model(folder) / file).stat().st_size == size for file, size in raw["files"].items())
         end = MemberEnd.read(raw["end"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

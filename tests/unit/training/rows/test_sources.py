@@ -71,6 +71,10 @@ def test_a_file_uri_is_the_path_of_the_file(tmp_path: Path) -> None:
     assert len(rows["train"]) == 18
 
 
+def test_a_relative_file_uri_is_a_relative_path() -> None:
+    assert JobSpec(dataset="file://my%20rows.csv").dataset == "my rows.csv"
+
+
 def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
     (fault,) = faults(tmp_path)
 
