@@ -12,10 +12,10 @@ def parse(parser: argparse.ArgumentParser, **small: object) -> argparse.Namespac
     """Arguments of the command line; with `--small` the values of `small` for all that is not given there.
 
     With `--write` the benchmark runs in a process of its own, and this one ends with it: what it has printed is in
-    `results/NAME.txt` then, and its block in the README.
+    `results/NAME.txt` then, and its block in the page that shows it.
     """
     parser.add_argument("--small", action="store_true", help="the same within a minute; its figures mean nothing")
-    parser.add_argument("--write", action="store_true", help="store what is printed, and copy its block to the README")
+    parser.add_argument("--write", action="store_true", help="store what is printed, and copy its block to its page")
     asked = parser.parse_args()
     if asked.write:
         if asked.small:
@@ -40,8 +40,8 @@ def _run_and_store(words: list[str]) -> int:
     typed = [Path(word).name if Path(word).is_absolute() else word for word in words[1:]]  # no folders of a machine
     command = f"$ python benchmarks/{name}.py {' '.join(typed)}".rstrip()
     text = "".join([command + "\n", *printed])
-    if name in published.blocks(published.README.read_text()) and name not in published.blocks(text):
-        sys.exit(f"nothing was stored: the README has a block {name}, and none was printed (published.block makes one)")
+    if name in published.shown() and name not in published.blocks(text):
+        sys.exit(f"nothing was stored: a page shows a block {name}, and none was printed (published.block makes one)")
     (published.RESULTS / f"{name}.txt").write_text(text)
     published.main()
     return 0

@@ -1,9 +1,9 @@
-"""Figures of the README that a benchmark has made: stored in benchmarks/results, copied from there, never typed.
+"""Figures of README and docs that a benchmark has made: stored in benchmarks/results, copied from there, never typed.
 
-    python benchmarks/published.py            # copy the blocks of all stored results into the README
+    python benchmarks/published.py            # copy the blocks of all stored results into the pages that show them
 
 A benchmark prints a block at its end (`block`); `--write` (arguments.py) stores all that it prints in
-`results/NAME.txt` and copies its block between the same comments of the README. A test holds that they are equal.
+`results/NAME.txt` and copies its block between the same comments of a page. A test holds that they are equal.
 """
 
 import datetime
@@ -16,7 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-README = Path(__file__).parents[1] / "README.md"
+_REPOSITORY = Path(__file__).parents[1]
+PAGES = (_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").glob("*.md")))
+"""Pages that may show figures."""
 _BLOCK = re.compile(r"<!-- (?P<name>\w+): begin -->\n(?P<body>.*?)<!-- (?P=name): end -->\n", re.DOTALL)
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 """Instruction sets that decide how fast a CPU multiplies matrices, the fastest first."""
@@ -30,6 +32,11 @@ def block(name: str, lines: Iterable[str]) -> str:
 def blocks(text: str) -> dict[str, str]:
     """Name to what stands between its two comments."""
     return {found["name"]: found["body"] for found in _BLOCK.finditer(text)}
+
+
+def shown() -> dict[str, str]:
+    """Name of each block to what the pages show of it."""
+    return {name: body for page in PAGES for name, body in blocks(page.read_text()).items()}
 
 
 def copied(text: str, results: Path) -> str:
@@ -67,7 +74,7 @@ def cpu() -> str:
 
 def _commit() -> str:
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    found = subprocess.run(words, cwd=README.parent, capture_output=True, text=True, check=False)
+    found = subprocess.run(words, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"
 
 
@@ -79,8 +86,9 @@ def _version(name: str) -> str:
 
 
 def main() -> None:
-    """Copy the blocks of all stored results into the README."""
-    README.write_text(copied(README.read_text(), RESULTS))
+    """Copy the blocks of all stored results into the pages."""
+    for page in PAGES:
+        page.write_text(copied(page.read_text(), RESULTS))
 
 
 if __name__ == "__main__":

@@ -161,10 +161,17 @@ def test_the_environment_of_mlflow_run_is_a_file_that_exists_and_installs_this_p
     assert any(line.startswith(("-e .", ".", "--editable .")) for lines in pip for line in lines), pip
 
 
-def readme() -> str:
-    path = ROOT / "README.md"
-    assert path.is_file(), "README.md is missing: every command in it is a test"
-    return path.read_text()
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "studies" / "README.md", *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def page(request: pytest.FixtureRequest) -> str:
+    return str(request.param.read_text())
+
+
+def pages() -> str:
+    """All of them, one after the other."""
+    return "\n".join(path.read_text() for path in PAGES)
 
 
 def commands_of(text: str) -> list[list[str]]:
@@ -189,9 +196,11 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
     """Entry point and parameters of one command line."""
     if words[0] == "paretune":
         entry_point, *rest = words[1:]
-        pairs = [word.removeprefix("--").partition("=") for word in rest if word.startswith("--")]
-        values = iter(word for word in rest if not word.startswith("--"))
-        named = {name: text if equals else next(values, "") for name, equals, text in pairs}
+        named = {}
+        for word, following in itertools.pairwise([*rest, "--"]):
+            if word.startswith("--"):
+                name, equals, text = word.removeprefix("--").partition("=")
+                named[name] = text if equals else "true" if following.startswith("--") else following
         return entry_point, {name: text for name, text in named.items() if name != "json"}
     parameters = {}
     for option, value in itertools.pairwise(words):
@@ -211,11 +220,10 @@ def parameters_of(command: str) -> set[str]:
     return {"json"}.union(*_COMMANDS[command].groups().values())
 
 
-def test_every_command_in_the_readme_is_one_that_paretune_takes() -> None:
-    commands = [words for words in commands_of(readme()) if words[1:] not in (["--help"], ["--version"])]
-    assert commands, "README.md shows no `mlflow run` or `paretune` command in a bash block"
-
-    for words in commands:
+def test_every_command_in_a_page_is_one_that_paretune_takes(page: str) -> None:
+    for words in commands_of(page):
+        if words[1:] in (["--help"], ["--version"]):
+            continue
         entry_point, parameters = job_of([word for word in words if word != "--help"])
         assert entry_point in entry_points(), shlex.join(words)
         assert set(parameters) <= parameters_of(entry_point), shlex.join(words)
@@ -225,30 +233,37 @@ def test_every_command_in_the_readme_is_one_that_paretune_takes() -> None:
             _COMMANDS[entry_point].read(parameters, [])
 
 
-def test_every_parameter_that_the_readme_mentions_is_one_of_paretune() -> None:
-    mentioned = set(re.findall(r"-P\s+'?(\w+)=", readme()))
-
-    assert mentioned
-    assert mentioned <= {name for command in _COMMANDS for name in parameters_of(command)}
+def test_the_pages_show_every_entry_point() -> None:
+    assert {job_of(words)[0] for words in commands_of(pages()) if len(words) > 1} >= entry_points().keys()
 
 
-def test_every_name_in_the_readme_s_table_of_parameters_is_a_parameter() -> None:
-    tables = re.findall(r"^\| parameter .*\n\|[ :|-]+\n((?:\|.*\n)+)", readme(), re.MULTILINE)
+def test_every_parameter_that_a_page_mentions_is_one_of_paretune(page: str) -> None:
+    mentioned = set(re.findall(r"-P\s+'?(\w+)=", page)) | set(re.findall(r"`--(\w+) [^`]*`", page))
+
+    assert mentioned <= {name for command in _COMMANDS for name in parameters_of(command)} | {"help", "key", "name"}
+
+
+def test_every_name_in_a_table_of_parameters_is_a_parameter() -> None:
+    tables = re.findall(r"^\| parameter .*\n\|[ :|-]+\n((?:\|.*\n)+)", pages(), re.MULTILINE)
     first_cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
     names = {name for cell in first_cells for name in re.findall("`([^`]+)`", cell)}
 
-    assert names
+    assert len(tables) >= 3
     assert names <= set(JobSpec().as_text())
+
+
+def test_the_readme_is_short_enough_to_be_read() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_the_reader_of_commands_finds_wrong_names() -> None:
     text = (
-        "```bash\nA=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why\n$ paretune main --sed 1 --model=x\nls\n```\n"
+        "```bash\nA=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why\n$ paretune main --spot --sed 1 --model=x\nls\n```\n"
     )
 
     assert [job_of(words) for words in commands_of(text)] == [
         ("main", {"sed": "1", "model": "a b"}),
-        ("main", {"sed": "1", "model": "x"}),
+        ("main", {"spot": "true", "sed": "1", "model": "x"}),
     ]
 
 

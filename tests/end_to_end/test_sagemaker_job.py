@@ -32,7 +32,7 @@ PERMISSIONS = {  # operation to IAM action, where their names differ
 
 
 def _json_blocks() -> list[dict[str, Any]]:
-    text = (REPOSITORY / "README.md").read_text()
+    text = (REPOSITORY / "docs" / "sagemaker.md").read_text()
     return [json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
 
 

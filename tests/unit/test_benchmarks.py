@@ -1,4 +1,4 @@
-"""Benchmarks: the README's figures are those of their stored results, and what searches are run on is what it says."""
+"""Benchmarks: the figures of README and docs are those of their stored results, and what searches are run on is what it says."""
 
 import statistics
 import sys
@@ -23,18 +23,18 @@ def published() -> ModuleType:
     return published
 
 
-def test_every_block_of_the_readme_is_what_its_stored_result_holds(published: ModuleType) -> None:
-    shown = published.blocks((REPOSITORY / "README.md").read_text())
+def test_every_block_of_a_page_is_what_its_stored_result_holds(published: ModuleType) -> None:
+    shown = published.shown()
     stored = {name: published.blocks((RESULTS / f"{name}.txt").read_text()).get(name) for name in shown}
 
-    assert shown == stored, "run `python benchmarks/published.py`, which copies stored results into the README"
+    assert shown == stored, "run `python benchmarks/published.py`, which copies stored results into the pages"
     assert {"search_cost", "training_throughput", "launch_overhead"} <= shown.keys()
 
 
-def test_every_stored_block_stands_in_the_readme(published: ModuleType) -> None:
+def test_every_stored_block_stands_in_a_page(published: ModuleType) -> None:
     stored = {name for path in RESULTS.glob("*.txt") for name in published.blocks(path.read_text())}
 
-    assert stored == set(published.blocks((REPOSITORY / "README.md").read_text()))
+    assert stored == set(published.shown())
 
 
 def test_a_figure_that_was_changed_by_hand_is_put_back(published: ModuleType, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_write_stores_what_is_printed_and_copies_the_block(
     )
     page.write_text("<!-- speed: begin -->\n1\n<!-- speed: end -->\n")
     monkeypatch.setattr(published, "RESULTS", tmp_path)
-    monkeypatch.setattr(published, "README", page)
+    monkeypatch.setattr(published, "PAGES", [page])
     monkeypatch.setattr(sys, "argv", [str(script), "--steps", "4", "--write"])
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps")
@@ -83,10 +83,10 @@ def test_a_result_without_the_block_that_the_readme_shows_is_not_stored(
     (tmp_path / "speed.py").write_text("print('nothing')\n")
     (tmp_path / "README.md").write_text("<!-- speed: begin -->\n1\n<!-- speed: end -->\n")
     monkeypatch.setattr(published, "RESULTS", tmp_path)
-    monkeypatch.setattr(published, "README", tmp_path / "README.md")
+    monkeypatch.setattr(published, "PAGES", [tmp_path / "README.md"])
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "speed.py"), "--write"])
 
-    with pytest.raises(SystemExit, match="the README has a block speed, and none was printed"):
+    with pytest.raises(SystemExit, match="a page shows a block speed, and none was printed"):
         arguments.parse(argparse.ArgumentParser())
 
     assert not (tmp_path / "speed.txt").exists()

@@ -24,7 +24,7 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page_of_the_python_interface_shows_what_happens(project: Path) -> None:
-    found = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
+    found = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
 
     assert found.attempted
     assert not found.failed

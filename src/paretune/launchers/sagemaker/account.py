@@ -124,7 +124,7 @@ class Account:
                     raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
             raise BadInput(
                 [
-                    "role must be set: an IAM role that SageMaker may assume, by name or ARN; the README shows its "
+                    "role must be set: an IAM role that SageMaker may assume, by name or ARN; docs/sagemaker.md shows its "
                     "policy, `aws iam list-roles` the roles that there are"
                 ]
             )

@@ -89,7 +89,7 @@ def pass_findings(account: Account) -> Iterator[Finding]:
         yield wrong(
             ROLE,
             f"{account.identity['Arn']} may not pass the role {role} to SageMaker: add iam:PassRole for it to your "
-            f"own policy (the README has it), such as by `{_allow_passing(caller, role)}`",
+            f"own policy (docs/sagemaker.md has it), such as by `{_allow_passing(caller, role)}`",
         )
     else:
         yield fine(ROLE, f"{caller} may pass {role} to SageMaker")
@@ -125,7 +125,7 @@ def trust_finding(account: Account) -> Finding:
             ROLE,
             f"role {role} does not exist: set role to one that does (`aws iam list-roles` shows them), or create it "
             f"with `aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'` and "
-            "give it the second policy of the README",
+            "give it the second policy of docs/sagemaker.md",
         )
     statements = _statements(found.get("AssumeRolePolicyDocument"))
     if not any(_trusts_sagemaker(statement) for statement in statements):
