@@ -257,9 +257,7 @@ def test_the_readme_is_short_enough_to_be_read() -> None:
 
 
 def test_the_reader_of_commands_finds_wrong_names() -> None:
-    text = (
-        "```bash\nA=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why\n$ paretune main --spot --sed 1 --model=x\nls\n```\n"
-    )
+    text = "```bash\nA=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why\n$ paretune main --spot --sed 1 --model=x\nls\n```\n"
 
     assert [job_of(words) for words in commands_of(text)] == [
         ("main", {"sed": "1", "model": "a b"}),
