@@ -42,6 +42,7 @@ FLOORS = {
     "studies": 7.5,
     "reporting": 7,
     "mlflow_backend": 7,
+    "agents": 7.6,
     "cli.requests": 8.1,
     "cli.output": 8.2,
     "cli.commands": 8.3,
@@ -61,13 +62,14 @@ DOORS = {
     },
     "huggingface_hub": {"training"},
     "statsmodels": {"reporting"},
+    "mcp": {"agents"},
 }
 """Package to the folders that may import it."""
 FRAMES = {"paretune.core.result": {"pandas"}}
 """Module of the lower floors to what it imports when somebody asks for it: a result as a pandas frame."""
 LARGEST_FOLDER = 13
 """Modules that lie side by side, `__init__` not counted."""
-CLOSED_TO_TRAINING = {"launchers", "tracking", "jobs", "studies", "mlflow_backend", "cli"}
+CLOSED_TO_TRAINING = {"launchers", "tracking", "jobs", "studies", "mlflow_backend", "agents", "cli"}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Benchmarks: the figures of README and docs are those of their stored results, and what searches are run on is what it says."""
+"""Benchmarks: figures of README and docs are those of the stored results; searches are run on what they say."""
 
 import statistics
 import sys

@@ -13,7 +13,7 @@ from typing import Any
 
 from paretune.cli.output.answer import Answer, as_document, error_document
 from paretune.cli.requests import readers
-from paretune.cli.requests.own_parameters import PricesRequest, ReportRequest
+from paretune.cli.requests.own_parameters import McpRequest, PricesRequest, ReportRequest
 from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
@@ -75,7 +75,9 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> Answer | Result:
         _parser().parse_args([*words[:1], "--help"])
     # Argparse answers --help and unknown commands; it would stop at the first fault of the parameters.
     command = _COMMANDS[_parser().parse_args(words[:1]).command]
-    texts, more = _read(words[1:], switches_of(JobSpec) | switches_of(StudyTerms) | switches_of(DesignTerms))
+    texts, more = _read(
+        words[1:], switches_of(JobSpec) | switches_of(StudyTerms) | switches_of(DesignTerms) | switches_of(McpRequest)
+    )
     value = command.read(texts, [*faults, *more])
     # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
     module, _, function = command.home.partition(":")
@@ -225,5 +227,11 @@ _COMMANDS = {
         readers.doctor,
         lambda: {"paid": f"{PAID_HELP} (default: false)"},
         takes_jobs=True,
+    ),
+    "mcp": _Command(
+        "a server for agents on standard input and output: they launch what was quoted, within a budget",
+        "paretune.cli.commands.mcp:run",
+        readers.own(McpRequest, "mcp"),
+        lambda: help_lines(McpRequest),
     ),
 }

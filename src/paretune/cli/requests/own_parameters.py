@@ -1,10 +1,10 @@
-"""Parameters of the commands `prices` and `report`, checked."""
+"""Parameters of the commands `prices`, `report` and `mcp`, checked."""
 
 import re
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, refuse
 from paretune.reporting.factors import factor_faults
 from paretune.spec.cluster import listed
 from paretune.spec.parameters import check, parameter
@@ -100,3 +100,20 @@ class ReportRequest:
             ValueError: it is none.
         """
         return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpRequest:
+    """What agents may do through this server.
+
+    Raises:
+        BadInput: with all faults at once.
+    """
+
+    session_budget_usd: float = parameter(
+        0.0, "dollars that all that agents launch may cost together; with 0 they may look only", minimum=0
+    )
+    own_code: bool = parameter(False, "let agents launch jobs with scripts, projects and images of their own")
+
+    def __post_init__(self) -> None:
+        refuse(check(self))

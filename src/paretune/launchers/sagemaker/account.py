@@ -124,8 +124,8 @@ class Account:
                     raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
             raise BadInput(
                 [
-                    "role must be set: an IAM role that SageMaker may assume, by name or ARN; docs/sagemaker.md shows its "
-                    "policy, `aws iam list-roles` the roles that there are"
+                    "role must be set: an IAM role that SageMaker may assume, by name or ARN; docs/sagemaker.md shows "
+                    "its policy, `aws iam list-roles` the roles that there are"
                 ]
             )
         if role.startswith("arn:"):

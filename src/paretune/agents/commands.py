@@ -1,0 +1,63 @@
+"""A `paretune` command as a process of its own, which goes on when the server ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Running(Protocol):
+    """A command that was begun."""
+
+    def outcome(self) -> Mapping[str, Any] | None:
+        """None while it runs; then its document of `--json`, or `{"error": ...}`."""
+
+    def stop(self) -> None:
+        """Ask it to stop its job, as Ctrl-C does; its outcome says how that went."""
+
+    def last_lines(self) -> list[str]:
+        """What it has said of its progress, the last lines."""
+
+
+class Command:
+    """`paretune NAME --key value ... --json`, with standard output and error in two files of a folder."""
+
+    def __init__(self, name: str, parameters: Mapping[str, str], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._document, self._log = folder / "document.json", folder / "log.txt"
+        words = [word for key, text in parameters.items() for word in (f"--{key}", text)]
+        with self._document.open("wb") as output, self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "paretune", name, *words, "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C of the server is not its own; its job is paid for and goes on
+                env=os.environ,
+            )
+
+    def outcome(self) -> Mapping[str, Any] | None:
+        """As `Running.outcome`; a process that left no document has failed."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        try:
+            found = json.loads(self._document.read_text())
+        except (OSError, ValueError):
+            found = None
+        if isinstance(found, dict):
+            return found
+        return {"error": {"message": "\n".join(self.last_lines()) or "no answer", "exit_code": code}}
+
+    def stop(self) -> None:
+        """SIGINT, where it still runs."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def last_lines(self) -> list[str]:
+        """Of standard error."""
+        return self._log.read_text(errors="replace").splitlines()[-10:] if self._log.exists() else []

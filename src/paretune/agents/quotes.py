@@ -1,0 +1,80 @@
+"""Quotes: what a command may cost at most, signed by this server, good once and for a while."""
+
+import hashlib
+import hmac
+import json
+import math
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from paretune.core.errors import BadInput
+
+VALID_S = 900.0
+"""Seconds that a quote may be launched in: prices and quotas change seldom, agents forget often."""
+_LONGEST = 100_000  # characters of a signed quote
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quote:
+    """One command and the most that it can cost.
+
+    Attributes:
+        command: `main` or `study`.
+        parameters: name to text, as they would be typed.
+        identity: hash of the job's specification, or of the study as YAML.
+        worst_case_usd: bound of its bill, USD.
+        priced_as_of: date of the price row that the bound was computed with; empty where none was needed.
+        expires: seconds since the epoch.
+        number: unlike that of any other quote.
+    """
+
+    command: str
+    parameters: Mapping[str, str]
+    identity: str
+    worst_case_usd: float
+    priced_as_of: str
+    expires: float
+    number: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+class Quotes:
+    """Signs quotes and reads them back; `key` is this server's secret, which no agent sees.
+
+    A quote is `PAYLOAD.SIGNATURE`, both base64: JSON and its HMAC-SHA256 (RFC 2104).
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(32)
+
+    def signed(self, quote: Quote) -> str:
+        """The quote as text that only this server can have made."""
+        if not (math.isfinite(quote.worst_case_usd) and quote.worst_case_usd >= 0):
+            raise BadInput([f"the worst case must be a number of dollars, got {quote.worst_case_usd}"])
+        payload = urlsafe_b64encode(json.dumps(asdict(quote), sort_keys=True).encode())
+        return f"{payload.decode()}.{self._signature(payload)}"
+
+    def read(self, text: str, now: float) -> Quote:
+        """The quote that was signed.
+
+        Raises:
+            BadInput: this server has not signed it, or it has expired; ask for another quote.
+        """
+        payload, dot, signature = text[:_LONGEST].strip().rpartition(".")
+        known = dot and hmac.compare_digest(self._signature(payload.encode()).encode(), signature.encode())
+        if not known:
+            raise BadInput(
+                ["the quote was not signed by this server, or was changed: ask for another one with `quote`"]
+            )
+        try:
+            quote = Quote(**json.loads(urlsafe_b64decode(payload)))
+        except (ValueError, TypeError, NotBase64) as error:  # it was signed, so this is a bug of ours
+            raise BadInput([f"the quote cannot be read: {error}"]) from error
+        if now >= quote.expires:
+            raise BadInput([f"the quote has expired {now - quote.expires:.0f} s ago: ask for another one with `quote`"])
+        return quote
+
+    def _signature(self, payload: bytes) -> str:
+        return urlsafe_b64encode(hmac.new(self._key, payload, hashlib.sha256).digest()).decode()
