@@ -1,0 +1,107 @@
+"""A comment for a pull request: F1, dollars and speed of its job beside those of the main branch.
+
+    python -m paretune.reporting.pull_request RESULT.json [MAIN.json]    # documents of `paretune main --json`
+
+prints Markdown. `action.yml` calls it.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
+from paretune.spec import metrics
+
+_ERRORS = 2.0 * math.sqrt(2)
+"""Standard deviations of one run from which on two runs count as different: two of their difference."""
+_ROWS = (  # metric, words, format, whether more is better (None: neither), noise, whether that is a share
+    (metrics.F1, "F1 (macro, validation)", ".4f", True, F1_NOISE, False),
+    (metrics.PERPLEXITY, "perplexity", ".3f", False, F1_NOISE, True),
+    (metrics.COST_USD, "cost, USD", ".4g", False, SECONDS_NOISE, True),
+    (metrics.TRAIN_SECONDS, "training, s", ",.1f", False, SECONDS_NOISE, True),
+    (metrics.THROUGHPUT_SAMPLES, "throughput, samples/s", ",.1f", True, SECONDS_NOISE, True),
+    (metrics.BASELINE_TFIDF, "TF-IDF + logistic regression", ".4f", None, 0.0, False),
+)
+_MADE_BY_THE_RUN = {"output_dir", "max_cost_usd", "max_runtime_minutes", "tags"}
+
+
+def comment(ours: Mapping[str, Any], main: Mapping[str, Any] | None) -> str:
+    """Markdown with a table, what changed beyond noise, and which settings differ; `main` is None where unknown.
+
+    Noise is what two equal runs differ by where no repeats have shown it (`estimating.noise`): a difference counts from
+    two standard errors on.
+    """
+    mine, base = ours["metrics"], {} if main is None else main["metrics"]
+    lines = ["### paretune", "", "| | this branch | main | change |", "| --- | ---: | ---: | --- |"]
+    for name, words, form, more_is_better, noise, is_share in _ROWS:
+        if name in mine or name in base:
+            cells = [f"{found[name]:{form}}" if name in found else "" for found in (mine, base)]
+            said = (
+                _change(mine[name], base[name], more_is_better, noise, is_share) if {name} <= mine.keys() & base else ""
+            )
+            lines.append(f"| {words} | {cells[0]} | {cells[1]} | {said} |")
+    lines += ["", *_remarks(ours, main)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _change(ours: float, base: float, more_is_better: bool | None, noise: float, is_share: bool) -> str:
+    difference = ours - base
+    share = f" ({difference / base:+.1%})" if is_share and base else ""
+    if more_is_better is None or not math.isfinite(difference):
+        return ""
+    if abs(difference) <= _ERRORS * noise * (abs(base) if is_share else 1.0):
+        return f"within noise{share}"
+    word = "better" if (difference > 0) == more_is_better else "**worse**"
+    return f"{word}{share or f' by {abs(difference):.4f}'}"
+
+
+def _remarks(ours: Mapping[str, Any], main: Mapping[str, Any] | None) -> list[str]:
+    remarks = [f"- {remark}" for remark in ours.get("remarks", [])]
+    if main is None:
+        return [*remarks, "- nothing is known of the main branch yet: its next run is kept"]
+    names = [name for name in {**ours["params"], **main["params"]} if name not in _MADE_BY_THE_RUN]
+    for name in names:
+        mine, base = ours["params"].get(name), main["params"].get(name)
+        if mine != base:
+            remarks.append(f"- setting `{name}`: {_shown(mine)} here, {_shown(base)} on main")
+    if ours["origin"] != main["origin"]:
+        remarks.append(f"- {ours['origin']} here, {main['origin']} on main: not to be compared")
+    return remarks
+
+
+def _shown(value: object) -> str:
+    return "not set" if value in (None, "") else f"`{value}`"
+
+
+def read(path: str) -> dict[str, Any]:
+    """The document of a finished job.
+
+    Raises:
+        BadInput: it is none.
+    """
+    try:
+        found = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput([f"{path} must be what `paretune main --json` prints: {error}"]) from error
+    if not isinstance(found, dict) or not isinstance(found.get("metrics"), dict):
+        raise BadInput([f"{path} must be what `paretune main --json` prints of a finished job"])
+    return {"params": {}, "origin": "measured"} | found
+
+
+def run(words: Sequence[str]) -> str:
+    """The comment on the job of the first file beside that of the second; the second need not exist."""
+    if not 1 <= len(words) <= 2:
+        raise BadInput(["usage: python -m paretune.reporting.pull_request RESULT.json [MAIN.json]"])
+    main = read(words[1]) if len(words) > 1 and Path(words[1]).is_file() else None
+    return comment(read(words[0]), main)
+
+
+if __name__ == "__main__":
+    try:
+        print(run(sys.argv[1:]), end="")
+    except BadInput as error:
+        sys.exit(f"paretune: {error}")
