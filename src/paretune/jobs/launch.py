@@ -49,13 +49,14 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
         LostContact: the job goes on, but AWS no longer tells how.
         Interrupted: the job was stopped first; with on_interrupt=detach it goes on.
 
-    >>> import paretune
-    >>> spec = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=4000)
-    >>> job = paretune.launch(spec, quiet=True)
-    >>> job.origin, job.metrics["cost_usd"] < 1, "f1" in job.metrics
-    ('simulated', True, False)
-    >>> round(paretune.launch(spec, dry_run=True).worst_case_usd, 3)
-    1.41
+    Examples:
+        >>> import paretune
+        >>> spec = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=4000)
+        >>> job = paretune.launch(spec, quiet=True)
+        >>> job.origin, job.metrics["cost_usd"] < 1, "f1" in job.metrics
+        ('simulated', True, False)
+        >>> round(paretune.launch(spec, dry_run=True).worst_case_usd, 3)
+        1.41
     """
     if spec.dry_run and not dry_run:
         raise BadInput(["dry_run=true in a specification launches nothing: call launch(spec, dry_run=True)"])

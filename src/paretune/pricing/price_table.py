@@ -100,10 +100,11 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
     Raises:
         BadInput: there is no such region or type, or a file of prices cannot be read.
 
-    >>> import paretune
-    >>> table = paretune.prices("us-east-1", ["ml.g5.xlarge", "ml.p4d.24xlarge"])
-    >>> table.to_frame()[["instance_type", "accelerator_count", "price_usd_per_hour"]].round(3).values.tolist()
-    [['ml.g5.xlarge', 1, 1.408], ['ml.p4d.24xlarge', 8, 25.251]]
+    Examples:
+        >>> import paretune
+        >>> table = paretune.prices("us-east-1", ["ml.g5.xlarge", "ml.p4d.24xlarge"])
+        >>> table.to_frame()[["instance_type", "accelerator_count", "price_usd_per_hour"]].round(3).values.tolist()
+        [['ml.g5.xlarge', 1, 1.408], ['ml.p4d.24xlarge', 8, 25.251]]
     """
     environment = dict(os.environ)
     name = usual_region(region or read_profile(environment).get("region"), environment)

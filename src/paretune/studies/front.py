@@ -91,13 +91,14 @@ def front(
         BadInput: no study has that name, or several begin with that id; or an objective is in no row.
         TrackingUnavailable: the MLflow store does not answer.
 
-    >>> import paretune
-    >>> runs = [{"f1": 0.9, "cost_usd": 2.5}, {"f1": 0.8, "cost_usd": 3.5}, {"f1": 0.7, "cost_usd": 1.5}]
-    >>> print(paretune.front(runs))
-    front: 2 of 3 runs (minimize cost_usd, maximize f1)
-     f1  cost_usd
-    0.7       1.5
-    0.9       2.5
+    Examples:
+        >>> import paretune
+        >>> runs = [{"f1": 0.9, "cost_usd": 2.5}, {"f1": 0.8, "cost_usd": 3.5}, {"f1": 0.7, "cost_usd": 1.5}]
+        >>> print(paretune.front(runs))
+        front: 2 of 3 runs (minimize cost_usd, maximize f1)
+         f1  cost_usd
+        0.7       1.5
+        0.9       2.5
     """
     if isinstance(runs, str):
         name, rows, usual = _recorded_study(runs)

@@ -45,12 +45,13 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         Interrupted: what this call started has been stopped.
 
-    >>> import paretune
-    >>> found = paretune.run_study("studies/pareto.yaml", n_trials=6, method="joint", sampler="random", quiet=True)
-    >>> {"instance_type", "cost_usd", "f1", "pareto_rank"} <= set(found.to_frame().columns)
-    True
-    >>> found.to_dict()["origin"]
-    'simulated'
+    Examples:
+        >>> import paretune
+        >>> found = paretune.run_study("studies/pareto.yaml", n_trials=6, method="joint", sampler="random", quiet=True)
+        >>> {"instance_type", "cost_usd", "f1", "pareto_rank"} <= set(found.to_frame().columns)
+        True
+        >>> found.to_dict()["origin"]
+        'simulated'
     """
     typed = {
         name: ",".join(map(spell, value)) if isinstance(value, (list, tuple)) else spell(value)

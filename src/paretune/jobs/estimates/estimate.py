@@ -58,12 +58,13 @@ def estimate(
         TrackingUnavailable: the MLflow store, whose runs are evidence, does not answer.
         BudgetRefused: probes do not fit max_cost_usd; none has run.
 
-    >>> import paretune
-    >>> job = paretune.JobSpec(model="distilbert-base-uncased", max_train_samples=100_000, global_batch_size=64)
-    >>> table = paretune.estimate(job, instance_type=["ml.g5.xlarge", "ml.p4d.24xlarge"], region="us-east-1")
-    >>> frame = table.to_frame()
-    >>> frame[["instance_type", "per_device_train_batch_size", "on_front", "fits"]].values.tolist()
-    [['ml.g5.xlarge', 16, True, 'yes'], ['ml.p4d.24xlarge', 8, True, 'yes']]
+    Examples:
+        >>> import paretune
+        >>> job = paretune.JobSpec(model="distilbert-base-uncased", max_train_samples=100_000, global_batch_size=64)
+        >>> table = paretune.estimate(job, instance_type=["ml.g5.xlarge", "ml.p4d.24xlarge"], region="us-east-1")
+        >>> frame = table.to_frame()
+        >>> frame[["instance_type", "per_device_train_batch_size", "on_front", "fits"]].values.tolist()
+        [['ml.g5.xlarge', 16, True, 'yes'], ['ml.p4d.24xlarge', 8, True, 'yes']]
     """
     jobs = [specs] if isinstance(specs, JobSpec) else list(specs)
     lists = {
