@@ -1,0 +1,119 @@
+"""Every command of README and docs runs, from the folder of a user who has what the page says."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paretune.cli.main import main
+from paretune.studies.definition.file import StudyFile
+from tests.architecture.test_house import PAGES, commands_of, job_of
+from tests.conftest import sentences, write_csv
+from tests.end_to_end.cloud import REPOSITORY, account
+
+pytestmark = pytest.mark.slow
+
+ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, or share a database
+    "mcp": "test_agents.py",
+    "prices --refresh": "test_refresh_prices.py",
+    "study --storage": "test_two_drivers.py",
+}
+REFUSED = {"max_cost_usd": 4}
+"""Parameters whose example is there to be refused, and its exit code."""
+
+
+def commands() -> list[tuple[str, dict[str, str]]]:
+    """Entry point and parameters of every command in the pages, each once."""
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    for path in PAGES:
+        for words in commands_of(path.read_text()):
+            entry_point, parameters = job_of(words)
+            if "--help" not in words:
+                found.setdefault(json.dumps([entry_point, parameters], sort_keys=True), (entry_point, parameters))
+    return list(found.values())
+
+
+def spelled(entry_point: str, parameters: dict[str, str]) -> list[str]:
+    return [entry_point, *(word for name, text in parameters.items() for word in (f"--{name}", text))]
+
+
+def is_run_elsewhere(entry_point: str, parameters: dict[str, str]) -> bool:
+    return any(
+        key.split()[0] == entry_point and {*key.split()[1:]} <= {f"--{name}" for name in parameters}
+        for key in ELSEWHERE
+    )
+
+
+def needs_an_account(entry_point: str, parameters: dict[str, str]) -> bool:
+    is_real = "launcher" not in parameters and parameters.get("instance_type", "").startswith("ml.")
+    return entry_point in {"main", "doctor"} and is_real
+
+
+def without_training(entry_point: str, parameters: dict[str, str]) -> dict[str, str]:
+    """The same command, checked to the last where it would train, and rehearsed where it would search."""
+    if "launcher" in parameters:
+        return parameters
+    return parameters | {"main": {"dry_run": "true"}, "study": {"launcher": "simulated"}}.get(entry_point, {})
+
+
+@pytest.fixture
+def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the files that the pages name, in an emulated account."""
+    (workplace / "studies").symlink_to(REPOSITORY / "studies")
+    write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
+    (workplace / "train.py").write_text("print('trained')\n")
+    runs = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,usd an hour"
+    (workplace / "runs.csv").write_text(
+        f"{runs}\nml.p3.2xlarge,1,32,5e-5,65000,0.94,3.825\nml.p3.16xlarge,2,32,5e-5,5000,0.93,28.152\n"
+    )
+    monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "0")
+    with account(workplace / "account") as emulator:
+        for name, text in emulator.environment.items():
+            monkeypatch.setenv(name, text)
+        monkeypatch.setenv("PARETUNE_BUCKET", emulator.bucket)
+        monkeypatch.setenv("PARETUNE_ROLE", emulator.role)
+        yield workplace
+
+
+def test_every_command_of_the_pages_runs(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = {}
+    for compiler in ("none", "inductor"):  # for the report that compares them
+        assert main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--compiler", compiler]) == 0
+    for entry_point, parameters in commands():
+        if is_run_elsewhere(entry_point, parameters):
+            continue
+        asked = without_training(entry_point, parameters)
+        if needs_an_account(entry_point, parameters):
+            asked.pop("role", None)  # the role of the account
+        words = spelled(entry_point, asked)
+        code = main(words)
+        wanted = next((code for name, code in REFUSED.items() if name in parameters), 0)
+        if code != wanted:
+            ended[shlex.join(["paretune", *words])] = (code, capsys.readouterr().err[-1500:])
+        capsys.readouterr()
+
+    assert not ended, "\n".join(f"{command}: {code}\n{said}" for command, (code, said) in ended.items())
+
+
+def test_what_other_tests_run_stands_in_the_pages_and_those_tests_exist() -> None:
+    shown = [(entry_point, parameters) for entry_point, parameters in commands()]
+
+    assert sum(is_run_elsewhere(*command) for command in shown) >= len(ELSEWHERE)
+    assert all((Path(__file__).parent / name).is_file() for name in ELSEWHERE.values())
+
+
+def test_a_study_in_a_page_reads_as_one(tmp_path: Path) -> None:
+    blocks = [
+        block
+        for path in PAGES
+        for block in re.findall(r"^```yaml\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+        if "\nsearch:" in block
+    ]
+    assert blocks
+    for block in blocks:
+        path = tmp_path / "study.yaml"
+        path.write_text(block)
+        StudyFile.read(str(path), {})
