@@ -84,6 +84,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
     opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
+    opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
     trials = pick.point.trial.parameters.get("trials_per_job", "1")
     if trials != "1":
