@@ -54,11 +54,11 @@ def runs_own_training(job: Mapping[str, Any]) -> bool:
 def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:
     """Dollars, and what models are judged by: the `quality` of the study, else that of the task."""
     name = metrics.PERPLEXITY if job.get("task") == "causal-lm" else metrics.F1
-    if quality and quality.get("metric"):
-        name = quality["metric"]
-    known = OBJECTIVES.get(name)
-    usual = "maximize" if known is None else known.direction
-    return {metrics.COST_USD: "minimize", name: (quality or {}).get("direction") or usual}
+    if not quality or not quality.get("metric"):
+        return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
+    name = quality["metric"]
+    usual = OBJECTIVES[name].direction if name in OBJECTIVES else "maximize"
+    return {metrics.COST_USD: "minimize", name: quality.get("direction") or usual}
 
 
 def judged_by(
@@ -118,7 +118,7 @@ def take_faults(name: str, take: str) -> list[str]:
 def _unknown(name: str, is_own: bool) -> str:
     """Why a metric that is none of ours can be no objective; empty where it can."""
     if not is_own:
-        return f"{nearest(name, OBJECTIVES)}; any other metric needs a training of your own that logs it (entry_script)"
+        return f"any other one must be logged by a training of your own (entry_script); {nearest(name, OBJECTIVES)}"
     if name in _COLUMNS:
         return "pareto.csv has a column of that name: log the metric under another one"
     return "" if name.isprintable() and name.strip() == name != "" else "a name is one line without spaces around it"

@@ -29,6 +29,7 @@ _OF_A_RANGE = ("choices", "low", "high", "log")
 _OF_AN_OBJECTIVE = ("direction", "take")
 _OF_QUALITY = ("metric", *_OF_AN_OBJECTIVE)
 _CHANGES = "changes_quality"
+_NO_NUMBERS = (".nan", ".inf", "+.inf", "-.inf")  # YAML's, which JSON has not
 _TERMS: dict[str, Any] = {item.name: annotations(StudyTerms)[item.name] for item in fields(StudyTerms)}
 
 
@@ -144,7 +145,7 @@ class StudyReading(FileReading):
 
     def _inside(self, fault_path: FaultPath, node: Node) -> Value:
         """A value of a name in a mapping: its type is that which it has in the file."""
-        if not isinstance(node.value, str) or node.is_nothing:
+        if not isinstance(node.value, str) or node.is_nothing or (node.is_plain and node.value.lower() in _NO_NUMBERS):
             text = f"{fault_path[1]} must be a text, a number, true or false, got {node.described()}"
             raise ValueError(f"{text}: search one value at a time")
         return node.as_json()  # type: ignore[no-any-return]  # of a scalar

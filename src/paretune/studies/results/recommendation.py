@@ -242,6 +242,6 @@ def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
 
 def _best(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
     """The best point in one objective, and all that cannot be told apart from it there."""
-    goal = {name: front.objectives.get(name, OBJECTIVES[name].direction)}
+    goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
     return best, [point for point in front.feasible if point.is_like(best, [name])]
