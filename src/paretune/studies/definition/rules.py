@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from paretune.spec import metrics
 from paretune.spec.cluster import SIMULATED
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import annotations, parameter, parameter_hint, parse, range_faults, spell
@@ -43,6 +44,8 @@ from paretune.studies.definition.space import (
 SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _STORAGE = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
+_OF_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
+"""Objectives that follow from the cluster of any job, whatever it trains."""
 _LONGEST_NAME = 80  # characters
 
 
@@ -59,7 +62,8 @@ class StudyTerms:
     n_parallel: int = parameter(1, "jobs at a time", minimum=1, maximum=1000)
     method: str | None = parameter(
         None,
-        "split: learn seconds and F1 apart, then verify; joint: all parameters at once; by default split where it can",
+        "split: learn seconds and quality apart, then verify; joint: all parameters at once; by default split where it "
+        "can",
         choices=METHODS,
     )
     sampler: str | None = parameter(
@@ -116,11 +120,14 @@ class Draft(StudyTerms):
 
 
 def can_be_split(draft: Draft) -> bool:
-    """Whether a part of the objectives follows from batch and learning rate, and the rest from the cluster."""
+    """Whether quality follows from a part of what is searched, and the other objectives from the cluster."""
     objectives, quality = draft.objectives, draft.judged_by
-    if quality is None or quality.factors is not None:
+    if quality is None or len(objectives) < 2:
         return False
-    return set(objectives) <= {quality.metric, *OF_THE_CLUSTER} and len(objectives) > 1
+    if not draft.is_own:
+        return quality.factors is None and set(objectives) <= {quality.metric, *OF_THE_CLUSTER}
+    changes = set(draft.changes_quality)
+    return bool(changes) and changes < set(draft.search) and set(objectives) <= {quality.metric, *_OF_ANY_JOB}
 
 
 def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
@@ -260,7 +267,11 @@ def _is_in_job(name: str, job: Mapping[str, Any]) -> bool:
 
 def _why_not_split(draft: Draft) -> str:
     if draft.is_own and draft.judged_by is not None:
-        return "method split is for paretune's own training, of which it knows what changes F1: take joint"
+        text = f"and the objectives {draft.judged_by.metric} and one of {', '.join(sorted(_OF_ANY_JOB))}, and no others"
+        return (
+            "method split needs changes_quality, which names some of what is searched and not all, for a training of "
+            f"your own, {text}: set it, or take joint"
+        )
     needed = f"method split needs the objective f1 and one of {', '.join(sorted(OF_THE_CLUSTER))}, and takes no others"
     return f"{needed}: change them, or take joint"
 

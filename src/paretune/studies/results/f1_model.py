@@ -354,7 +354,7 @@ def surface(
     """What N values of any metric are, more being better, each with as much of its own value as is not noise.
 
     Of that metric and of what it depends on nothing is known before: a Gaussian process over the parameters of
-    `points`, numbers scaled to 0 to 1 (by their logarithms where they span more than _RATIO), texts alike in part. Its
+    `points`, numbers scaled to 0 to 1 (by their logarithms where they span more than RATIO), texts alike in part. Its
     scale is that of the values. What lies far below the best value is warped towards it, as `F1Model` does: a run that
     diverged must not bend the process.
 
@@ -372,8 +372,8 @@ def surface(
         noise=noise,
         slopes=[0.0] * width,
         scale=float(warped.std()) or 1.0,
-        lengths=[_LENGTH] * width,
-        kinds_alike=_ALIKE,
+        lengths=[LENGTH] * width,
+        kinds_alike=ALIKE,
         noises=surprises(degrees),
     )
     found = process.at_its_values()
@@ -383,9 +383,12 @@ def surface(
 
 
 _DEPTHS = 2.0  # times the median distance to the best value, from which on differences count less and less
-_LENGTH = 0.7  # of what a number spans
-_ALIKE = 0.3  # correlation of two points that differ in a text
-_RATIO = 10.0
+LENGTH = 0.7
+"""Over which a metric of which nothing is known changes, of what a parameter spans."""
+ALIKE = 0.3
+"""Correlation of two points that differ in a text."""
+RATIO = 10.0
+"""From which on numbers are taken by their logarithms."""
 
 
 def _keys_of(points: Sequence[Mapping[str, object]]) -> list[Key]:
@@ -400,7 +403,7 @@ def _keys_of(points: Sequence[Mapping[str, object]]) -> list[Key]:
                 text.append(str(value))
             continue
         low, high = min(figures), max(figures)
-        if low > 0 and high / low >= _RATIO:
+        if low > 0 and high / low >= RATIO:
             figures, low, high = [math.log(one) for one in figures], math.log(low), math.log(high)
         for number, figure in zip(numbers, figures, strict=True):
             number.append((figure - low) / (high - low) if high > low else 0.0)

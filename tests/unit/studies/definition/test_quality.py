@@ -113,7 +113,7 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
         ("quality: {metrik: a}", "unknown key metrik of quality: did you mean metric?"),
         ("changes_quality: [leaves]", "changes_quality: leaves is not searched"),
         ("constraints: {a: {min: 2, max: 1}}", "min must be at most max"),
-        ("method: split", "method split is for paretune's own training"),
+        ("method: split", "method split needs changes_quality"),
     ],
 )
 def test_what_contradicts_itself_is_refused_with_its_line(tmp_path: Path, more: str, said: str) -> None:
