@@ -42,13 +42,16 @@ TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, m
 OF_THE_CLUSTER = {metrics.COST_USD, *TIMES}
 """Objectives that follow from the cluster a job runs on."""
 
+OWN_TRAINING = ("entry_script", "project")
+"""Parameters of a job with which it runs a training of the user's own."""
+
 Constraints = Mapping[str, Mapping[str, float]]
 """Metric to {"min": x}, {"max": y} or both, the ends included."""
 
 
 def runs_own_training(job: Mapping[str, Any]) -> bool:
     """Whether jobs run a training of the user's own: nobody here knows its metrics, its seconds and its memory."""
-    return any(str(job.get(name) or "").strip() for name in ("entry_script", "project"))
+    return any(str(job.get(name) or "").strip() for name in OWN_TRAINING)
 
 
 def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:

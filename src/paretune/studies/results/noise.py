@@ -103,8 +103,7 @@ def pooled(
     """
     known = quality if quality is not None and quality.metric == objective else KNOWN.get(objective)
     is_relative = objective in OF_THE_CLUSTER or (known is not None and known.is_relative)
-    values = [value for group in groups for value in group]
-    prior, sure, assumption = _assumed(objective, values, validation_rows, known)
+    prior, sure, assumption = _assumed(objective, groups, validation_rows, known)
     here = Scatter.of(groups, is_relative=is_relative)
     found = here + (earlier or Scatter())
     deviation = math.sqrt((sure * prior**2 + found.squares) / (sure + found.degrees))
@@ -123,15 +122,16 @@ def are_alike(one: float, other: float, error: float, other_error: float) -> boo
 
 
 def _assumed(
-    objective: str, values: Sequence[float], validation_rows: int | None, known: Quality | None
+    objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, known: Quality | None
 ) -> tuple[float, int, str]:
     """Standard deviation of one run without any repeats, its degrees of freedom, and why."""
     if objective in OF_THE_CLUSTER:
         return SECONDS_NOISE, SECONDS_DEGREES, "1.4 % between two runs, as repeated SageMaker jobs have shown"
     if known is None or known.noise is None:
-        return _of_the_spread(values)
+        return _of_the_spread([statistics.fmean(group) for group in groups if group])
     kind = f"{100 * known.noise:.1f} % of it" if known.is_relative else str(known.noise)
     said = f"{kind}, the most that repeated SageMaker jobs have shown in F1"
+    values = [value for group in groups for value in group]
     if known.is_share and validation_rows and values:
         share = min(max(statistics.median(values), 0.0), 1.0)
         # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
@@ -142,7 +142,7 @@ def _assumed(
 
 
 def _of_the_spread(values: Sequence[float]) -> tuple[float, int, str]:
-    """The same of a metric of which nothing is known but its values: from their median distance to their median.
+    """The same of a metric of which nothing is known but its means: from their median distance to their median.
 
     That does not move with a run that diverged, and is the same for the negative metric.
     """

@@ -11,6 +11,7 @@ from paretune.jobs.progress import say_on_stderr
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, JobSpec
 from paretune.spec.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import OWN_TRAINING
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
 from paretune.studies.results.noise import Scatter
@@ -157,7 +158,7 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
     if spec is None:
         return {}
     alike = {name: spell(getattr(spec, name)) for name in ("model", "dataset", "max_train_samples")}
-    training = spell(spec.entry_script)
+    training = {name: spell(getattr(spec, name, None)) for name in OWN_TRAINING}
     if alike.keys() & file.search.keys() or any("'" in text for text in alike.values()):
         return {}
     condition = f"tags.`{schema.STATE}` = 'Completed' and tags.`{schema.ORIGIN}` = 'measured'"
@@ -166,7 +167,8 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
     groups: dict[tuple[str, ...], list[RecordedRun]] = {}
     with suppress(TrackingUnavailable):
         for run in tracking.runs(condition, newest=_MOST_EARLIER):
-            is_other = run.tags.get(PARENT) != own_run_id and run.params.get("entry_script", "") == training
+            is_other = run.tags.get(PARENT) != own_run_id
+            is_other &= all(run.params.get(name, "") == text for name, text in training.items())
             if is_other and run.params.get("max_train_samples", "") == alike["max_train_samples"]:
                 groups.setdefault(tuple(run.params.get(name, "") for name in names), []).append(run)
     measures = dict(KNOWN) if file.judged_by is None else {**KNOWN, file.judged_by.metric: file.judged_by}

@@ -78,6 +78,8 @@ def test_its_scatter_is_learnt_from_repeats_and_no_f1_is_assumed() -> None:
     assert "F1" not in spread.basis
     assert calm.deviation < spread.deviation < rough.deviation
     assert "5 repeats in this study" in calm.basis
+    alone = pooled("val_ndcg", [[10.0, 10.001]], quality=OWN)  # two runs of one job say little about all others
+    assert 0.01 < alone.deviation < 0.1
 
 
 def test_the_best_of_many_equal_runs_is_stated_nearer_to_the_others_than_it_came_out() -> None:
