@@ -14,6 +14,7 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.core.text_table import text_table
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
+from paretune.studies.definition.objectives import directions_of
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import PREDICTED
 from paretune.studies.search.trial_job import PARENT
@@ -208,7 +209,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
     origins = {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs}
     rows = _with_origins(_ran(read_rows(text)), origins)
-    return run.tags.get(schema.STUDY, name), rows, json.loads(run.params["objectives"])
+    return run.tags.get(schema.STUDY, name), rows, directions_of(json.loads(run.params["objectives"]))
 
 
 def _study_run(name: str, tracking: Tracking) -> RecordedRun:

@@ -12,7 +12,6 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.objectives import QUALITIES
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
@@ -123,7 +122,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
 
 def _has_quality(file: StudyFile) -> bool:
     """Whether the study is about models: seconds and dollars alone are known from one run."""
-    return any(name in file.objectives for name in QUALITIES)
+    return file.judged_by is not None
 
 
 def _check(jobs: list[JobSpec], workplace: Workplace) -> None:

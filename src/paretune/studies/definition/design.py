@@ -22,7 +22,7 @@ from paretune.core.errors import BadInput, collecting
 from paretune.pricing.prices import read_file
 from paretune.spec.parameters import COMPUTES, help_lines, parameter, spell
 from paretune.studies.definition.design_rows import RowJob, RowTerms, job_of_row, row_kinds, row_parameters
-from paretune.studies.definition.objectives import nearest
+from paretune.studies.definition.objectives import OBJECTIVES, nearest, objective_faults, runs_own_training
 from paretune.studies.definition.rules import is_billed, shown, term_faults, value_faults
 from paretune.studies.definition.space import Fault, FaultPath, Value, kind_of
 from paretune.studies.definition.yaml import write_yaml
@@ -50,6 +50,9 @@ class DesignTerms:
     replicates: int = parameter(1, "times that each row is run, each with another seed", minimum=1, maximum=100)
     randomise: bool = parameter(True, "run the rows in an order drawn by seed, and not in that of the table")
     seed: int = parameter(42, "seed of the design; that of the training stands in job", minimum=0, maximum=2**32 - 1)
+    responses: str | None = parameter(
+        None, "metrics of a training of your own, with commas between them: columns of the table beside the usual ones"
+    )
     prices: str | None = parameter(None, "CSV of prices, in place of PARETUNE_PRICES")
     budget_usd: float | None = parameter(
         None, "dollars that all jobs of the design may cost together; required where jobs are billed", above=0
@@ -76,6 +79,11 @@ class DesignDraft(DesignTerms):
     table: str | None = None
     rows: Sequence[Point] = ()
     exclude: Sequence[Level] = ()
+
+    @property
+    def own_responses(self) -> tuple[str, ...]:
+        """Metrics of a training of the user's own that the table shows."""
+        return tuple(name.strip() for name in (self.responses or "").split(",") if name.strip())
 
     def combinations(self) -> int:
         """The number of rows to choose from, before any is excluded."""
@@ -198,6 +206,10 @@ def _own_faults(draft: DesignDraft) -> Iterator[Fault]:
         with collecting(faults):
             read_file(Path(draft.prices).expanduser(), own=True)
         yield from ((("prices",), f"prices: {text}") for text in faults)
+    is_own = runs_own_training(draft.job)
+    for name in draft.own_responses:
+        faults = [] if name in OBJECTIVES else objective_faults(name, "maximize", is_own=is_own)
+        yield from ((("responses",), text.replace("objective", "response", 1)) for text in faults)
     for name, value in draft.job.items():
         yield from ((("job", name), text) for text in value_faults(row_parameters()[name], row_kinds()[name], value))
     if draft.job.get("probe_steps") is not None:

@@ -19,6 +19,8 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import help_lines, spell
+from paretune.studies.definition.objectives import spelled
+from paretune.studies.definition.quality import KNOWN
 from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of, shown
 from paretune.studies.definition.space import Value, all_points, make_spec
 from paretune.studies.definition.study_reading import StudyReading
@@ -67,7 +69,7 @@ class StudyFile(Draft):
     def takes_split(self) -> bool:
         """Whether seconds and F1 are learnt apart: where that was asked for, or nothing else was and it can be done."""
         if self.method is None:
-            return self.sampler is None and can_be_split(self.objectives)
+            return self.sampler is None and can_be_split(self)
         return self.method == "split"
 
     @property
@@ -109,7 +111,7 @@ class StudyFile(Draft):
     def as_text(self) -> dict[str, str]:
         """Every key that is set, as text to record; mappings as JSON, `storage` without a password."""
         return {
-            name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else spell(value)
+            name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else spell(value)
             for name, value in self._keys().items()
         }
 
@@ -127,13 +129,22 @@ class StudyFile(Draft):
                 if (text := spell(value)).strip()
             },
             "search": {name: entry.as_json() for name, entry in self.search.items()},
-            "objectives": dict(self.objectives),
+            "objectives": spelled(self.objectives, self.takes),
+            "quality": self._quality(),
+            "changes_quality": list(self.changes_quality) or None,
             "constraints": {name: dict(bounds) for name, bounds in self.constraints.items()},
             **{item.name: getattr(self, item.name) for item in fields(StudyTerms)},
             "storage": self.shown_storage,
             "method": "split" if self.takes_split else "joint",
         }
         return {name: value for name, value in keys.items() if value is not None and value != {}}
+
+    def _quality(self) -> dict[str, str]:
+        """What models are judged by, where that was said or is none of the usual metrics."""
+        quality = self.judged_by
+        if quality is None or (not self.quality and quality.metric in KNOWN):
+            return {}
+        return {"metric": quality.metric, "direction": quality.direction}
 
 
 def study_help() -> dict[str, str]:

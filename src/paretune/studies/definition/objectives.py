@@ -7,6 +7,7 @@ from typing import Any
 
 from paretune.core.errors import did_you_mean
 from paretune.spec import metrics
+from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES, Quality, quality_among
 from paretune.studies.definition.space import Fault
 
 
@@ -32,22 +33,59 @@ OBJECTIVES = {
     metrics.PERPLEXITY: _Objective("minimize", "perplexity", lowest=1.0, task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
 }
-"""What a study can optimise or bound; one that belongs to a task is not measured in another."""
-QUALITIES = (metrics.F1, metrics.PERPLEXITY, metrics.EVAL_LOSS)
-"""Objectives that measure the model, the most informative first."""
+"""What a study can optimise or bound; one that belongs to a task is not measured in another. A training of the user's
+own may log any other metric too."""
+QUALITIES = tuple(KNOWN)
+"""Objectives that measure the model, the most informative first; of a training of the user's own, any other metric."""
 TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES)
 """Objectives that measure how fast a job is."""
 OF_THE_CLUSTER = {metrics.COST_USD, *TIMES}
 """Objectives that follow from the cluster a job runs on."""
 
+OWN_TRAINING = ("entry_script", "project")
+"""Parameters of a job with which it runs a training of the user's own."""
+
 Constraints = Mapping[str, Mapping[str, float]]
 """Metric to {"min": x}, {"max": y} or both, the ends included."""
 
 
-def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
-    """Dollars and what the task is judged by."""
-    quality = metrics.PERPLEXITY if job.get("task") == "causal-lm" else metrics.F1
-    return {metrics.COST_USD: "minimize", quality: OBJECTIVES[quality].direction}
+def runs_own_training(job: Mapping[str, Any]) -> bool:
+    """Whether jobs run a training of the user's own: nobody here knows its metrics, its seconds and its memory."""
+    return any(str(job.get(name) or "").strip() for name in OWN_TRAINING)
+
+
+def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Dollars, and what models are judged by: the `quality` of the study, else that of the task."""
+    name = metrics.PERPLEXITY if job.get("task") == "causal-lm" else metrics.F1
+    if not quality or not quality.get("metric"):
+        return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
+    name = quality["metric"]
+    usual = OBJECTIVES[name].direction if name in OBJECTIVES else "maximize"
+    return {metrics.COST_USD: "minimize", name: quality.get("direction") or usual}
+
+
+def judged_by(
+    objectives: Mapping[str, str],
+    *,
+    metric: str | None = None,
+    takes: Mapping[str, str] | None = None,
+    factors: tuple[str, ...] | None = None,
+) -> Quality | None:
+    """What measures the model among the objectives of a study, see `quality_among`; None where nothing does."""
+    return quality_among(objectives, OF_THE_CLUSTER, metric=metric, takes=takes, factors=factors)
+
+
+def directions_of(objectives: Mapping[str, Any]) -> dict[str, str]:
+    """Objective to direction, of objectives as a file spells them: {"f1": "maximize"}, or with `direction` inside."""
+    return {name: said["direction"] if isinstance(said, Mapping) else said for name, said in objectives.items()}
+
+
+def spelled(objectives: Mapping[str, str], takes: Mapping[str, str]) -> dict[str, Any]:
+    """Objectives as a file spells them: with `take` where it is not the last value of a run."""
+    return {
+        name: direction if takes.get(name, LAST) == LAST else {"direction": direction, "take": takes[name]}
+        for name, direction in objectives.items()
+    }
 
 
 def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:
@@ -60,24 +98,47 @@ def nearest(name: str, known: Collection[str]) -> str:
     return did_you_mean(name, known, or_longer=True) or f"there are {', '.join(known)}"
 
 
-def objective_faults(name: str, direction: str) -> list[str]:
-    """What is wrong with one objective."""
+def objective_faults(name: str, direction: str, *, is_own: bool = False) -> list[str]:
+    """What is wrong with one objective; `is_own`: of a training of the user's own, which may log any metric."""
     if name not in OBJECTIVES:
-        return [f"unknown objective {name}: {nearest(name, OBJECTIVES)}"]
+        if unknown := _unknown(name, is_own):
+            return [f"unknown objective {name}: {unknown}"]
+        wrong = f"objective {name} must be minimize or maximize, got {direction!r}: say which way it is better"
+        return [] if direction in DIRECTIONS else [wrong]
     right = OBJECTIVES[name].direction
-    if direction not in ("minimize", "maximize"):
+    if direction not in DIRECTIONS:
         return [f"objective {name} must be minimize or maximize, got {direction!r}: {right} it"]
     return [] if direction == right else [f"objective {name} cannot be {direction}d: write {name}: {right}"]
 
 
-def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
-    """What is wrong with one constraint."""
-    if name not in OBJECTIVES:
-        return [f"unknown metric {name} in constraints: {nearest(name, OBJECTIVES)}"]
+def take_faults(name: str, take: str) -> list[str]:
+    """What is wrong with which value of a metric counts."""
+    if take not in TAKES:
+        return [f"objective {name}: take must be {' or '.join(TAKES)}, got {take!r}: which value of a run counts"]
+    return [f"objective {name} has one value a run: leave take out"] if name in OF_THE_CLUSTER and take == BEST else []
+
+
+def _unknown(name: str, is_own: bool) -> str:
+    """Why a metric that is none of ours can be no objective; empty where it can."""
+    if not is_own:
+        return f"any other one must be logged by a training of your own (entry_script); {nearest(name, OBJECTIVES)}"
+    if name in _COLUMNS:
+        return "pareto.csv has a column of that name: log the metric under another one"
+    return "" if name.isprintable() and name.strip() == name != "" else "a name is one line without spaces around it"
+
+
+_COLUMNS = {"trial", "run_id", "status", "origin", "pareto_rank", "spent_usd"}
+
+
+def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = False) -> list[str]:
+    """What is wrong with one constraint; `is_own`: of a training of the user's own, which may log any metric."""
+    if name not in OBJECTIVES and (unknown := _unknown(name, is_own)):
+        return [f"unknown metric {name} in constraints: {unknown}"]
     if not bounds:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
-    low, high = OBJECTIVES[name].lowest, OBJECTIVES[name].highest
+    low, high = (OBJECTIVES[name].lowest, OBJECTIVES[name].highest) if name in OBJECTIVES else (-math.inf, math.inf)
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
+    allowed = "a finite number" if low == -math.inf else allowed
     outside = [
         f"constraint {name}: {end} must be {allowed}, got {value:g}"
         for end, value in bounds.items()

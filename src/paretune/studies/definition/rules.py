@@ -4,19 +4,28 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import Field, dataclass, field, fields
+from functools import partial
 from typing import Any
 
+from paretune.spec import metrics
+from paretune.spec.cluster import SIMULATED
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import annotations, parameter, parameter_hint, parse, range_faults, spell
+from paretune.spec.script import RENAMED
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
     Constraints,
     bounds_faults,
     default_objectives,
+    judged_by,
     objective_faults,
+    runs_own_training,
+    take_faults,
     unmeasured,
 )
+from paretune.studies.definition.quality import BEST, Quality
 from paretune.studies.definition.space import (
+    INSIDE,
     NOT_SEARCHED,
     Choices,
     Fault,
@@ -24,13 +33,19 @@ from paretune.studies.definition.space import (
     Range,
     Search,
     combination_faults,
+    inside_faults,
+    is_inside,
     kind_of,
+    mapping_in,
+    parameter_of,
     parameters,
 )
 
 SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _STORAGE = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
+_OF_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
+"""Objectives that follow from the cluster of any job, whatever it trains."""
 _LONGEST_NAME = 80  # characters
 
 
@@ -47,7 +62,8 @@ class StudyTerms:
     n_parallel: int = parameter(1, "jobs at a time", minimum=1, maximum=1000)
     method: str | None = parameter(
         None,
-        "split: learn seconds and F1 apart, then verify; joint: all parameters at once; by default split where it can",
+        "split: learn seconds and quality apart, then verify; joint: all parameters at once; by default split where it "
+        "can",
         choices=METHODS,
     )
     sampler: str | None = parameter(
@@ -65,22 +81,53 @@ class StudyTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft(StudyTerms):
-    """All parts of a study, not checked yet."""
+    """All parts of a study, not checked yet.
+
+    Attributes:
+        takes: objective to which value of a run counts, where that is not the last one.
+        quality: what the study says of the metric that models are judged by: metric, direction, take.
+        changes_quality: searched parameters that change how good a model is, of a training of the user's own.
+    """
 
     name: str
     job: Mapping[str, Any] = field(default_factory=dict)
     search: Search = field(default_factory=dict)
     objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
     constraints: Constraints = field(default_factory=dict)
+    takes: Mapping[str, str] = field(default_factory=dict)
+    quality: Mapping[str, str] = field(default_factory=dict)
+    changes_quality: tuple[str, ...] = ()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its jobs run a training of the user's own."""
+        return runs_own_training(self.job)
+
+    @property
+    def best_of(self) -> dict[str, str]:
+        """Objectives of which the best value over the steps of a run counts, and which way they are better."""
+        return {name: self.objectives[name] for name, take in self.takes.items() if take == BEST}
+
+    @property
+    def judged_by(self) -> Quality | None:
+        """What measures the model; None where seconds and dollars are all that the study is about."""
+        factors = self.changes_quality if self.is_own or self.changes_quality else None
+        return judged_by(self.objectives, metric=self.quality.get("metric"), takes=self.takes, factors=factors)
 
     def ranges(self) -> list[str]:
         """Searched parameters of which no list of values is given."""
         return [name for name, entry in self.search.items() if isinstance(entry, Range)]
 
 
-def can_be_split(objectives: Mapping[str, str]) -> bool:
-    """Whether a part of the objectives follows from batch and learning rate, and the rest from the cluster."""
-    return "f1" in objectives and set(objectives) <= {"f1", *OF_THE_CLUSTER} and len(objectives) > 1
+def can_be_split(draft: Draft) -> bool:
+    """Whether quality follows from a part of what is searched, and the other objectives from the cluster."""
+    objectives, quality = draft.objectives, draft.judged_by
+    if quality is None or len(objectives) < 2:
+        return False
+    if not draft.is_own:
+        return quality.factors is None and set(objectives) <= {quality.metric, *OF_THE_CLUSTER}
+    changes = set(draft.changes_quality)
+    return bool(changes) and changes < set(draft.search) and set(objectives) <= {quality.metric, *_OF_ANY_JOB}
 
 
 def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
@@ -101,11 +148,13 @@ def _own_faults(draft: Draft) -> Iterator[Fault]:
     sections: dict[str, Callable[[str, Any], list[str]]] = {
         "job": _parameter_faults,
         "search": _entry_faults,
-        "objectives": objective_faults,
-        "constraints": bounds_faults,
+        "objectives": partial(objective_faults, is_own=draft.is_own),
+        "constraints": partial(bounds_faults, is_own=draft.is_own),
+        "takes": take_faults,
     }
     for section, faults_in in sections.items():
         for name, part in getattr(draft, section).items():
+            section = "objectives" if section == "takes" else section
             yield from (((section, name), text) for text in faults_in(name, part))
     if draft.job.get("probe_steps") is not None:
         yield ("job", "probe_steps"), "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
@@ -141,13 +190,26 @@ def value_faults(item: "Field[Any]", annotation: Any, value: Any) -> list[str]:
 
 
 def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
-    if name not in parameters():
+    if name not in parameters() and not is_inside(name):
         return _parameter_faults(name, "")
-    if name in NOT_SEARCHED:
-        return [f"{name} cannot be searched: {NOT_SEARCHED[name]}; set it in job, or leave it out"]
+    if (parameter := parameter_of(name)) in NOT_SEARCHED:
+        return [f"{name} cannot be searched: {NOT_SEARCHED[parameter]}; set it in job, or leave it out"]
+    if found := _values_faults(name, entry):
+        return found
     values = entry.corners
+    doubles = sorted({spell(value) for value in values if values.count(value) > 1})
+    found = [f"{name}: {text} is among the choices twice: take one out" for text in doubles]
+    if is_inside(name):
+        return found + inside_faults(name, values)
+    for value in dict.fromkeys(values):
+        found += _parameter_faults(name, value)
+    return found
+
+
+def _values_faults(name: str, entry: Choices | Range) -> list[str]:
+    """What is wrong with the ends of a range, or with choices that are none."""
     if isinstance(entry, Range):
-        if kind_of(name) not in (int, float):
+        if not is_inside(name) and kind_of(name) not in (int, float):
             return [f"{name} is no number and has no range: write {{choices: [...]}}"]
         if not all(math.isfinite(value) for value in (entry.low, entry.high)):
             return [f"{name} must have finite low and high, got {entry.low} and {entry.high}"]
@@ -155,18 +217,14 @@ def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
             return [f"{name}: low must be less than high, got {entry.low} and {entry.high}: one value belongs in job"]
         if entry.log and entry.low <= 0:
             return [f"{name}: low must be greater than 0 with log: true, got {entry.low}: raise it, or leave log out"]
-    elif not values:
+    elif not entry.corners:
         return [f"{name}: choices must be at least one value, got none"]
-    doubles = sorted({spell(value) for value in values if values.count(value) > 1})
-    found = [f"{name}: {text} is among the choices twice: take one out" for text in doubles]
-    for value in dict.fromkeys(values):
-        found += _parameter_faults(name, value)
-    return found
+    return []
 
 
 def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
     """What parts that are right on their own have against each other."""
-    both = [name for name in draft.search if name in draft.job]
+    both = [name for name in draft.search if _is_in_job(name, draft.job)]
     yield from ((("search", name), f"{name} is in job and in search: take it out of one of them") for name in both)
     if not draft.search and _intact(broken, "search"):
         text = "search is missing: a study without it is one job, which `mlflow run .` runs; "
@@ -175,7 +233,7 @@ def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
         yield from combination_faults(draft.job, draft.search)
     if not draft.objectives and _intact(broken, "objectives"):
         yield ("objectives",), "objectives must name at least one, such as cost_usd: minimize"
-    if not broken & {("job",), ("job", "task")}:
+    if not draft.is_own and not broken & {("job",), ("job", "task")}:
         for section in ("objectives", "constraints"):
             yield from unmeasured(draft.job.get("task") or "classification", section, getattr(draft, section))
     if _intact(broken, "budget_usd") and draft.budget_usd is None:
@@ -190,14 +248,68 @@ def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
         yield ("search", "max_train_samples"), f"{text} job"
     if draft.method == "split" and draft.sampler is not None:
         yield ("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"
-    if draft.method == "split" and not can_be_split(draft.objectives):
-        text = (
-            f"method split needs the objective f1 and one of {', '.join(sorted(OF_THE_CLUSTER))}, and takes no others"
-        )
-        yield ("method",), f"{text}: change them, or take joint"
+    if _intact(broken, "job"):
+        yield from _own_training_faults(draft)
+    if _intact(broken, "objectives", "quality"):
+        yield from _quality_faults(draft)
+    if draft.method == "split" and not can_be_split(draft):
+        yield ("method",), _why_not_split(draft)
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
         text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
         yield ("job", "fallback_instance_types"), f"{text}one than it says; leave it out"
+
+
+def _is_in_job(name: str, job: Mapping[str, Any]) -> bool:
+    """Whether the job has a value for a searched name."""
+    prefix, _, inner = name.partition(INSIDE)
+    return name in job or (bool(inner) and inner in mapping_in(job, prefix))
+
+
+def _why_not_split(draft: Draft) -> str:
+    if draft.is_own and draft.judged_by is not None:
+        text = f"and the objectives {draft.judged_by.metric} and one of {', '.join(sorted(_OF_ANY_JOB))}, and no others"
+        return (
+            "method split needs changes_quality, which names some of what is searched and not all, for a training of "
+            f"your own, {text}: set it, or take joint"
+        )
+    needed = f"method split needs the objective f1 and one of {', '.join(sorted(OF_THE_CLUSTER))}, and takes no others"
+    return f"{needed}: change them, or take joint"
+
+
+def _own_training_faults(draft: Draft) -> Iterator[Fault]:
+    """What does not go with a training of the user's own, or without one."""
+    if not draft.is_own:
+        if draft.changes_quality:
+            text = "changes_quality is for a training of your own (entry_script): of paretune's it is known"
+            yield ("changes_quality",), f"{text}; leave it out"
+        return
+    if draft.job.get("launcher") == SIMULATED:
+        text = "a training of your own cannot be simulated, for no recorded run tells what it does"
+        yield ("job", "launcher"), f"{text}: leave launcher out"
+    if str(draft.job.get("entry_script") or "").strip():
+        for name in draft.objectives:
+            if name in RENAMED:
+                text = f"objective {name} is recorded as {RENAMED[name]}: write {RENAMED[name]}"
+                yield ("objectives", name), text
+
+
+def _quality_faults(draft: Draft) -> Iterator[Fault]:
+    """What is wrong with the metric that models are judged by."""
+    metric, direction = draft.quality.get("metric"), draft.quality.get("direction")
+    if draft.quality and not metric:
+        yield ("quality",), "quality must name its metric, such as {metric: val_ndcg, direction: maximize}"
+    elif metric and metric not in draft.objectives:
+        text = f"quality: {metric} is no objective: add {metric}: {direction or 'maximize'} to objectives"
+        yield ("quality", "metric"), f"{text}, or leave objectives out for it and cost_usd"
+    elif metric and metric in OF_THE_CLUSTER:
+        yield ("quality", "metric"), f"quality: {metric} says nothing about a model: name a metric of the model"
+    elif metric and direction not in (None, draft.objectives[metric]):
+        text = f"quality: {metric} is to be {draft.objectives[metric]}d by objectives, got {direction!r}"
+        yield ("quality", "direction"), f"{text}: write the same in both, or leave direction out"
+    unknown = [name for name in draft.changes_quality if name not in draft.search]
+    for name in unknown:
+        text = f"changes_quality: {name} is not searched; searched are {', '.join(draft.search) or 'none'}"
+        yield ("changes_quality",), f"{text}: name only these"
 
 
 def _ending_faults(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:

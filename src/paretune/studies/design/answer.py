@@ -106,7 +106,8 @@ class DesignResult(Result):
     def _responses(self) -> dict[str, list[str]]:
         """Heading to a cell for each row."""
         rows = self.rows()
-        found = {name: [_shown(row.get(name)) for row in rows] for name in _SHOWN}
+        names = dict.fromkeys([*self.plan.file.own_responses, *_SHOWN])
+        found = {name: [_shown(row.get(name)) for row in rows] for name in names}
         return {"status": [str(row["status"]) for row in rows], **found}
 
 

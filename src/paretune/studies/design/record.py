@@ -33,7 +33,7 @@ def table_csv(plan: DesignPlan, bill: Bill, trials: Mapping[int, Trial], *, rest
     `trials` has the last trial of each run; a run without any has the status `rest`.
     """
     factors = list(dict.fromkeys(name for row in plan.rows for name in row.factors()))
-    responses = [name for name in OBJECTIVES if any(name in trial.values for trial in trials.values())]
+    responses = _measured(plan, trials)
     columns = ["run", *factors, "global_batch_size", "num_train_epochs", "steps", "steps_deviation", "seed"]
     columns += ["run_id", "status", *responses, "estimated_seconds", "estimated_usd", "worst_usd", "origin"]
     return csv_text([*dict.fromkeys(columns)], table_rows(plan, bill, trials, rest=rest))
@@ -43,7 +43,7 @@ def table_rows(
     plan: DesignPlan, bill: Bill, trials: Mapping[int, Trial], *, rest: str = PENDING
 ) -> list[dict[str, object]]:
     """The rows of design.csv; None where something is not known."""
-    responses = [name for name in OBJECTIVES if any(name in trial.values for trial in trials.values())]
+    responses = _measured(plan, trials)
     rows: list[dict[str, object]] = []
     for at, row in enumerate(plan.rows):
         trial = trials.get(row.run)
@@ -67,6 +67,12 @@ def table_rows(
             }
         )
     return rows
+
+
+def _measured(plan: DesignPlan, trials: Mapping[int, Trial]) -> list[str]:
+    """Responses that any row has, the user's own ones last."""
+    every = dict.fromkeys([*OBJECTIVES, *plan.file.own_responses])
+    return [name for name in every if any(name in trial.values for trial in trials.values())]
 
 
 def write_plan(run: Run, plan: DesignPlan, bill: Bill) -> None:
@@ -138,7 +144,8 @@ class DesignRunWriter:
     def trial_ended(self, trial: Trial) -> None:
         """Print that a row has ended, and write the table anew."""
         balance = self._ledger.balance()
-        values = ", ".join(f"{name} {plain(value, 4)}" for name, value in trial.values.items() if name in _SAID)
+        told = {*_SAID, *self._plan.file.own_responses}
+        values = ", ".join(f"{name} {plain(value, 4)}" for name, value in trial.values.items() if name in told)
         said = values or trial.reason[:120]
         self._say(
             f"run {trial.point[ROW]} of {len(self._plan.rows)} {trial.shown_status}: {said}; "

@@ -24,15 +24,17 @@ class TableStudy(StudyFile):
     def of(cls, file: DesignFile, jobs: Sequence[JobSpec]) -> "TableStudy":
         """The study that runs these jobs.
 
-        Its objectives are all that its task measures: they are what is kept of a row. None of its jobs is stopped
-        early, for that is done where F1 and what follows from the cluster are the only objectives.
+        Its objectives are all that its task measures, and the file's own responses: they are what is kept of a row.
+        None of its jobs is stopped early, for that is done where F1 and what follows from the cluster are the only
+        objectives.
         """
         task = jobs[0].task
         measured = {name: item.direction for name, item in OBJECTIVES.items() if item.task in (None, task)}
+        own = {name: "maximize" for name in file.own_responses if name not in OBJECTIVES}
         return cls(
             name=file.name,
             search={ROW: Choices(values=tuple(range(1, len(jobs) + 1)))},
-            objectives=measured,
+            objectives=measured | own,
             sampler="grid",
             budget_usd=file.budget_usd,
             n_parallel=file.n_parallel,

@@ -9,7 +9,8 @@ from paretune.core.text_table import text_table
 from paretune.presentation.numbers import usd
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
-from paretune.studies.definition.objectives import Constraints
+from paretune.studies.definition.objectives import Constraints, spelled
+from paretune.studies.definition.quality import Quality
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.noise import INTERVAL, Scatter
 from paretune.studies.results.payoff import Payoff, weigh
@@ -94,15 +95,26 @@ def answer(
     unverified: Mapping[int, str] | None = None,
     earlier: Mapping[str, Scatter] | None = None,
     forecast: Sequence[Trial] = (),
+    quality: Quality | None = None,
+    takes: Mapping[str, str] | None = None,
 ) -> StudyAnswer:
     """The answer that these trials give, in any order, running ones included.
 
     `later_runs` is how often the winner will be trained again. `default` is a trial of the default configuration, or
     an estimate of one, whose `origin` is then "estimated". `unverified` has the number of a recommended point to why
     it has no more runs, `earlier` the scatter of repeats in earlier studies, `forecast` the points that were predicted
-    and not run.
+    and not run. `quality` and `takes` are those of `StudyFront.of`.
     """
-    front = StudyFront.of(trials, objectives, constraints, shrinks=True, earlier=earlier, predicted=forecast)
+    front = StudyFront.of(
+        trials,
+        objectives,
+        constraints,
+        shrinks=True,
+        earlier=earlier,
+        predicted=forecast,
+        quality=quality,
+        takes=takes,
+    )
     picks = recommend(front, unverified or {})
     payoff = weigh(front, picks[0].point if picks else None, default, later_runs)
     return StudyAnswer(
@@ -219,7 +231,8 @@ class StudyResult(Result):
             "run_id": self.run_id,
             "ending": self.ending,
             "origin": " and ".join(sorted({trial.origin for trial in front.trials})) or None,
-            "objectives": dict(front.objectives),
+            "objectives": spelled(front.objectives, front.takes),
+            "quality": front.quality,
             "spent_usd": front.spent_usd,
             "committed_usd": self.answer.committed_usd,
             "budget_usd": self.answer.budget_usd,

@@ -348,6 +348,68 @@ class F1Model:
         return np.asarray(_FALL * (rates[1:] - rates[0]) ** 2)
 
 
+def surface(
+    points: Sequence[Mapping[str, object]], worths: Sequence[float], errors: Sequence[float], degrees: float
+) -> NormalPrediction:
+    """What N values of any metric are, more being better, each with as much of its own value as is not noise.
+
+    Of that metric and of what it depends on nothing is known before: a Gaussian process over the parameters of
+    `points`, numbers scaled to 0 to 1 (by their logarithms where they span more than RATIO), texts alike in part. Its
+    scale is that of the values. What lies far below the best value is warped towards it, as `F1Model` does: a run that
+    diverged must not bend the process.
+
+    `errors` are N standard errors, with so many `degrees` of freedom.
+    """
+    best, values = max(worths), np.array(worths)
+    depth = _DEPTHS * float(np.median(best - values)) or float(np.ptp(values)) or 1.0
+    warped = -depth * np.log1p((best - values) / depth)
+    noise = np.array(errors) * np.exp(warped / depth)  # the slope of the warp
+    keys = _keys_of(points)
+    width = len(keys[0][1])
+    process = GaussianProcess(
+        keys,
+        list(warped),
+        noise=noise,
+        slopes=[0.0] * width,
+        scale=float(warped.std()) or 1.0,
+        lengths=[LENGTH] * width,
+        kinds_alike=ALIKE,
+        noises=surprises(degrees),
+    )
+    found = process.at_its_values()
+    below = np.exp(-np.minimum(found.mean, 0.0) / depth)
+    mean = best + np.maximum(found.mean, 0.0) - depth * (below - 1)
+    return NormalPrediction(mean, found.deviation * below)
+
+
+_DEPTHS = 2.0  # times the median distance to the best value, from which on differences count less and less
+LENGTH = 0.7
+"""Over which a metric of which nothing is known changes, of what a parameter spans."""
+ALIKE = 0.3
+"""Correlation of two points that differ in a text."""
+RATIO = 10.0
+"""From which on numbers are taken by their logarithms."""
+
+
+def _keys_of(points: Sequence[Mapping[str, object]]) -> list[Key]:
+    """Texts, and numbers from 0 to 1, of N points with the same names."""
+    texts: list[list[str]] = [[] for _ in points]
+    numbers: list[list[float]] = [[] for _ in points]
+    for name in points[0]:
+        column = [point[name] for point in points]
+        figures = [float(one) for one in column if isinstance(one, int | float) and not isinstance(one, bool)]
+        if len(figures) < len(column):
+            for text, value in zip(texts, column, strict=True):
+                text.append(str(value))
+            continue
+        low, high = min(figures), max(figures)
+        if low > 0 and high / low >= RATIO:
+            figures, low, high = [math.log(one) for one in figures], math.log(low), math.log(high)
+        for number, figure in zip(numbers, figures, strict=True):
+            number.append((figure - low) / (high - low) if high > low else 0.0)
+    return [(tuple(text), tuple(number)) for text, number in zip(texts, numbers, strict=True)]
+
+
 def quality_of(spec: JobSpec, plan: BatchPlan) -> Key:
     """What the F1 of a job depends on: kinds that are equal or not, and log2 batch, log rate, log epochs."""
     numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))

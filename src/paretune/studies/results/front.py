@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -10,7 +10,8 @@ import moocore
 import numpy as np
 
 from paretune.core import pareto
-from paretune.studies.definition.objectives import QUALITIES, Constraints, costs
+from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by
+from paretune.studies.definition.quality import Quality
 from paretune.studies.results.noise import TELLING_ERRORS, Noise, Scatter
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.trials import AS_RUN, Trial
@@ -33,6 +34,8 @@ class StudyFront:
         points: those with a completed run, by number.
         noises: objective to the scatter of one run.
         forecast: points that were predicted and not run, that no other one and no point of the front beats.
+        judged_by: what measures the models; None where seconds and dollars are all that the study is about.
+        takes: objective to which value of a run counts, where that is not the last one.
     """
 
     objectives: Mapping[str, str]
@@ -41,6 +44,8 @@ class StudyFront:
     points: tuple[Point, ...]
     noises: Mapping[str, Noise]
     forecast: tuple[Trial, ...] = ()
+    judged_by: Quality | None = None
+    takes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -52,16 +57,20 @@ class StudyFront:
         shrinks: bool = False,
         earlier: Mapping[str, Scatter] | None = None,
         predicted: Sequence[Trial] = (),
+        quality: Quality | None = None,
+        takes: Mapping[str, str] | None = None,
     ) -> "StudyFront":
         """The front of these trials; `shrinks` and `earlier` are those of `points.merge`.
 
-        Of the points that are only `predicted` it keeps the best as its forecast.
+        Of the points that are only `predicted` it keeps the best as its forecast. `quality` is what measures the
+        models, by default what is known to do so among the objectives; `takes` is that of the study.
 
         Ranks come from sorting all feasible points over all objectives by dominance beyond noise, see `ranks`. A point
         that does not meet the constraints has no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
-        points, noises = merge(ordered, objectives, constraints, shrinks=shrinks, earlier=earlier)
+        quality = quality or judged_by(objectives, takes=takes)
+        points, noises = merge(ordered, objectives, constraints, shrinks=shrinks, earlier=earlier, quality=quality)
         ranked = [point for point in points if not point.unmet and set(objectives) <= set(point.means)]
         rank_of = dict(zip((point.number for point in ranked), ranks(ranked, objectives), strict=True))
         return cls(
@@ -71,6 +80,8 @@ class StudyFront:
             points=tuple(replace(point, rank=rank_of.get(point.number)) for point in points),
             noises=noises,
             forecast=_forecast(ranked, predicted, objectives, constraints),
+            judged_by=quality,
+            takes=dict(takes or {}),
         )
 
     @cached_property
@@ -95,8 +106,8 @@ class StudyFront:
 
     @property
     def quality(self) -> str | None:
-        """The objective that measures the model: F1, perplexity or evaluation loss; None where the study has none."""
-        return next((name for name in QUALITIES if name in self.objectives), None)
+        """The objective that measures the model, such as F1 or the user's own metric; None where the study has none."""
+        return None if self.judged_by is None else self.judged_by.metric
 
     @property
     def is_simulated(self) -> bool:
@@ -106,7 +117,10 @@ class StudyFront:
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs of objectives; the one that measures the model comes second in its pair."""
-        return list(combinations(sorted(self.objectives, key=lambda name: name in QUALITIES), 2))
+        return list(combinations(sorted(self.objectives, key=self._measures_models), 2))
+
+    def _measures_models(self, name: str) -> bool:
+        return name == self.quality or name not in OF_THE_CLUSTER
 
     @property
     def spent_usd(self) -> float:

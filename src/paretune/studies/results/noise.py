@@ -19,15 +19,19 @@ from dataclasses import dataclass
 
 from scipy.special import stdtrit
 
-from paretune.estimating.noise import F1_DEGREES, F1_NOISE, SECONDS_DEGREES, SECONDS_NOISE
-from paretune.spec import metrics
+from paretune.estimating.noise import F1_DEGREES, SECONDS_DEGREES, SECONDS_NOISE
 from paretune.studies.definition.objectives import OF_THE_CLUSTER
+from paretune.studies.definition.quality import KNOWN, Quality
 
 TELLING_ERRORS = 2.0
 """Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
 INTERVAL = 0.8
 """Probability that a stated interval holds what a job reaches in the mean over all seeds."""
-_RELATIVE = {*OF_THE_CLUSTER, metrics.PERPLEXITY}  # exp(loss): what is absolute in the loss is relative here
+_OF_THE_SPREAD = 0.1
+"""Standard deviation of one run of a metric of which nothing is known, as a share of what configurations differ by: a
+search in which chance does more than that finds nothing."""
+_OF_THE_VALUE = 0.01  # the same as a share of the value, where configurations do not differ
+_NORMAL_MEDIAN = 0.6745  # median size of a standard normal number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +94,16 @@ def pooled(
     groups: Sequence[Sequence[float]],
     validation_rows: int | None = None,
     earlier: Scatter | None = None,
+    quality: Quality | None = None,
 ) -> Noise:
     """The noise of one objective, from groups of values that differ only in their seed; one of one tells no scatter.
 
     `validation_rows` are the rows that F1 was measured on, where known; `earlier` is the scatter of repeats in earlier
-    studies of the same model and data.
+    studies of the same model and data; `quality` is what is known of the metric that models are judged by.
     """
-    is_relative = objective in _RELATIVE
-    prior, sure, assumption = _assumed(objective, [value for group in groups for value in group], validation_rows)
+    known = quality if quality is not None and quality.metric == objective else KNOWN.get(objective)
+    is_relative = objective in OF_THE_CLUSTER or (known is not None and known.is_relative)
+    prior, sure, assumption = _assumed(objective, groups, validation_rows, known)
     here = Scatter.of(groups, is_relative=is_relative)
     found = here + (earlier or Scatter())
     deviation = math.sqrt((sure * prior**2 + found.squares) / (sure + found.degrees))
@@ -115,16 +121,36 @@ def are_alike(one: float, other: float, error: float, other_error: float) -> boo
     return abs(one - other) <= TELLING_ERRORS * math.hypot(error, other_error)
 
 
-def _assumed(objective: str, values: Sequence[float], validation_rows: int | None) -> tuple[float, int, str]:
+def _assumed(
+    objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, known: Quality | None
+) -> tuple[float, int, str]:
     """Standard deviation of one run without any repeats, its degrees of freedom, and why."""
     if objective in OF_THE_CLUSTER:
         return SECONDS_NOISE, SECONDS_DEGREES, "1.4 % between two runs, as repeated SageMaker jobs have shown"
-    kind = f"{100 * F1_NOISE:.1f} % of it" if objective == metrics.PERPLEXITY else str(F1_NOISE)
+    if known is None or known.noise is None:
+        return _of_the_spread([statistics.fmean(group) for group in groups if group])
+    kind = f"{100 * known.noise:.1f} % of it" if known.is_relative else str(known.noise)
     said = f"{kind}, the most that repeated SageMaker jobs have shown in F1"
-    if objective == metrics.F1 and validation_rows and values:
-        f1 = min(max(statistics.median(values), 0.0), 1.0)
+    values = [value for group in groups for value in group]
+    if known.is_share and validation_rows and values:
+        share = min(max(statistics.median(values), 0.0), 1.0)
         # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
-        binomial = max(math.sqrt(f1 * (1 - f1) / validation_rows), 1 / validation_rows)
-        if binomial > F1_NOISE:
+        binomial = max(math.sqrt(share * (1 - share) / validation_rows), 1 / validation_rows)
+        if binomial > known.noise:
             return binomial, F1_DEGREES, f"binomial standard error of F1 on {validation_rows:,} validation rows"
-    return F1_NOISE, F1_DEGREES, said
+    return known.noise, F1_DEGREES, said
+
+
+def _of_the_spread(values: Sequence[float]) -> tuple[float, int, str]:
+    """The same of a metric of which nothing is known but its means: from their median distance to their median.
+
+    That does not move with a run that diverged, and is the same for the negative metric.
+    """
+    middle = statistics.median(values) if values else 0.0
+    distances = sorted(abs(value - middle) for value in values)
+    spread = statistics.median(distances) / _NORMAL_MEDIAN if distances else 0.0
+    spread = spread or (statistics.pstdev(values) if values else 0.0)
+    if spread > 0:
+        return _OF_THE_SPREAD * spread, F1_DEGREES, f"{_OF_THE_SPREAD:.0%} of what configurations differ by"
+    size = abs(middle) or 1.0
+    return _OF_THE_VALUE * size, F1_DEGREES, f"{_OF_THE_VALUE:.0%} of its value, for no two configurations differ"

@@ -1,8 +1,9 @@
 """The points of a study: trials that differ only in their seed, merged, each with what its job reaches.
 
 What is stated of a point is more than the mean of its own runs. Seconds and dollars are those of all runs on the same
-cluster with the same batch, for they do not depend on the learning rate. F1 is shrunk towards what the F1 model of the
-whole study says of the point: the best of many noisy values is too good by itself (the winner's curse).
+cluster with the same batch, for they do not depend on the learning rate. F1, or what else measures the model, is shrunk
+towards what a model of the whole study says of the point: the best of many noisy values is too good by itself (the
+winner's curse).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +13,15 @@ from statistics import fmean
 from paretune.presentation.numbers import with_error
 from paretune.spec import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
-from paretune.studies.results.f1_model import F1Model, Key, quality_of
+from paretune.studies.definition.quality import F1, Quality
+from paretune.studies.results.f1_model import F1Model, Key, NormalPrediction, quality_of, surface
 from paretune.studies.results.noise import Noise, Scatter, are_alike, pooled
 from paretune.studies.results.quantities import label
 from paretune.studies.results.trials import AS_RUN, Trial, TrialStatus, job_of
 
 FEWEST_TO_SHRINK = 6
-"""Points from which on their F1 is shrunk: fewer do not show how F1 depends on anything."""
-_MOST_TO_SHRINK = 200  # points with the best F1; the others keep their means
+"""Points from which on their F1, or what else measures the model, is shrunk: fewer do not show what it depends on."""
+_MOST_TO_SHRINK = 200  # of the best points; the others keep their means
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +84,13 @@ def merge(
     *,
     shrinks: bool = False,
     earlier: Mapping[str, Scatter] | None = None,
+    quality: Quality | None = None,
 ) -> tuple[list[Point], dict[str, Noise]]:
     """Points without their ranks, in the order of `trials`, and the scatter of one run by objective.
 
-    The trials come by number. What was measured and is no objective is averaged too. `shrinks` asks for F1 as the
-    model of the study sees it, which takes up to a second. `earlier` is the scatter of repeats in earlier studies.
+    The trials come by number. What was measured and is no objective is averaged too. `shrinks` asks for the quality as
+    the model of the study sees it, which takes up to a second. `earlier` is the scatter of repeats in earlier studies.
+    `quality` is what measures the models, by default F1.
     """
     families = _families(trials)
     measured = [name for _, runs in families for trial in runs for name in trial.values]
@@ -98,10 +102,11 @@ def merge(
     for name in names:
         groups = {id(runs): runs for runs in alike.values()}.values() if name in OF_THE_CLUSTER else own
         values = [_values(runs, name) for runs in groups]
-        noises[name] = pooled(name, values, rows, (earlier or {}).get(name))
+        noises[name] = pooled(name, values, rows, (earlier or {}).get(name), quality)
     points = [_point(first, runs, alike[first.number], noises) for first, runs in families]
-    if shrinks and metrics.F1 in noises:
-        points = _shrunk(points, noises[metrics.F1])
+    measures = {item.metric: item for item in (F1, quality) if item is not None and item.metric in noises}
+    for stated in measures.values() if shrinks else ():
+        points = _shrunk(points, noises[stated.metric], stated)
     return [replace(point, unmet=_unmet(point, constraints)) for point in points], noises
 
 
@@ -170,35 +175,54 @@ def _point(first: Trial, runs: tuple[Trial, ...], alike: Sequence[Trial], noises
     return Point(trial=first, trials=runs, means=means, errors=errors, margins=margins)
 
 
-def _shrunk(points: Sequence[Point], noise: Noise) -> list[Point]:
-    """With F1 as the F1 model has it at each point, its own runs included; as they are where they are too few."""
-    told = sorted((point for point in points if metrics.F1 in point.means), key=lambda one: -one.means[metrics.F1])
-    keys = {point.number: key for point in told[:_MOST_TO_SHRINK] if (key := _quality_key(point.trial)) is not None}
-    used = [point for point in told if point.number in keys]
+def _shrunk(points: Sequence[Point], noise: Noise, quality: Quality) -> list[Point]:
+    """With the quality as a model of all points has it, their own runs included; as they are where they are too few."""
+    name = quality.metric
+    told = sorted((point for point in points if name in point.means), key=lambda one: -quality.sign * one.means[name])
+    used = [point for point in told[:_MOST_TO_SHRINK] if quality.factors is not None or _quality_key(point.trial)]
     if len(used) < FEWEST_TO_SHRINK:
         return list(points)
-    errors = [noise.deviation / len(_values(point.trials, metrics.F1)) ** 0.5 for point in used]
-    model = F1Model(
-        [keys[point.number] for point in used],
-        [point.means[metrics.F1] for point in used],
-        errors,
-        noise.degrees,
-        [point.trial.parameters.get("instance_type", "") for point in used],
-    )
-    found = model.at_its_values()
+    found = _modelled(used, noise, quality) if quality.factors is not None else _along_the_ridge(used, noise, name)
     stated = {
         point.number: (float(mean), noise.widened(float(deviation)))
         for point, mean, deviation in zip(used, found.mean, found.deviation, strict=True)
     }
-    return [_with_f1(point, *stated[point.number], noise) if point.number in stated else point for point in points]
+    return [_with(point, name, *stated[point.number], noise) if point.number in stated else point for point in points]
 
 
-def _with_f1(point: Point, mean: float, error: float, noise: Noise) -> Point:
+def _along_the_ridge(points: Sequence[Point], noise: Noise, name: str) -> NormalPrediction:
+    """What the F1 model has at each point, for paretune's own training."""
+    model = F1Model(
+        [key for point in points if (key := _quality_key(point.trial)) is not None],
+        [point.means[name] for point in points],
+        [noise.deviation / len(_values(point.trials, name)) ** 0.5 for point in points],
+        noise.degrees,
+        [point.trial.parameters.get("instance_type", "") for point in points],
+    )
+    return model.at_its_values()
+
+
+def _modelled(points: Sequence[Point], noise: Noise, quality: Quality) -> NormalPrediction:
+    """What a model over the parameters that the quality depends on has at each point."""
+    name = quality.metric
+    searched = list(dict.fromkeys(factor for point in points for factor in point.trial.point))
+    factors = quality.factors or searched
+    errors = [noise.of_one_run(point.means[name]) / len(_values(point.trials, name)) ** 0.5 for point in points]
+    found = surface(
+        [{factor: point.trial.value(factor) for factor in factors} for point in points],
+        [quality.sign * point.means[name] for point in points],
+        errors,
+        noise.degrees,
+    )
+    return NormalPrediction(quality.sign * found.mean, found.deviation)
+
+
+def _with(point: Point, name: str, mean: float, error: float, noise: Noise) -> Point:
     return replace(
         point,
-        means={**point.means, metrics.F1: mean},
-        errors={**point.errors, metrics.F1: error},
-        margins={**point.margins, metrics.F1: noise.margin(error)},
+        means={**point.means, name: mean},
+        errors={**point.errors, name: error},
+        margins={**point.margins, name: noise.margin(error)},
     )
 
 

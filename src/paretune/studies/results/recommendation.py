@@ -84,6 +84,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
     opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
+    opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
     trials = pick.point.trial.parameters.get("trials_per_job", "1")
     if trials != "1":
@@ -241,6 +242,6 @@ def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
 
 def _best(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
     """The best point in one objective, and all that cannot be told apart from it there."""
-    goal = {name: front.objectives.get(name, OBJECTIVES[name].direction)}
+    goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
     return best, [point for point in front.feasible if point.is_like(best, [name])]

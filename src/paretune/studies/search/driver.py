@@ -381,7 +381,16 @@ class Driver:
         tags = {PARENT: self._run_id, schema.TRIAL: str(number)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.ledger.set_run_id(number, run.run_id)
-        job = self._under_way[number] = TrialJob(number, spec, run, self.workplace, shared=self._shared, counts=counts)
+        job = self._under_way[number] = TrialJob(
+            number,
+            spec,
+            run,
+            self.workplace,
+            shared=self._shared,
+            counts=counts,
+            quality=self.file.judged_by,
+            best_of=self.file.best_of,
+        )
         ended = job.begin(adopt=adopt)
         if ended is None:
             if spec.trials_per_job == 1:  # else it is not asked for yet

@@ -7,13 +7,14 @@ import numpy as np
 
 from paretune.spec.container import Event
 from paretune.studies.definition.objectives import costs
+from paretune.studies.definition.quality import F1, Quality
 
 Curve = Sequence[tuple[float, float]]
-"""Share of the training done, 0 to 1, and F1 measured then; in order."""
+"""Share of the training done, 0 to 1, and F1, or what else measures the model, then; in order."""
 
 FEWEST_CURVES = 3
 """Finished curves without which nothing is known of how a curve ends."""
-_MARGIN = 2.0  # standard deviations of F1
+_MARGIN = 2.0  # standard deviations of one run
 
 
 class Progress:
@@ -41,20 +42,22 @@ class Progress:
         return (1.0 - self._share) * (self.last - self._begun) / self._share
 
 
-def optimistic_end(curve: Curve, finished: Sequence[Curve], f1_noise: float) -> float | None:
-    """F1 that a job may still reach: what it has, the largest gain from here that any job has made, and noise.
+def optimistic_end(curve: Curve, finished: Sequence[Curve], quality: Quality = F1) -> float | None:
+    """F1, or what else measures the model, that a job may still reach: what it has, the largest gain from here, noise.
 
-    At most 1; None while too few jobs have shown how curves end. `f1_noise` is a standard deviation between runs of one
-    job.
+    The largest gain that any job has made; at most what the metric can be. None while too few jobs have shown how
+    curves end, and of a metric of whose noise nothing is known.
     """
-    if not curve:
+    if not curve or quality.noise is None:
         return None
     share, value = curve[-1]
     known = [other for other in finished if other and other[-1][0] >= 1.0 and other[0][0] <= share <= other[-1][0]]
-    gains = [other[-1][1] - float(np.interp(share, *np.transpose(other))) for other in known]
+    gains = [quality.sign * (other[-1][1] - float(np.interp(share, *np.transpose(other)))) for other in known]
     if len(gains) < FEWEST_CURVES:
         return None
-    return min(1.0, value + max(0.0, *gains) + _MARGIN * f1_noise)
+    noise = quality.noise * (abs(value) if quality.is_relative else 1.0)
+    hoped = value + quality.sign * (max(0.0, *gains) + _MARGIN * noise)
+    return min(quality.highest, max(quality.lowest, hoped))
 
 
 def is_hopeless(

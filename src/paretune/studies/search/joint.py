@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from paretune.core.pareto import front
-from paretune.estimating.noise import F1_NOISE
+from paretune.spec import metrics
 from paretune.studies.definition.objectives import Constraints, costs
 from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -15,10 +15,12 @@ from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
 from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
 from paretune.studies.search.optuna_study import violations
-from paretune.studies.search.stopping import costs_too_much, has_stalled
+from paretune.studies.search.stopping import costs_too_much, has_stalled, lacks_objective
 from paretune.studies.search.trial_job import TrialJob
 from paretune.studies.search.untried import UntriedPoints
 
+_FORESEEN = {metrics.COST_USD, metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS}
+"""Objectives whose value at the end of a job is known while it runs."""
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
 
 
@@ -105,6 +107,7 @@ class _Suggesting:
         if driver.history.booking_order != self._judged:
             self._judged, trials = driver.history.booking_order, list(driver.trials.values())
             stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
+            stalled = stalled or lacks_objective(trials, driver.history.measured, driver.file)
             self._enough = stalled or costs_too_much(trials, driver.file)
         return self._enough
 
@@ -114,8 +117,8 @@ class _EarlyStopping:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        names = set(driver.file.objectives)
-        self._is_possible = "f1" in names and names <= {"f1", "cost_usd", "billable_seconds", "job_seconds"}
+        names, self._quality = set(driver.file.objectives), driver.file.judged_by
+        self._is_possible = self._quality is not None and names <= {self._quality.metric, *_FORESEEN}
         self._judged: dict[int, int] = {}
         self._known = -1
         self._best: list[Mapping[str, float]] = []
@@ -128,16 +131,16 @@ class _EarlyStopping:
                 self._judge(job)
 
     def _judge(self, job: TrialJob) -> None:
-        driver = self._driver
-        if not job.curve or not _NEVER_BEFORE <= job.curve[-1][0] < 1.0:
+        driver, quality = self._driver, self._quality
+        if quality is None or not job.curve or not _NEVER_BEFORE <= job.curve[-1][0] < 1.0:
             return
-        ahead, f1 = job.expected_end(), optimistic_end(job.curve, list(driver.history.curves.values()), F1_NOISE)
-        if f1 is None or ahead is None:
+        ahead, hoped = job.expected_end(), optimistic_end(job.curve, list(driver.history.curves.values()), quality)
+        if hoped is None or ahead is None:
             return
-        end = {"f1": f1, **ahead}
+        end = {quality.metric: hoped, **ahead}
         if self._known != driver.history.booking_order:
             found = front_of(driver.trials.values(), driver.file.objectives, driver.file.constraints)
             self._known, self._best = driver.history.booking_order, [trial.values for trial in found]
         if is_hopeless(end, self._best, driver.file.objectives):
-            reason = f"even an optimistic end (f1 {end['f1']:.3f}) would be beaten by the front"
-            job.stop_early(reason, {**end, "f1": job.curve[-1][1]})
+            reason = f"even an optimistic end ({quality.metric} {hoped:.3f}) would be beaten by the front"
+            job.stop_early(reason, {**end, quality.metric: job.curve[-1][1]})

@@ -14,6 +14,8 @@ PATIENCE = 25
 """Trials in a row that add nothing to the front beyond noise, before a study ends."""
 FEWEST_HALVES = 8
 """Completed trials in each half of a study without which nothing is said about what it saves."""
+FEWEST_WITHOUT = 2
+"""Completed trials that all lack an objective, after which a study ends."""
 _TEACHING = {TrialStatus.COMPLETED, TrialStatus.OUT_OF_MEMORY, TrialStatus.STOPPED}
 
 
@@ -26,7 +28,7 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
     first = [trial for trial in trials if trial.repeats is None and trial.status in _TEACHING]
     if len(first) <= PATIENCE:
         return ""
-    front = StudyFront.of(trials, file.objectives, file.constraints)
+    front = StudyFront.of(trials, file.objectives, file.constraints, quality=file.judged_by)
     order = {trial.number: index for index, trial in enumerate(first)}
     points = sorted((point for point in front.feasible if point.number in order), key=lambda one: order[one.number])
     for index, point in enumerate(points):
@@ -49,8 +51,8 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
     if not file.later_runs or middle < FEWEST_HALVES:
         return ""
     at = trials.index(done[middle])
-    before = StudyFront.of(trials[:at], file.objectives, file.constraints)
-    now = StudyFront.of(trials, file.objectives, file.constraints)
+    before = StudyFront.of(trials[:at], file.objectives, file.constraints, quality=file.judged_by)
+    now = StudyFront.of(trials, file.objectives, file.constraints, quality=file.judged_by)
     old, new = recommend(before), recommend(now)
     if not old or not new:
         return ""
@@ -66,6 +68,25 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
     return (
         f"the last {len(trials) - at} trials have cost {spent:.4g} USD and saved {saved:.4g} USD over "
         f"{file.later_runs:,} later runs, and the next ones can be expected to save less"
+    )
+
+
+def lacks_objective(trials: Sequence[Trial], measured: Mapping[int, Mapping[str, float]], file: StudyFile) -> str:
+    """Why no trial will ever have all objectives, in words; empty while one may.
+
+    A training of the user's own that has completed twice without logging a metric will not log it the next time.
+    `measured` has the number of a completed trial to all that it has logged.
+    """
+    done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and trial.number in measured]
+    if not file.is_own or len(done) < FEWEST_WITHOUT:
+        return ""
+    absent = [name for name in file.objectives if not any(name in trial.values for trial in done)]
+    if not absent:
+        return ""
+    logged = ", ".join(sorted({name for trial in done for name in measured[trial.number]} - {*file.objectives}))
+    return (
+        f"{len(done)} jobs have completed and none has logged {' or '.join(absent)}, which is an objective; what they "
+        f"have logged beside the others is {logged or 'nothing'}: name one of these in objectives"
     )
 
 

@@ -8,11 +8,11 @@ from functools import cached_property
 
 from paretune.core.errors import ParetuneError, TrackingUnavailable
 from paretune.jobs.progress import say_on_stderr
-from paretune.spec import metrics
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, JobSpec
 from paretune.spec.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.objectives import QUALITIES
+from paretune.studies.definition.objectives import OWN_TRAINING
+from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
 from paretune.studies.results.noise import Scatter
 from paretune.studies.results.page import page
@@ -81,6 +81,8 @@ class StudyRunWriter:
             unverified=self._unverified,
             forecast=self.forecast(),
             earlier=self._earlier,
+            quality=self._file.judged_by,
+            takes=self._file.takes,
         )
 
     @cached_property
@@ -149,12 +151,14 @@ class StudyRunWriter:
 def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str) -> dict[str, Scatter]:
     """Scatter of what measures the model, from runs that differ only in their seed and were measured in other studies.
 
-    Of runs with the study's model, data set and number of rows; nothing where one of these is searched.
+    Of runs with the study's model, data set and number of rows, or of the user's own training; nothing where one of
+    these is searched. A metric of which the best value counts has none.
     """
     spec = default_job(file)
     if spec is None:
         return {}
     alike = {name: spell(getattr(spec, name)) for name in ("model", "dataset", "max_train_samples")}
+    training = {name: spell(getattr(spec, name, None)) for name in OWN_TRAINING}
     if alike.keys() & file.search.keys() or any("'" in text for text in alike.values()):
         return {}
     condition = f"tags.`{schema.STATE}` = 'Completed' and tags.`{schema.ORIGIN}` = 'measured'"
@@ -164,14 +168,17 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
     with suppress(TrackingUnavailable):
         for run in tracking.runs(condition, newest=_MOST_EARLIER):
             is_other = run.tags.get(PARENT) != own_run_id
+            is_other &= all(run.params.get(name, "") == text for name, text in training.items())
             if is_other and run.params.get("max_train_samples", "") == alike["max_train_samples"]:
                 groups.setdefault(tuple(run.params.get(name, "") for name in names), []).append(run)
+    measures = dict(KNOWN) if file.judged_by is None else {**KNOWN, file.judged_by.metric: file.judged_by}
     return {
         name: Scatter.of(
             [[run.metrics[name] for run in runs if name in run.metrics] for runs in groups.values()],
-            is_relative=name == metrics.PERPLEXITY,
+            is_relative=quality.is_relative,
         )
-        for name in QUALITIES
+        for name, quality in measures.items()
+        if quality.take == LAST
     }
 
 

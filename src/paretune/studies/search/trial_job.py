@@ -1,5 +1,6 @@
 """The job of one trial: starts or adopts it, polls it, stops it, and says how it ended."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from paretune.pricing.budget import cost_usd
 from paretune.spec import metrics
 from paretune.spec.container import Event, FailureKind
 from paretune.spec.job import JobSpec
+from paretune.studies.definition.quality import BEST, Quality, curve_names
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.early_stopping import Progress
 from paretune.studies.search.ledger import TrialEnd
@@ -24,15 +26,31 @@ PARENT = "mlflow.parentRunId"
 
 
 class TrialJob:
-    """A trial under way; one that `counts`, as repeats do not, is one of the study's n_trials."""
+    """A trial under way; one that `counts`, as repeats do not, is one of the study's n_trials.
+
+    `quality` is what measures its model; `best_of` has the metrics of which the best value over the steps counts, and
+    which way they are better.
+    """
 
     def __init__(
-        self, number: int, spec: JobSpec, run: Run, workplace: Workplace, *, shared: SharedJobs, counts: bool = True
+        self,
+        number: int,
+        spec: JobSpec,
+        run: Run,
+        workplace: Workplace,
+        *,
+        shared: SharedJobs,
+        counts: bool = True,
+        quality: Quality | None = None,
+        best_of: Mapping[str, str] | None = None,
     ) -> None:
         self.number = number
         self.counts = counts
         self.spec = spec
         self.curve: list[tuple[float, float]] = []
+        self._quality = quality
+        self._best_of = best_of or {}
+        self._told: dict[str, list[float]] = {name: [] for name in self._best_of}
         self.stopped_because = ""
         self._expected: Mapping[str, float] = {}
         self._progress = Progress()
@@ -155,9 +173,10 @@ class TrialJob:
         return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=kind is FailureKind.DIVERGED)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
-        found = self._by_itself(found)
-        if metrics.F1 in found and (not self.curve or self.curve[-1][0] < 1.0):
-            self.curve.append((1.0, found[metrics.F1]))
+        found = self._with_best(self._by_itself(found))
+        name = "" if self._quality is None else self._quality.metric
+        if name in found and (not self.curve or self.curve[-1][0] < 1.0):
+            self.curve.append((1.0, found[name]))
         return replace(self._ended(TrialStatus.COMPLETED, ""), metrics=dict(found))
 
     def _by_itself(self, found: Mapping[str, float]) -> dict[str, float]:
@@ -183,10 +202,36 @@ class TrialJob:
         )
 
     def _follow(self, events: list[Event]) -> None:
+        quality = self._quality
         for event in events:
             self._progress.add(event)
-            value = event.metrics.get("eval/f1")
-            if value is not None and event.total_steps:
+            for name, values in self._told.items():
+                values += [value for value in [_told(name, event)] if value is not None]
+            value = None if quality is None else _told(quality.metric, event)
+            if quality is not None and value is not None and event.total_steps:
                 share = min(1.0, event.step / event.total_steps)
                 if not self.curve or share > self.curve[-1][0]:
-                    self.curve.append((share, value))
+                    best_before = self.curve[-1][1] if self.curve and quality.take == BEST else value
+                    self.curve.append((share, quality.better(value, best_before)))
+
+    def _with_best(self, found: Mapping[str, float]) -> dict[str, float]:
+        """What was measured, with the best value over the steps in place of the last one where that counts.
+
+        From the curve of the job, which its events tell, and from the history of the metric in its run, where a project
+        has logged it itself. The best value is recorded beside the last one, as NAME_best.
+        """
+        best = {}
+        for name, direction in self._best_of.items():
+            logged = self.writer.run.curve(name).values()
+            values = [*self._told[name], *logged, *([found[name]] if name in found else [])]
+            if values := list(filter(math.isfinite, values)):
+                best[name] = max(values) if direction == "maximize" else min(values)
+        if best:
+            self.writer.run.log_metrics({f"{name}_best": value for name, value in best.items()})
+            self.writer.run.flush()
+        return {**found, **best}
+
+
+def _told(metric: str, event: Event) -> float | None:
+    """The value of a metric that an event tells, under whichever name; None where it tells none."""
+    return next((event.metrics[name] for name in curve_names(metric) if name in event.metrics), None)

@@ -12,7 +12,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli.main import main
+from paretune.core.errors import BadInput
 from paretune.core.result import read_rows
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.design_reading import read_design
+from paretune.studies.design.table_study import TableStudy
 from tests.design_examples import TYPES, write_design
 
 
@@ -190,3 +194,17 @@ def test_another_table_under_the_same_name_is_refused(workplace: Path, capsys: p
     assert main(["design", "--design", write_design(workplace, replicates=2)]) == 2
 
     assert "give it another name" in capsys.readouterr().err
+
+
+def test_a_design_over_an_own_training_plans_its_responses_and_refuses_them_without_one(workplace: Path) -> None:
+    (workplace / "own.py").touch()
+    text = "name: own\njob: {entry_script: own.py}\nfactors: {learning_rate: [1e-4, 1e-3]}\nresponses: val_ndcg, loss\n"
+    (workplace / "own.yaml").write_text(text)
+    file = read_design("own.yaml", {})
+    study = TableStudy.of(file, [JobSpec(entry_script="own.py")])
+
+    assert file.own_responses == ("val_ndcg", "loss")
+    assert {"f1", "val_ndcg", "loss"} <= set(study.objectives)
+    (workplace / "own.yaml").write_text(text.replace("job: {entry_script: own.py}\n", ""))
+    with pytest.raises(BadInput, match="unknown response val_ndcg"):
+        read_design("own.yaml", {})

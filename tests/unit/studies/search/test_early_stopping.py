@@ -1,8 +1,11 @@
 """When a running job is hopeless: against curves and sums worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from paretune.spec.container import Event
+from paretune.studies.definition.quality import F1
 from paretune.studies.search.early_stopping import Progress, is_hopeless, optimistic_end
 
 FINISHED = [
@@ -14,26 +17,26 @@ COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 
 
 def test_the_optimistic_end_is_the_largest_gain_that_any_job_has_made_and_two_deviations_of_noise() -> None:
-    assert optimistic_end([(0.5, 0.4)], FINISHED, 0.01) == pytest.approx(0.4 + 0.2 + 0.02)
+    assert optimistic_end([(0.5, 0.4)], FINISHED, replace(F1, noise=0.01)) == pytest.approx(0.4 + 0.2 + 0.02)
 
 
 def test_curves_are_read_between_their_points() -> None:
     # At 0.75 of the training: 0.7, 0.725 and 0.55; the largest gain from there is 0.1.
-    assert optimistic_end([(0.75, 0.4)], FINISHED, 0.0) == pytest.approx(0.5)
+    assert optimistic_end([(0.75, 0.4)], FINISHED, replace(F1, noise=0.0)) == pytest.approx(0.5)
 
 
 def test_the_gain_is_counted_to_the_last_point_of_a_curve() -> None:
     longer = [[(0.5, 0.4), (0.75, 0.5), (1.0, 0.8)]] * 3
-    assert optimistic_end([(0.5, 0.1)], longer, 0.0) == pytest.approx(0.5)
+    assert optimistic_end([(0.5, 0.1)], longer, replace(F1, noise=0.0)) == pytest.approx(0.5)
 
 
 def test_a_curve_that_only_falls_may_at_best_stay_where_it_is() -> None:
     falling = [[(0.5, 0.9), (1.0, 0.8)]] * 3
-    assert optimistic_end([(0.5, 0.4)], falling, 0.0) == pytest.approx(0.4)
+    assert optimistic_end([(0.5, 0.4)], falling, replace(F1, noise=0.0)) == pytest.approx(0.4)
 
 
 def test_no_end_is_above_one() -> None:
-    assert optimistic_end([(0.5, 0.95)], FINISHED, 0.01) == 1.0
+    assert optimistic_end([(0.5, 0.95)], FINISHED, replace(F1, noise=0.01)) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_no_end_is_above_one() -> None:
 def test_with_fewer_than_three_curves_nothing_is_known(
     curve: list[tuple[float, float]], finished: list[list[tuple[float, float]]]
 ) -> None:
-    assert optimistic_end(curve, finished, 0.0) is None
+    assert optimistic_end(curve, finished, replace(F1, noise=0.0)) is None
 
 
 def test_a_job_is_hopeless_when_a_point_of_the_front_is_as_good_in_everything() -> None:

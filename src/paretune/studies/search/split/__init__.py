@@ -4,6 +4,7 @@ search          search, recommended     run a study to its end; the front that i
 actions         Actions, Action         jobs that could begin next, and which is worth most
 knowledge       Knowledge               what is known of every candidate after each job
 candidates      Candidate, candidates   the points of a space, each taken apart
+own_training    JobSecondsModel, OwnQualityModel   seconds and quality of a training of the user's own
 rows            DataRows, rows_of       rows that jobs train on
 seconds_model   SecondsModel            seconds of a row on each kind of cluster
 """

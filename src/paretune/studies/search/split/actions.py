@@ -142,6 +142,8 @@ class Actions:
 
     def _probe(self, index: int) -> Action | None:
         know = self._know
+        if know.is_own:  # nobody can cut it off after some steps
+            return None
         item = know.pool[index]
         row = float((know.seconds[index] - know.overhead[index]) / know.rows[index])
         step = row * item.plan.global_batch_size
@@ -164,12 +166,13 @@ class Actions:
         know = self._know
         wanted = know.pool[index]
         size = wanted.plan.global_batch_size
-        able = know.is_payable & (know.rest == know.rest[index]) & ~know.impossible & (size % know.share == 0)
+        able = know.is_payable & (know.rest == know.rest[index]) & ~know.impossible
+        able &= (size % know.share == 0) | know.is_own
         others = np.flatnonzero(able)
         for other in map(int, others[np.argsort(know.costs[others], kind="stable")]):
             item = know.pool[other]
             changes: dict[str, object] = {}
-            if item.plan.global_batch_size != size:
+            if item.plan.global_batch_size != size and not know.is_own:
                 by_size = "global_batch_size" in item.point
                 changes = {"gradient_accumulation_steps": None if by_size else size // int(know.share[other])}
             action = Action(

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -14,7 +14,9 @@ from paretune.pricing.prices import Price, local_price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
+from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import TIMES
+from paretune.studies.definition.quality import F1
 from paretune.studies.results.f1_model import (
     FREEDOM,
     F1Model,
@@ -28,6 +30,7 @@ from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import candidates, step_of
+from paretune.studies.search.split.own_training import JobSecondsModel, KeyOf, OwnQualityModel, key_over
 from paretune.studies.search.split.rows import DataRows, rows_of
 from paretune.studies.search.split.seconds_model import SecondsModel
 
@@ -43,7 +46,8 @@ _OPTIMISM = 0.4  # standard deviations above what is expected of F1
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _OVERHEAD_S = 120.0  # start-up, before any job has shown it
-_COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1, metrics.F1: 2}
+_COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1}
+_QUALITY_COLUMN = 2
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
 _COMFORTABLE = 2.0
@@ -67,12 +71,17 @@ class Knowledge:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.pool = candidates(driver.file)
-        self._step_keys = [step_of(item.spec, item.plan) for item in self.pool]
         self._memory_limits = driver.history.memory_limits
         self._footprints = [Footprint.of(item.spec, item.plan) for item in self.pool]
-        self.quality_keys = [quality_of(item.spec, item.plan) for item in self.pool]
+        self.quality = driver.file.judged_by or F1
+        self.is_own = driver.file.is_own
+        self._step_of, self._quality_of = self._keys(driver.file)
+        self._step_keys = [self._step_of(item.spec, item.plan) for item in self.pool]
+        self.quality_keys = [self._quality_of(item.spec, item.plan) for item in self.pool]
         self._data = DataRows(self.pool[0].spec, driver) if self.pool else None
-        rests = [tuple(item.point[name] for name in item.point if name not in OF_THE_CLUSTER) for item in self.pool]
+        self._columns_of = {**_COLUMNS, self.quality.metric: _QUALITY_COLUMN}
+        free = set(driver.file.search) - {*driver.file.changes_quality} if self.is_own else OF_THE_CLUSTER
+        rests = [tuple(item.point[name] for name in item.point if name not in free) for item in self.pool]
         numbers = {rest: number for number, rest in enumerate(dict.fromkeys(rests))}
         self.rest = np.array([numbers[rest] for rest in rests])
         self.share = np.array([item.plan.per_device_train_batch_size * item.plan.devices for item in self.pool])
@@ -96,8 +105,8 @@ class Knowledge:
         expected = list(expected)
         self._left_usd, self._reach_usd = left_usd, reach_usd
         data_rows = self._data.count() if self._data else None
-        self._tells_rows = [bool(data_rows or item.spec.max_train_samples) for item in self.pool]
-        self.rows = np.array([rows_of(item.spec, data_rows) for item in self.pool])
+        self._tells_rows = [not self.is_own and bool(data_rows or item.spec.max_train_samples) for item in self.pool]
+        self.rows = np.array([self._rows_of(item.spec, data_rows) for item in self.pool])
         steps: list[Key] = []
         log_seconds: list[float] = []
         overheads: dict[int, list[float]] = {}
@@ -108,41 +117,42 @@ class Knowledge:
         for number, measured in self._driver.history.measured.items():
             spec = JobSpec.from_text(self._driver.trials[number].parameters)
             plan = spec.plan()
-            seconds, overhead = _seconds_of_a_row(measured, rows_of(spec, data_rows))
-            steps.append(step_of(spec, plan))
+            seconds, overhead = self._seconds_of_a_row(measured, self._rows_of(spec, data_rows))
+            steps.append(self._step_of(spec, plan))
             log_seconds.append(math.log(seconds))
             overheads.setdefault(spec.instance_count, []).append(overhead)
-            if metrics.F1 in measured:
-                qualities.append(quality_of(spec, plan))
+            if self.quality.metric in measured:
+                qualities.append(self._quality_of(spec, plan))
                 clusters.append(spec.instance_type)
                 billed = measured[metrics.BILLABLE_SECONDS]
-                ran.append((billed, billed * self._usd_per_second_of(spec), measured[metrics.F1]))
+                worth = self.quality.sign * measured[self.quality.metric]
+                ran.append((billed, billed * self._usd_per_second_of(spec), worth))
                 was_run.add((steps[-1], qualities[-1]))
         waiting = [(spec, spec.plan()) for spec in expected]
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
-        self._times = SecondsModel(steps, log_seconds).fantasize([step_of(spec, plan) for spec, plan in waiting])
+        self._times = self._times_of(steps, log_seconds).fantasize([self._step_of(*job) for job in waiting])
         self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
-        self._f1 = F1Model(qualities, [f1 for _, _, f1 in ran])
+        self._f1 = self._quality_model_of(qualities, [worth for _, _, worth in ran])
         self.shift_evidence = self._f1.shift_evidence(clusters) if ran else 0.0
         if ran:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
-            keys = [quality_of(spec, plan) for spec, plan in trained]
+            keys = [self._quality_of(spec, plan) for spec, plan in trained]
             predictions = self._f1.predict(keys).mean
             self._f1 = self._f1.fantasize(keys)
             ran += [
-                self._expected(spec, rows_of(spec, data_rows), f1)
+                self._expected(spec, self._rows_of(spec, data_rows), f1)
                 for (spec, _), f1 in zip(trained, predictions, strict=True)
             ]
-            was_run |= {(step_of(spec, plan), quality_of(spec, plan)) for spec, plan in trained}
+            was_run |= {(self._step_of(spec, plan), self._quality_of(spec, plan)) for spec, plan in trained}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
         self.was_run = np.array([keys in was_run for keys in zip(self._step_keys, self.quality_keys, strict=True)])
         self._predict()
 
     def _expected(self, spec: JobSpec, rows: float, f1: float) -> Reached:
         """What a job under way is expected to reach."""
-        row = math.exp(float(self._times.predict([step_of(spec, spec.plan())]).mean[0]))
+        row = math.exp(float(self._times.predict([self._step_of(spec, spec.plan())]).mean[0]))
         seconds = self._overhead_of(spec) + rows * row
         return seconds, seconds * self._usd_per_second_of(spec), float(f1)
 
@@ -151,7 +161,7 @@ class Knowledge:
         times, quality = self._times.predict(self._step_keys), self._f1.predict(self.quality_keys)
         self.seconds = self._seconds_at(times, 0.0)
         self.time_open, self.f1_open = times.deviation, quality.deviation
-        self.f1_known = _F1_KNOWN * max(self._f1.noise, F1_NOISE)
+        self.f1_known = _F1_KNOWN * max(self._f1.noise, self._usual_noise)
         self._mean = self._table(self.seconds, quality.mean)
         self._optimistic_values = self._table(self.seconds, quality.at(_OPTIMISM))
         self._ends = [self._table(self._seconds_at(times, z), quality.at(z)) for z in (-_INTERVAL_ENDS, _INTERVAL_ENDS)]
@@ -179,7 +189,11 @@ class Knowledge:
 
     def predicted(self, index: int) -> dict[str, float]:
         """What a verification of the candidate at `index` is held against."""
-        return {metrics.BILLABLE_SECONDS: float(self.seconds[index]), metrics.F1: float(self._mean[index, 2])}
+        return {metrics.BILLABLE_SECONDS: float(self.seconds[index]), self.quality.metric: self._told(index)}
+
+    def _told(self, index: int) -> float:
+        """The expected quality of the candidate at `index`, as runs log it."""
+        return self.quality.sign * float(self._mean[index, 2])
 
     def _gains(self, base: np.ndarray) -> np.ndarray:
         """Expected share of the hypervolume that each candidate would add to `base`, in its best pair of objectives.
@@ -208,7 +222,7 @@ class Knowledge:
 
         A predicted front may be a single point, so there is a least distance.
         """
-        least = np.array([_LEAST_MARGIN * float(self._mean[~self.impossible, column].min()), F1_NOISE])
+        least = np.array([_LEAST_MARGIN * float(self._mean[~self.impossible, column].min()), self._usual_noise])
         found = np.maximum(reference_point(predicted.tolist()), predicted.max(axis=0) + least)
         found[0] = max(found[0], optimistic[:, 0].max() + least[0])
         return np.asarray(found)
@@ -225,10 +239,11 @@ class Knowledge:
         """Which lines meet the constraints of the study, as far as they are about these columns."""
         meets = np.ones(len(table), dtype=bool)
         for name, bounds in self._driver.file.constraints.items():
-            column = _COLUMNS.get(name)
+            column = self._columns_of.get(name)
             if column is not None:
-                meets &= table[:, column] >= bounds.get("min", -math.inf)
-                meets &= table[:, column] <= bounds.get("max", math.inf)
+                values = self.quality.sign * table[:, column] if column == _QUALITY_COLUMN else table[:, column]
+                meets &= values >= bounds.get("min", -math.inf)
+                meets &= values <= bounds.get("max", math.inf)
         return meets
 
     def _usd_per_second_of(self, spec: JobSpec) -> float:
@@ -284,8 +299,36 @@ class Knowledge:
         payable = float(self._payable_s(self._left_usd)[index])
         return math.floor(100 * min(float(self._limits[index]), comfortable, payable) / 60) / 100
 
+    def _keys(self, file: StudyFile) -> tuple[KeyOf, KeyOf]:
+        """What gives what seconds of a job depend on, and what its quality depends on."""
+        if self.is_own:
+            return key_over([*file.search], file.search), key_over(file.changes_quality, file.search)
+        return step_of, quality_of
+
+    def _times_of(self, keys: Sequence[Key], log_seconds: Sequence[float]) -> "SecondsModel | JobSecondsModel":
+        if self.is_own:
+            return JobSecondsModel(keys, log_seconds, len(self._step_keys[0][1]))
+        return SecondsModel(keys, log_seconds)
+
+    def _quality_model_of(self, keys: Sequence[Key], worths: Sequence[float]) -> "F1Model | OwnQualityModel":
+        if not self.is_own:
+            self._usual_noise = F1_NOISE
+            return F1Model(keys, worths)
+        model = OwnQualityModel(keys, worths, len(self.quality_keys[0][1]))
+        self._usual_noise = model.usual_noise
+        return model
+
+    def _rows_of(self, spec: JobSpec, data_rows: float | None) -> float:
+        """Rows of a job; of the user's own training, whose rows nobody knows, the whole job counts as one."""
+        return 1.0 if self.is_own else rows_of(spec, data_rows)
+
+    def _seconds_of_a_row(self, measured: Mapping[str, float], rows: float) -> tuple[float, float]:
+        return (measured[metrics.BILLABLE_SECONDS], 0.0) if self.is_own else _seconds_of_a_row(measured, rows)
+
     def _overhead_of(self, spec: JobSpec) -> float:
         """Billed seconds around a training: of the jobs with the nearest number of instances."""
+        if self.is_own:
+            return 0.0
         if not self._overheads:  # nobody limits jobs to less than twice what starting takes
             return min(_OVERHEAD_S, spec.max_runtime_minutes * 60 / 2)
         return self._overheads[min(self._overheads, key=lambda count: abs(math.log(count / spec.instance_count)))]
@@ -329,7 +372,7 @@ class Knowledge:
             metrics.JOB_SECONDS: seconds,
             metrics.TRAIN_SECONDS: training,
             metrics.THROUGHPUT_SAMPLES: float(self.rows[index]) / training,
-            metrics.F1: f1,
+            self.quality.metric: self.quality.sign * f1,
         }
 
 

@@ -14,18 +14,20 @@ import numpy as np
 
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
+from paretune.studies.results.quantities import label
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.split.actions import LEARN, Action, Actions
 from paretune.studies.search.split.knowledge import FIRST_PREDICTED, Knowledge
-from paretune.studies.search.stopping import costs_too_much
+from paretune.studies.search.stopping import costs_too_much, lacks_objective
 
 _CHANCE = 0.05  # that F1 is taken to depend on the cluster although it does not, at most, over a whole search
 _ENOUGH = "no job would add more to the front than it costs to find out"
 _NO_F1 = "no training has told an F1, and a rehearsal knows none without recorded runs of this model and these data"
-_WRONG = "F1 depends on the instance type by more than noise, so the study went on jointly"
+_NO_QUALITY = "no training has told what it is worth"
+_WRONG = "depends on the instance type by more than noise, so the study went on jointly"
 
 
 class Split:
@@ -42,6 +44,7 @@ class Split:
         self._has_unaffordable = False
         self._judged = -1
         self._is_joint = False  # predictions were contradicted
+        self._wrong = f"{label(self.know.quality.metric)} {_WRONG}"
 
     def search(self) -> str:
         """Find out and verify until nothing is worth it; why it ended, in words."""
@@ -70,7 +73,7 @@ class Split:
             if reason and not driver.running and not driver.history.due:
                 break
             driver.wait()
-        if reason == _WRONG:
+        if reason == self._wrong:
             self._is_joint = True
             return f"{self._verified()}: {reason}: {joint.search(driver)}"
         return f"{reason}; {self._verified()}"
@@ -96,7 +99,7 @@ class Split:
             left = self.driver.left_usd()
             return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
         if not self.know.has_f1:
-            return _NO_F1
+            return _NO_F1 if self.know.quality.metric == metrics.F1 else _NO_QUALITY
         return _ENOUGH if value_usd is None else f"{_ENOUGH}, the whole front being worth {value_usd:g} USD"
 
     def _over(self) -> str:
@@ -104,8 +107,9 @@ class Split:
             return f"{self.driver.file.n_trials} trials were made"
         self._learn()
         if self.know.shift_evidence > -math.log(_CHANCE):
-            return _WRONG
-        return costs_too_much(list(self.driver.trials.values()), self.driver.file)
+            return self._wrong
+        trials, file = list(self.driver.trials.values()), self.driver.file
+        return lacks_objective(trials, self.driver.history.measured, file) or costs_too_much(trials, file)
 
     def _next(self) -> Action | None:
         """The most valuable action whose worst case fits the budget now, by what was learnt last."""
@@ -147,15 +151,17 @@ class Split:
 
     def _checked(self) -> list[tuple[Trial, Mapping[str, float]]]:
         """Verifications that have measured F1, by whichever driver, and what was predicted of them."""
-        measured = [trial for trial in self.driver.trials.values() if metrics.F1 in trial.values]
+        name = self.know.quality.metric
+        measured = [trial for trial in self.driver.trials.values() if name in trial.values]
         found = [(trial, self.driver.history.notes[trial.number].predicted) for trial in measured]
         return [(trial, predicted) for trial, predicted in found if predicted]
 
     def _verified(self) -> str:
         """What came of the predictions, in words."""
+        name = self.know.quality.metric
         sentences = [
-            f"trial {trial.number}: F1 {trial.values[metrics.F1]:.4f}, "
-            f"{trial.values[metrics.F1] - predicted[metrics.F1]:+.4f} from its prediction"
+            f"trial {trial.number}: {label(name)} {trial.values[name]:.4f}, "
+            f"{trial.values[name] - predicted[name]:+.4f} from its prediction"
             for trial, predicted in self._checked()
         ]
         return "verified " + "; ".join(sentences) if sentences else "no point was only predicted"

@@ -1,0 +1,165 @@
+"""Studies of any metric: what their files say, what follows from it, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import runs_own_training
+from paretune.studies.definition.space import Choices, Range
+from paretune.studies.search.default_job import default_job
+
+OWN = """\
+name: own
+job: {entry_script: own.py, training_arguments: {rounds: 5}}
+search:
+  training_arguments.leaves: {choices: [7, 15]}
+  training_arguments.shrinkage: {low: 1e-3, high: 3e-1, log: true}
+n_trials: 4
+"""
+
+
+def read(folder: Path, more: str, text: str = OWN) -> StudyFile:
+    (folder / "own.py").touch()
+    path = folder / "study.yaml"
+    path.write_text(text.replace("own.py", str(folder / "own.py")) + more)
+    return StudyFile.read(str(path), {})
+
+
+def faults(folder: Path, more: str, text: str = OWN) -> str:
+    with pytest.raises(BadInput) as caught:
+        read(folder, more, text)
+    return "\n".join(caught.value.faults)
+
+
+def test_any_metric_of_an_own_training_is_an_objective_and_the_first_measures_the_model(tmp_path: Path) -> None:
+    file = read(tmp_path, "objectives: {cost_usd: minimize, val_ndcg: maximize, val_loss: minimize}\n")
+
+    assert file.objectives == {"cost_usd": "minimize", "val_ndcg": "maximize", "val_loss": "minimize"}
+    assert file.judged_by is not None
+    assert (file.judged_by.metric, file.judged_by.direction, file.judged_by.take) == ("val_ndcg", "maximize", "last")
+    assert file.judged_by.noise is None
+    assert not file.takes_split
+    assert not read(tmp_path, "").takes_split  # F1 of an own training neither: what changes it is not known
+
+
+def test_the_quality_alone_gives_the_objectives_and_is_recorded(tmp_path: Path) -> None:
+    file = read(tmp_path, "quality: {metric: val_loss, direction: minimize, take: best}\n")
+
+    assert file.objectives == {"cost_usd": "minimize", "val_loss": "minimize"}
+    assert file.best_of == {"val_loss": "minimize"}
+    assert json.loads(file.as_text()["quality"]) == {"metric": "val_loss", "direction": "minimize"}
+    assert json.loads(file.as_text()["objectives"])["val_loss"] == {"direction": "minimize", "take": "best"}
+
+
+def test_a_file_that_is_written_again_says_the_same(tmp_path: Path) -> None:
+    said = "objectives: {cost_usd: minimize, a: {direction: maximize, take: best}, b: minimize}\n"
+    file = read(tmp_path, f"{said}quality: {{metric: b}}\nchanges_quality: [training_arguments.leaves]\n")
+    (tmp_path / "again.yaml").write_text(file.as_yaml())
+    again = StudyFile.read(str(tmp_path / "again.yaml"), {})
+
+    assert again.judged_by == file.judged_by
+    assert (again.objectives, again.takes, dict(again.search)) == (file.objectives, file.takes, dict(file.search))
+    assert again.changes_quality == file.changes_quality == ("training_arguments.leaves",)
+
+
+def test_names_in_a_mapping_of_the_job_are_searched_with_the_types_they_are_written_with(tmp_path: Path) -> None:
+    more = "  training_arguments.{}: {}\n"
+    text = OWN.replace("n_trials", more.format("trees", "{low: 10, high: 90}") + "n_trials")
+    text = text.replace("n_trials", more.format("boosting", "{choices: [gbdt, true, 0.5]}") + "n_trials")
+    file = read(tmp_path, "", text)
+
+    assert file.search["training_arguments.shrinkage"] == Range(low=1e-3, high=3e-1, log=True)
+    assert file.search["training_arguments.trees"] == Range(low=10, high=90)
+    assert file.search["training_arguments.boosting"] == Choices(values=("gbdt", True, 0.5))
+    spec = file.spec_at(
+        {
+            "training_arguments.leaves": 7,
+            "training_arguments.shrinkage": 0.1,
+            "training_arguments.trees": 20,
+            "training_arguments.boosting": True,
+        }
+    )
+    assert spec.training_arguments == {"rounds": 5, "leaves": 7, "shrinkage": 0.1, "trees": 20, "boosting": True}
+    assert JobSpec.from_text(spec.as_text()) == spec
+    default = default_job(file)
+    assert default is not None
+    assert default.training_arguments == {"rounds": 5}
+
+
+def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Path) -> None:
+    text = "name: own\nsearch:\n  training_arguments.weight_decay: {choices: [0.0, 0.1]}\nn_trials: 2\n"
+    file = read(tmp_path, "", text)
+
+    assert [spec.training_arguments["weight_decay"] for _, spec in file.jobs_at(file.points())] == [0.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("objectives: {eval_f1: maximize}", "eval_f1 is recorded as f1: write f1"),
+        ("objectives: {status: maximize}", "pareto.csv has a column of that name"),
+        ("objectives: {a: more}", "a must be minimize or maximize, got 'more'"),
+        ("objectives: {a: {take: best}}", "a needs a direction"),
+        ("objectives: {a: {direction: maximize, take: first}}", "take must be last or best, got 'first'"),
+        ("objectives: {cost_usd: {direction: minimize, take: best}}", "cost_usd has one value a run"),
+        ("objectives: {a: maximize}\nquality: {metric: b}", "b is no objective: add b: maximize"),
+        ("objectives: {a: maximize}\nquality: {metric: a, direction: minimize}", "a is to be maximized by objectives"),
+        ("quality: {direction: minimize}", "quality must name its metric"),
+        ("quality: {metric: cost_usd}", "cost_usd says nothing about a model"),
+        ("quality: {metrik: a}", "unknown key metrik of quality: did you mean metric?"),
+        ("changes_quality: [leaves]", "changes_quality: leaves is not searched"),
+        ("constraints: {a: {min: 2, max: 1}}", "min must be at most max"),
+        ("method: split", "method split needs changes_quality"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_with_its_line(tmp_path: Path, more: str, said: str) -> None:
+    found = faults(tmp_path, more + "\n")
+    assert said in found
+    assert "study.yaml:" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "said"),
+    [
+        ("seed", "{choices: [1, 2]}", "must not set seed: use the parameter seed"),
+        ("rounds", "{choices: [1, 2]}", "training_arguments.rounds is in job and in search"),
+        ("a", "{choices: [1, [2]]}", "training_arguments.a must be a text, a number, true or false, got a list"),
+        ("a", "{choices: [null]}", "training_arguments.a must be a text, a number, true or false, got 'null'"),
+        ("a", "{choices: [.nan]}", "training_arguments.a must be a text, a number, true or false, got '.nan'"),
+        ("a", "{low: few, high: 3}", "a: low must be a number, got 'few'"),
+        ("a", "{choices: [1, 1]}", "1 is among the choices twice"),
+    ],
+)
+def test_names_in_a_mapping_that_cannot_be_searched_are_refused(
+    tmp_path: Path, name: str, entry: str, said: str
+) -> None:
+    text = OWN.replace("n_trials", f"  training_arguments.{name}: {entry}\nn_trials")
+    assert said in faults(tmp_path, "", text)
+
+
+def test_another_mapping_of_the_job_is_not_searched(tmp_path: Path) -> None:
+    text = OWN.replace("training_arguments.leaves", "simulation.seed")
+    assert "simulation.seed cannot be searched: seconds of one launcher" in faults(tmp_path, "", text)
+
+
+def test_without_a_training_of_ones_own_an_unknown_metric_stays_an_error_with_what_was_meant(tmp_path: Path) -> None:
+    text = "name: x\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\nn_trials: 2\n"
+    assert "unknown objective f_1: any other one must be logged" in faults(
+        tmp_path, "objectives: {f_1: maximize}", text
+    )
+    assert "unknown metric ndcg" in faults(tmp_path, "constraints: {ndcg: {min: 1}}", text)
+
+
+def test_a_training_of_ones_own_is_never_simulated(tmp_path: Path) -> None:
+    text = OWN.replace("entry_script", "launcher: simulated, entry_script")
+    assert "cannot be simulated" in faults(tmp_path, "objectives: {a: maximize}", text)
+
+
+def test_an_own_training_is_a_script_or_a_project() -> None:
+    assert runs_own_training({"entry_script": "a.py"})
+    assert runs_own_training({"project": "."})
+    assert not runs_own_training({"entry_script": " ", "model": "m"})

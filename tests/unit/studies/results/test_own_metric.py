@@ -1,0 +1,138 @@
+"""What is said of a metric of the user's own: the same as of F1, by its name, in its direction and on its scale."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from paretune.studies.definition.quality import F1, Quality
+from paretune.studies.results.answer import StudyAnswer, answer
+from paretune.studies.results.noise import are_alike, pooled
+from paretune.studies.results.page import page
+from paretune.studies.results.trials import Trial
+from tests.study_examples import COST_AND_F1, many_trials, trial_of
+
+OWN = Quality(metric="val_ndcg", direction="maximize")
+
+
+def told(trials: list[Trial], name: str, change: Callable[[float], float] = lambda value: value) -> list[Trial]:
+    """The trials with their F1 under another name, changed."""
+    return [
+        replace(
+            trial,
+            values={
+                name if key == "f1" else key: change(it) if key == "f1" else it for key, it in trial.values.items()
+            },
+        )
+        for trial in trials
+    ]
+
+
+def answered(trials: list[Trial], name: str, direction: str, quality: Quality | None = None) -> StudyAnswer:
+    goals = {"cost_usd": "minimize", name: direction}
+    return answer(trials, goals, {}, name="own", later_runs=100, default=trials[0], quality=quality)
+
+
+def points_of(found: StudyAnswer, name: str, sign: float = 1.0) -> list[tuple[int, float, float, int | None]]:
+    return [(point.number, sign * point.means[name], point.errors[name], point.rank) for point in found.front.points]
+
+
+TRIALS = many_trials(40)
+
+
+def test_a_metric_that_is_called_otherwise_and_of_which_as_much_is_known_gives_the_same_answer() -> None:
+    asked = answered(TRIALS, "f1", "maximize")
+    renamed = answered(told(TRIALS, "q1"), "q1", "maximize", replace(F1, metric="q1"))
+
+    assert points_of(renamed, "q1") == points_of(asked, "f1")
+    assert renamed.text() == asked.text().replace("F1", "q1")
+    assert renamed.payoff.saved_usd == asked.payoff.saved_usd
+
+
+def test_less_of_the_negative_metric_is_the_mirror_image() -> None:
+    more = answered(told(TRIALS, "x"), "x", "maximize")
+    less = answered(told(TRIALS, "x", lambda value: -value), "x", "minimize")
+
+    assert points_of(less, "x", -1.0) == [
+        (number, pytest.approx(mean), pytest.approx(error), rank) for number, mean, error, rank in points_of(more, "x")
+    ]
+    assert [pick.titles for pick in less.picks] == [pick.titles for pick in more.picks]
+    assert [pick.point.number for pick in less.picks] == [pick.point.number for pick in more.picks]
+
+
+def test_the_unit_of_the_metric_decides_nothing() -> None:
+    small = answered(told(TRIALS, "x"), "x", "maximize")
+    large = answered(told(TRIALS, "x", lambda value: 1000 * value + 5), "x", "maximize")
+
+    assert [pick.point.number for pick in large.picks] == [pick.point.number for pick in small.picks]
+    assert [point.rank for point in large.front.points] == [point.rank for point in small.front.points]
+
+
+def test_its_scatter_is_learnt_from_repeats_and_no_f1_is_assumed() -> None:
+    spread = pooled("val_ndcg", [[10.0], [20.0], [30.0]], quality=OWN)
+    calm = pooled("val_ndcg", [[10.0, 10.1, 9.9, 10.05], [20.0, 20.1], [30.0, 29.9]], quality=OWN)
+    rough = pooled("val_ndcg", [[10.0, 14.0, 7.0, 11.0], [20.0, 25.0], [30.0, 24.0]], quality=OWN)
+
+    assert spread.deviation == pytest.approx(0.1 * 10.0 / 0.6745)
+    assert "F1" not in spread.basis
+    assert calm.deviation < spread.deviation < rough.deviation
+    assert "5 repeats in this study" in calm.basis
+    alone = pooled("val_ndcg", [[10.0, 10.001]], quality=OWN)  # two runs of one job say little about all others
+    assert 0.01 < alone.deviation < 0.1
+
+
+def test_the_best_of_many_equal_runs_is_stated_nearer_to_the_others_than_it_came_out() -> None:
+    draw = random.Random(1)
+    lucky = [
+        trial_of(number, 1.0, 0.0, values={"cost_usd": 1.0, "x": 50.0 + draw.gauss(0, 1.0)}) for number in range(24)
+    ]
+    repeats = [
+        trial_of(24 + number, 1.0, 0.0, repeats=number, values={"cost_usd": 1.0, "x": 50.0 + draw.gauss(0, 1.0)})
+        for number in range(3)
+    ]
+    found = answered([*lucky, *repeats], "x", "maximize").front
+
+    highest = max(trial.values["x"] for trial in lucky)
+    stated = max(point.means["x"] for point in found.points)
+    assert 50.0 - 1.0 < stated < highest - 0.5
+
+
+def test_a_run_that_diverged_moves_nothing() -> None:
+    trials = told(TRIALS, "loss", lambda f1: 1 - f1)
+    lost = trial_of(1000, 1.0, 0.0, values={"cost_usd": 1.0, "loss": 1e9})
+
+    calm, with_lost = answered(trials, "loss", "minimize"), answered([*trials, lost], "loss", "minimize")
+    assert with_lost.picks[0].point.number == calm.picks[0].point.number
+    assert with_lost.picks[0].point.means["loss"] == pytest.approx(calm.picks[0].point.means["loss"], abs=0.004)
+
+
+def test_text_table_and_page_name_the_metric_and_which_value_of_a_run_counts() -> None:
+    trials = told(TRIALS, "val_ndcg")
+    found = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own", takes={"val_ndcg": "best"})
+
+    assert "within noise of the best val_ndcg" in found.text()
+    assert "val_ndcg is the best value over the steps of a run." in found.text()
+    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in found.csv()
+    shown = page(found)
+    assert "val_ndcg is the best value over the steps of a run." in shown
+    assert "F1" not in found.text()
+    assert "F1 is the mean" not in shown
+    assert "val_ndcg is the mean of a model of all runs" in shown
+
+
+def test_what_cannot_be_told_apart_by_an_own_metric_is_the_cheaper_one() -> None:
+    def run(number: int, usd: float, value: float, repeats: int | None = None) -> Trial:
+        return trial_of(number, usd, 0.0, repeats=repeats, values={"cost_usd": usd, "auc": value})
+
+    trials = [run(0, 1.0, 0.500), run(1, 2.0, 0.800), run(2, 9.0, 0.805)]
+    trials += [run(3 + n, 2.0, 0.8 + shift, 1) for n, shift in enumerate((-0.01, 0.012, 0.004))]
+    pick = answered(trials, "auc", "maximize").picks[0]
+
+    assert pick.point.number == 1
+    assert "trial 2" in pick.why
+    assert are_alike(0.8, 0.805, pick.point.errors["auc"], pick.point.errors["auc"])
+
+
+def test_f1_alone_is_taken_for_f1() -> None:
+    assert answer(TRIALS, COST_AND_F1, {}, name="f1").front.judged_by == F1

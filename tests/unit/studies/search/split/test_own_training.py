@@ -1,0 +1,120 @@
+"""A split search over a training of the user's own: what changes its quality is said, all else is the cluster's."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paretune.spec.container import JobReport
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.split.actions import PROBE
+from paretune.studies.search.split.own_training import JobSecondsModel, OwnQualityModel, key_over
+from paretune.studies.search.split.search import Split
+from paretune.tracking import Tracking
+from tests.scripted_study import Desk, QuickClock
+from tests.unit.jobs.test_retrying_job import LARGE, PRICES, SMALL, ScriptedJob
+
+LEAVES, RATE, THREADS = "training_arguments.leaves", "training_arguments.rate", "training_arguments.threads"
+TYPES = (SMALL, LARGE)
+SEARCH = {
+    "instance_type": Choices(values=TYPES),
+    THREADS: Choices(values=(1, 4)),
+    LEAVES: Choices(values=(7, 15, 31)),
+    RATE: Choices(values=(0.001, 0.01, 0.1)),
+}
+
+
+@pytest.fixture
+def desk(workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    clock = QuickClock()
+    made = Desk(tmp_path, clock, Tracking({}, clock))
+    (tmp_path / "own.py").touch()
+    monkeypatch.setattr(ScriptedJob, "seconds", lambda job: seconds_of(job.document.spec))
+    yield made
+    made.close()
+
+
+def seconds_of(spec: JobSpec) -> float:
+    told = spec.training_arguments
+    return 900.0 / (4 if spec.instance_type == LARGE else 1) * (0.6 if told["threads"] == 4 else 1.0)
+
+
+def loss_of(spec: JobSpec) -> float:
+    told = spec.training_arguments
+    return 2.0 + 0.5 * float((math.log10(told["rate"]) + 2) ** 2) + 0.02 * abs(told["leaves"] - 15)
+
+
+def study_of(desk: Desk, monkeypatch: pytest.MonkeyPatch, sign: float, **terms: Any) -> Driver:
+    """A study of cost against a loss, or against its negative."""
+    direction = "minimize" if sign > 0 else "maximize"
+    monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"x": sign * loss_of(job.document.spec)}))
+    job = {"max_runtime_minutes": 20, "entry_script": str(desk.folder / "own.py")}
+    standard: dict[str, Any] = {"job": job, "search": SEARCH, "sampler": None, "budget_usd": 20.0}
+    standard |= {"name": direction, "objectives": {"cost_usd": "minimize", "x": direction}}
+    return desk.driver(**{**standard, "changes_quality": (LEAVES, RATE), **terms})
+
+
+def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_trials_and_predicted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = study_of(desk, monkeypatch, 1.0)
+    assert driver.file.takes_split
+    searching = Split(driver)
+    searching.search()
+
+    assert all(trial.status is TrialStatus.COMPLETED for trial in driver.trials.values())
+    assert len(driver.trials) < len(driver.file.search) * 5 < math.prod(len(entry.corners) for entry in SEARCH.values())
+    assert PROBE not in {note.kind for note in driver.history.notes.values()}
+    specs = [driver.file.spec_at(point) for point in driver.file.points()]
+    cheapest = min(seconds_of(spec) / 3600 * PRICES[spec.instance_type] for spec in specs)
+    best = [trial for trial in driver.trials.values() if trial.values["x"] == 2.0]
+    assert min(trial.values["cost_usd"] for trial in best) == pytest.approx(cheapest)
+    assert driver.ledger.balance().spent_usd <= 20.0
+    searching.know.learn()
+    assert searching.know.known.any()
+    for index in np.flatnonzero(searching.know.known):  # in the metric's own direction
+        trial = searching.know.as_trial(int(index), 0)
+        low, high = trial.intervals["x"]
+        assert 1.5 < low <= trial.values["x"] <= high
+
+
+def test_more_of_the_negative_metric_is_searched_in_the_same_way(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    for sign in (1.0, -1.0):
+        driver = study_of(desk, monkeypatch, sign, n_trials=4)
+        Split(driver).search()
+        tried.append([trial.point for _, trial in sorted(driver.trials.items())])
+
+    assert tried[0] == tried[1]
+
+
+def test_predictions_are_wide_before_data() -> None:
+    unseen = JobSecondsModel([], [], 1).predict([((), (0.5,))])
+    assert unseen.deviation[0] > 1.0
+    alone = OwnQualityModel([((), (0.0,))], [10.0], 1).predict([((), (0.0,)), ((), (1.0,))])
+    assert alone.deviation[1] > 2 * alone.deviation[0]
+
+
+def test_keys_hold_numbers_from_0_to_1_and_texts_of_what_a_job_is_told() -> None:
+    search = {RATE: Range(low=0.001, high=0.1, log=True), "learning_rate": Choices(values=(1e-5, 2e-5))}
+    spec = JobSpec(training_arguments={"rate": 0.01}, learning_rate=2e-5)
+
+    kinds, numbers = key_over([RATE, "learning_rate"], search)(spec, spec.plan())
+    assert kinds == ()
+    assert numbers == pytest.approx((0.5, 1.0))
+    spec = spec.replace(training_arguments={"rate": 0.001, "boosting": True})
+    found = key_over(["training_arguments.boosting"], {"training_arguments.boosting": Choices(values=(True, False))})
+    assert found(spec, spec.plan()) == (("True",), ())
+
+
+def test_without_a_parameter_that_leaves_quality_alone_it_cannot_be_split(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not study_of(desk, monkeypatch, 1.0, changes_quality=tuple(SEARCH)).file.takes_split
+    assert not study_of(desk, monkeypatch, 1.0, changes_quality=()).file.takes_split

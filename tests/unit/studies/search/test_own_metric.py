@@ -1,0 +1,159 @@
+"""A search over a metric of the user's own: decisions as with F1, the best value of a run, a metric nobody logs."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.spec.container import Event, JobReport
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.quality import F1, Quality
+from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.answer import answer
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.early_stopping import optimistic_end
+from paretune.studies.search.joint import search
+from paretune.studies.verification import RUNS, verify
+from paretune.tracking import Tracking
+from tests.scripted_study import Desk, QuickClock
+from tests.unit.jobs.test_retrying_job import SMALL, ScriptedJob
+
+LEAVES, SHRINKAGE = "training_arguments.leaves", "training_arguments.shrinkage"
+SEARCH = {LEAVES: Choices(values=(7, 15, 31)), SHRINKAGE: Range(low=0.001, high=0.3, log=True)}
+TRIALS = 11  # one more than the sampler draws at random
+
+
+@pytest.fixture
+def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
+    clock = QuickClock()
+    made = Desk(tmp_path, clock, Tracking({}, clock))
+    (tmp_path / "own.py").touch()
+    yield made
+    made.close()
+
+
+def worth(spec: JobSpec) -> float:
+    leaves, rate = (spec.training_arguments[name] for name in ("leaves", "shrinkage"))
+    chance = math.sin(1000.0 * spec.seed)
+    return 0.9 - 0.05 * (math.log10(rate) + 1.5) ** 2 - 0.002 * abs(leaves - 15) + 0.001 * chance
+
+
+def study_of(desk: Desk, metric: str, direction: str = "maximize", **terms: Any) -> Driver:
+    """A study of cost against the metric, of a script that is never run."""
+    standard: dict[str, Any] = {
+        "name": f"study of {metric} {direction}",
+        "job": {"instance_type": SMALL, "max_runtime_minutes": 6, "entry_script": str(desk.folder / "own.py")},
+        "search": SEARCH,
+        "objectives": {"cost_usd": "minimize", metric: direction},
+        "sampler": "tpe",
+        "n_trials": TRIALS,
+    }
+    return desk.driver(**{**standard, **terms})
+
+
+def logs(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[float], float] = lambda value: value) -> None:
+    """Let jobs log their worth under a name, changed."""
+    monkeypatch.setattr(
+        ScriptedJob, "report", lambda job: JobReport(metrics={name: change(worth(job.document.spec)), "other": 1.0})
+    )
+
+
+def asked(driver: Driver) -> list[Any]:
+    return [trial.point for _, trial in sorted(driver.trials.items())]
+
+
+def test_the_same_points_are_tried_whatever_the_metric_is_called_and_whichever_way_it_is_better(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    for name, direction, sign in (("f1", "maximize", 1), ("val_ndcg", "maximize", 1), ("val_loss", "minimize", -1)):
+        logs(monkeypatch, name, lambda value, sign=sign: sign * value)  # type: ignore[misc]
+        driver = study_of(desk, name, direction)
+        search(driver)
+        tried.append(asked(driver))
+
+    assert len(tried[0]) == TRIALS
+    assert tried[0] == tried[1] == tried[2]
+
+
+def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_learnt(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs(monkeypatch, "val_ndcg")
+    driver = study_of(desk, "val_ndcg")
+    search(driver)
+
+    def answered() -> Any:
+        trials, file = list(driver.trials.values()), driver.file
+        return answer(trials, file.objectives, file.constraints, name="own", quality=file.judged_by)
+
+    before = answered()
+    found = verify(driver, lambda: answered().picks)
+    after = answered()
+
+    assert found.repeats >= RUNS - 1
+    assert len(after.picks[0].point.trials) == RUNS
+    assert after.front.noises["val_ndcg"].degrees > before.front.noises["val_ndcg"].degrees
+    assert after.front.noises["val_ndcg"].deviation < before.front.noises["val_ndcg"].deviation
+    assert "training_arguments=" in after.picks[0].command
+    assert {LEAVES, SHRINKAGE} <= set(after.csv().splitlines()[0].split(","))
+
+
+def test_the_best_value_over_the_steps_counts_where_the_study_says_so_and_is_recorded(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs(monkeypatch, "eval_ndcg", lambda _: 0.5)
+    events = [Event(time=float(step), step=step, metrics={"eval/ndcg": 0.1 * step}) for step in (3, 8, 6)]
+    monkeypatch.setattr(ScriptedJob, "events", lambda job: events if job.looks == 1 else [])
+    last = study_of(desk, "eval_ndcg", n_trials=1)
+    best = study_of(desk, "eval_ndcg", n_trials=1, name="best", takes={"eval_ndcg": "best"})
+    least = study_of(desk, "eval_ndcg", "minimize", n_trials=1, name="least", takes={"eval_ndcg": "best"})
+    for driver in (last, best, least):
+        search(driver)
+
+    values = [next(iter(driver.trials.values())).values["eval_ndcg"] for driver in (last, best, least)]
+    assert values == pytest.approx([0.5, 0.8, 0.3])
+    run = MlflowClient().get_run(next(iter(best.trials.values())).run_id)
+    assert (run.data.metrics["eval_ndcg"], run.data.metrics["eval_ndcg_best"]) == pytest.approx((0.5, 0.8))
+    again = study_of(desk, "eval_ndcg", n_trials=1, name="best", takes={"eval_ndcg": "best"})
+    again.adopt()
+    assert next(iter(again.trials.values())).values["eval_ndcg"] == pytest.approx(0.8)  # it was booked
+
+
+def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_log(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs(monkeypatch, "eval_ndcg")
+    driver = study_of(desk, "ndcg")
+    reason = search(driver)
+
+    assert len(driver.trials) == 2
+    assert "none has logged ndcg" in reason
+    assert "eval_ndcg" in reason
+    assert "other" in reason
+
+
+def test_a_job_without_an_estimate_reserves_all_of_its_maximum_runtime(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs(monkeypatch, "val_ndcg")
+    driver = study_of(desk, "val_ndcg", n_trials=3, budget_usd=0.25)  # 6 minutes at a dollar an hour: 0.1 at worst
+    search(driver)
+
+    assert driver.ledger.balance().spent_usd <= 0.25
+    assert {trial.parameters["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}
+
+
+def test_a_curve_that_is_better_when_small_may_fall_as_far_as_any_other_has() -> None:
+    falling = [[(0.5, 9.0), (1.0, 7.0)], [(0.5, 8.0), (1.0, 7.5)], [(0.5, 8.0), (1.0, 9.0)]]
+    loss = Quality(metric="loss", direction="minimize", noise=0.1)
+
+    assert optimistic_end([(0.5, 9.5)], falling, loss) == pytest.approx(9.5 - 2.0 - 0.2)
+    assert optimistic_end([(0.5, 9.5)], falling, replace(loss, is_relative=True)) == pytest.approx(7.5 - 0.2 * 9.5)
+    assert optimistic_end([(0.5, 9.5)], falling, replace(loss, noise=None)) is None
+    assert optimistic_end([(0.5, 1.0)], falling, replace(loss, lowest=0.5)) == 0.5
+    assert F1.better(0.3, 0.4) == 0.4
