@@ -20,6 +20,7 @@ FLOORS = {
     "estimating.traced": 4.05,
     "estimating": 4.1,
     "estimating.recorded": 4.2,
+    "training.tasks": 5.05,
     "training.rows": 5.1,
     "training.on_processor": 5.1,
     "training.profiling": 5.1,

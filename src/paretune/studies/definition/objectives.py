@@ -28,12 +28,21 @@ OBJECTIVES = {
     metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
     metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
     metrics.F1: _Objective("maximize", "F1", highest=1.0, task="classification"),
+    metrics.RMSE: _Objective("minimize", "RMSE", task="regression"),
+    metrics.MAE: _Objective("minimize", "mean absolute error", task="regression"),
+    metrics.R2: _Objective("maximize", "R2", lowest=-math.inf, highest=1.0, task="regression"),
+    metrics.SPEARMAN: _Objective("maximize", "rank correlation", lowest=-1.0, highest=1.0, task="regression"),
+    metrics.F1_MICRO: _Objective("maximize", "micro F1", highest=1.0, task="multi-label"),
+    metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", highest=1.0, task="multi-label"),
     metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
     metrics.PERPLEXITY: _Objective("minimize", "perplexity", lowest=1.0, task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
 }
 """What a study can optimise or bound; one that belongs to a task is not measured in another."""
-QUALITIES = (metrics.F1, metrics.PERPLEXITY, metrics.EVAL_LOSS)
+QUALITIES = (
+    *(metrics.F1, metrics.RMSE, metrics.R2, metrics.MAE, metrics.SPEARMAN, metrics.F1_MICRO, metrics.SUBSET_ACCURACY),
+    *(metrics.PERPLEXITY, metrics.EVAL_LOSS),
+)
 """Objectives that measure the model, the most informative first."""
 TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES)
 """Objectives that measure how fast a job is."""
@@ -46,7 +55,8 @@ Constraints = Mapping[str, Mapping[str, float]]
 
 def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
     """Dollars and what the task is judged by."""
-    quality = metrics.PERPLEXITY if job.get("task") == "causal-lm" else metrics.F1
+    task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
+    quality = metrics.F1 if task is None else task.quality  # an unknown task is a fault of its own
     return {metrics.COST_USD: "minimize", quality: OBJECTIVES[quality].direction}
 
 
@@ -90,8 +100,12 @@ def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
 
 def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]:
     """Objectives or constraints that a task does not measure."""
-    instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
+    if task not in metrics.TASKS:  # a fault of its own
+        return
+    instead = metrics.TASKS[task].quality
     advice = f"is not measured with task {task}: use {instead} or eval_loss, or set task:"
     for name in names:
+        if name in metrics.TASKS[task].measures:
+            continue
         if name in OBJECTIVES and OBJECTIVES[name].task not in (None, task):
             yield (section, name), f"{section}: {name} {advice} {OBJECTIVES[name].task} in job"
