@@ -31,6 +31,7 @@ FLOORS = {
     "launchers": 5.1,
     "launchers.simulated": 5.2,
     "launchers.sagemaker": 5.2,
+    "launchers.sagemaker.objects": 5.25,
     "jobs": 6.1,
     "jobs.estimates": 6.2,
     "jobs.doctor": 6.2,

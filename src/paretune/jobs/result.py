@@ -96,12 +96,11 @@ class JobResult(Result):
 
     def _quantities(self) -> dict[str, str]:
         """What to show of it, in order; an empty text where it is not known."""
+        most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
         return {
             "F1 (macro, validation)": self._number(metrics.F1, ".4f"),
             "  TF-IDF + logistic regression": self._number(metrics.BASELINE_TFIDF, ".4f"),
-            f"  most frequent {'set of labels' if self.spec.task == metrics.MULTI_LABEL else 'class'}": self._number(
-                metrics.BASELINE_MAJORITY, ".4f"
-            ),
+            f"  most frequent {most_frequent}": self._number(metrics.BASELINE_MAJORITY, ".4f"),
             "F1 (macro, test)": self._number("test_f1", ".4f"),
             "F1 (micro, validation)": self._number(metrics.F1_MICRO, ".4f"),
             "rows with all labels right": self._number(metrics.SUBSET_ACCURACY, ".1%"),

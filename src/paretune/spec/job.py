@@ -39,6 +39,8 @@ BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may be files or folders of the launching machine, beside `entry_script`."""
+IN_S3 = "s3://"
+"""Begins the name of a file or folder in S3; such a file is fetched before the job is launched."""
 ROW_FILES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -129,7 +131,7 @@ class JobSpec(Cluster):
     )
     dataset: str = parameter(
         BUNDLED_DATASET,
-        "hub id, folder, or CSV, TSV, JSONL, Parquet file; also bundled:rotten_tomatoes, bundled:imdb",
+        "hub id, folder, or CSV, TSV, JSONL, Parquet file, also s3://BUCKET/KEY; bundled:rotten_tomatoes, bundled:imdb",
         affects=_EVALUATED_ROWS,
     )
     dataset_config_name: str | None = parameter(
@@ -266,8 +268,9 @@ class JobSpec(Cluster):
     )
 
     def __post_init__(self) -> None:
-        for name in ("model", "dataset"):
-            object.__setattr__(self, name, current_name(getattr(self, name)))
+        for name in INPUT_FILES:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, current_name(getattr(self, name)))
         faults = check(self) + _contradictions(self)
         if not faults:
             with collecting(faults):
@@ -557,7 +560,9 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
     """One fault per parameter that can only be a path and leads nowhere."""
     faults = []
     for name in (*INPUT_FILES, "entry_script"):
-        text = texts.get(name, "")
+        text = current_name(texts.get(name, ""))
+        if text.startswith(IN_S3) and name != "entry_script":
+            continue  # whether it is there is asked once the rest is right
         is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
         is_path = is_path or Path(text).suffix.lower() in ROW_FILES
         if text and is_path and not Path(text).expanduser().exists():
