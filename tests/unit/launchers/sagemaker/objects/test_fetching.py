@@ -18,16 +18,26 @@ ROWS = (".csv", ".jsonl")
 CONTENT = b"text,label\n" + b"a film,good\n" * 200_000  # 2.4 MB: three chunks
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def service() -> Iterator[Any]:
     """An S3 with one bucket."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):
-        monkeypatch.delenv(name, raising=False)
-    with mock_aws():
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket=BUCKET)
-        yield s3_client(None, {})
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):
+            patch.delenv(name, raising=False)
+        with mock_aws():
+            client = s3_client(None, {})
+            client.create_bucket(Bucket=BUCKET)
+            yield client
+
+
+@pytest.fixture
+def s3(service: Any) -> Any:
+    """The same, with an empty bucket."""
+    for entry in service.list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        service.delete_object(Bucket=BUCKET, Key=entry["Key"])
+    return service
 
 
 class Calls:
