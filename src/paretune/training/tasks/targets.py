@@ -130,7 +130,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
 
 
 def _label_sets(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targets:
-    separator = _separator(_raw(tables["train"], spec.label_column))
+    separator = _separator(value for table in tables.values() for value in _raw(table, spec.label_column))
     known = _declared(tables["train"].features[spec.label_column])
     sets: dict[str, list[tuple[str, ...]]] = {}
     faults: list[str] = []
@@ -184,7 +184,7 @@ def _as_flags(rows: Sequence[Iterable[str]], place: Mapping[str, int]) -> np.nda
 
 
 def _separator(values: Iterable[Any]) -> str:
-    """| where any text of the training rows has one, else a comma."""
+    """| where any text has one, else a comma."""
     return "|" if any(isinstance(value, str) and "|" in value for value in values) else ","
 
 
