@@ -144,8 +144,8 @@ class JobSpec(Cluster):
     text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS)
     label_column: str = parameter(
         "label",
-        "column with the class, the number (regression), or the labels (multi-label: a list, a|b, or columns of 0 and "
-        "1, comma-separated)",
+        "column with the class, the number (regression) or the labels (multi-label: lists, a|b, or columns of 0 and 1 "
+        "as a,b)",
         affects=_EVALUATED_ROWS,
     )
     task: str = parameter(
@@ -452,6 +452,8 @@ def _task_faults(spec: JobSpec) -> list[str]:
         faults.append(f"{rule} goes without pipeline_parallel_degree: leave it out")
     if spec.task == metrics.REGRESSION and spec.strategy in {"deepspeed", "smp"}:
         faults.append(f"{rule} goes with strategy ddp, fsdp or smddp, got {spec.strategy}: set strategy=fsdp")
+    if spec.task == metrics.REGRESSION and spec.recorded_runs is not None:
+        faults.append(f"{rule} goes without recorded_runs: a table of runs tells F1 only; leave it out")
     if spec.training_arguments.get("label_smoothing_factor"):
         faults.append(f"training_arguments must not set label_smoothing_factor with {rule}: leave it out")
     return faults

@@ -292,6 +292,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield s3
 
 
+@pytest.mark.slow
 def test_rows_in_s3_are_prepared_as_those_of_a_file_and_known_again(
     workplace: Path, tiny_model: Path, reviews: Path, bucket: Any
 ) -> None:
@@ -309,6 +310,7 @@ def test_rows_in_s3_are_prepared_as_those_of_a_file_and_known_again(
     assert changed.dataset.facts["train_rows"] == 36
 
 
+@pytest.mark.slow
 def test_faults_of_rows_in_s3_name_what_was_typed_and_come_together(
     workplace: Path, tiny_model: Path, bucket: Any
 ) -> None:

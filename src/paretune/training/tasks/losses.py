@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from paretune.spec import metrics
 
@@ -49,6 +50,9 @@ class Units:
     @torch.no_grad()
     def put_into(self, model: Any) -> None:
         """Make a model that answers in learnt units answer in the labels' own ones."""
+        for part in model.modules():
+            if isinstance(part, FSDPModule):
+                part.reshard()  # else what is changed is a copy for the forward pass, which is not saved
         layer = last_layer(model)
         layer.weight.mul_(self.factor)
         if layer.bias is not None:
