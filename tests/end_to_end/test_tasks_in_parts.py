@@ -32,9 +32,9 @@ def test_a_sharded_model_of_numbers_is_written_in_their_units(tiny_model: Path, 
         learning_rate=1e-3,
         precision="fp32",
     )
-    (folder,) = make_job(spec, tmp_path / "job")
+    folder = make_job(tmp_path / "job", spec)
 
-    run(spec, [folder])
+    run([folder])
 
     model = AutoModelForSequenceClassification.from_pretrained(folder.model)
     inputs = AutoTokenizer.from_pretrained(folder.model)([text for text, _ in rows], padding=True, return_tensors="pt")
