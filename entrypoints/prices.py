@@ -3,6 +3,8 @@
 import sys
 
 from paretune.cli.main import main
+from paretune.cli.where_typed import go_where_typed
 
 if __name__ == "__main__":
+    go_where_typed(sys.argv)
     sys.exit(main(["prices", *sys.argv[1:]]))

@@ -315,8 +315,9 @@ def doubtful_price(job: ForeseenJob) -> list[str]:
 
 def below_baseline(spec: JobSpec, found: Mapping[str, float]) -> list[str]:
     """That a model which has been trained is worse than one of words alone, and what to change; of what it measured."""
-    f1, baseline = found.get(metrics.F1), found.get(metrics.BASELINE_TFIDF)
-    if f1 is None or baseline is None or f1 >= baseline:
+    task = metrics.TASKS[spec.task]
+    f1, baseline = found.get(task.quality), found.get(task.baseline or "")
+    if f1 is None or baseline is None or (f1 <= baseline if task.direction == "minimize" else f1 >= baseline):
         return []
     mends = []
     if _is_full_rate(spec) or spec.plan().learning_rate > _FAR_TOO_HIGH * default_learning_rate(spec.fine_tuning):
@@ -326,7 +327,7 @@ def below_baseline(spec: JobSpec, found: Mapping[str, float]) -> list[str]:
     if spec.fine_tuning == "head":
         mends.append("-P fine_tuning=full")
     mends.append(f"-P num_train_epochs={_TIMES_THE_EPOCHS * spec.num_train_epochs:g}")
-    return [
-        f"F1 {f1:.4f} is below {baseline:.4f}, which TF-IDF with logistic regression reaches on the same rows: the "
-        f"model has not learnt what single words tell; {', '.join(mends)}"
-    ]
+    worse = f"F1 {f1:.4f} is below {baseline:.4f}, which TF-IDF with logistic regression reaches"
+    if spec.task == metrics.REGRESSION:
+        worse = f"RMSE {f1:.5g} is above {baseline:.5g}, which TF-IDF with ridge regression reaches"
+    return [f"{worse} on the same rows: the model has not learnt what single words tell; {', '.join(mends)}"]

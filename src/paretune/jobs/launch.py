@@ -25,7 +25,7 @@ from paretune.launchers.base import JobState, Launcher, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
-from paretune.spec.profile import completed
+from paretune.spec.profile import completed, remarks
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import first_plan
 
@@ -37,7 +37,7 @@ def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> Job
 def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobResult | JobPreview:
     """A finished job: trained, measured, priced and recorded in MLflow. Blocks until it has ended.
 
-    Parameters that have their default are taken from `paretune.toml` for a job on SageMaker, as on the command line.
+    Parameters that have their default are taken from `paretune.toml`, as on the command line.
     Ctrl-C stops the job, books what it has cost and raises `Interrupted`.
 
     `dry_run` checks everything, launches nothing, and gives the job with its worst-case dollars; `quiet` shows no
@@ -128,7 +128,7 @@ def _foresee(
     """
     if inputs is None:
         return None, None, [], []
-    sentences = []
+    sentences = remarks(spec, workplace.environment)
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
         sentences += spec.endings()
@@ -218,13 +218,15 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     worst = admit_everywhere(spec, launcher)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())
+    said = remarks(spec, workplace.environment)
     shown = {
         "specification": spec.as_text(),
         "batch": asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
-        "warnings": [*spec.endings(), *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])] or None,
+        "warnings": [*said, *spec.endings(), *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])]
+        or None,
     }
     known = {name: value for name, value in shown.items() if value is not None}
     return JobPreview(spec=replace(spec, dry_run=False), shown=known)

@@ -15,10 +15,11 @@ from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
-from paretune.spec.job import BUNDLED, INPUT_FILES, JobSpec, missing_files
+from paretune.spec.job import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, JobSpec, missing_files
 from paretune.spec.parameters import affecting
 
 _POLL_S = 0.1
+_FETCHED = "fetched"
 
 
 def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
@@ -33,6 +34,8 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
     reads, has_script = workplace.launcher.reads_inputs, spec.entry_script is not None
+    if reads and not has_script:
+        _fetch(spec, workplace)
     known = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
     if known is None:
         inputs = _make(spec, workplace, meanwhile)
@@ -45,6 +48,39 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     if faults:
         raise BadInput(faults)
     return known
+
+
+def _fetch(spec: JobSpec, workplace: Workplace) -> None:
+    """Fetch what the specification names in S3, and note where it lies.
+
+    Raises:
+        BadInput: all of it that cannot be read, at once.
+    """
+    named = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
+    if not named:
+        return
+    # Imported here: other jobs need no boto3.
+    from paretune.launchers.sagemaker.objects.fetching import fetch, s3_client
+
+    s3, faults, check = s3_client(spec.region, workplace.environment), list[str](), workplace.interruption.check
+    for name, uri in named.items():
+        suffixes = () if name == "model" else tuple(ROW_FILES)
+        with collecting(faults):
+            path = fetch(s3, name, uri, workplace.home / _FETCHED, suffixes=suffixes, check=check)
+            write_json(_fetched_note(uri, workplace.home), {"uri": uri, "path": str(path)})
+    refuse(faults)
+
+
+def _fetched_note(uri: str, home: Path) -> Path:
+    return home / _FETCHED / f"{hashlib.sha256(uri.encode()).hexdigest()[:32]}.json"
+
+
+def _on_disk(text: str, home: Path) -> Path:
+    """Where a file or folder lies; of one in S3 what was fetched last, a path without anything where nothing was."""
+    if not text.startswith(IN_S3):
+        return Path(text).expanduser()
+    note = _fetched_note(text, home)
+    return Path(json.loads(note.read_text())["path"]) if note.is_file() else note
 
 
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
@@ -61,7 +97,9 @@ def _profile_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
-        write_json(request, spec.as_text())
+        fetched = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
+        local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
+        write_json(request, spec.as_text() | local)
         paths = map(str, (request, workplace.home / "datasets", answer))
         with log.open("wb") as output:
             child = subprocess.Popen(
@@ -91,7 +129,10 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
             reason = tail[-1] if tail else f"it ended with exit code {child.returncode}"
             raise JobFailed("preparation", reason, tail[-15:])
         found = json.loads(answer.read_text())
-    faults += found.get("faults", [])
+    for fault in found.get("faults", []):
+        for name, path in local.items():
+            fault = fault.replace(path, fetched[name])  # what was typed says more than where it lies
+        faults.append(fault)
     if faults:
         raise BadInput(faults)
     return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
@@ -135,7 +176,7 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         text = getattr(spec, name)
         if text is None or text.startswith(BUNDLED):
             continue
-        path = Path(text).expanduser()
+        path = _on_disk(text, home)
         if not path.exists():
             return None
         path = path.resolve()

@@ -20,7 +20,7 @@ from paretune.spec.container import PROFILE, PROFILE_JSON, Event, FailureKind, J
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.spec.parameters import spell
 from paretune.tracking import Run, RunStatus, schema
-from paretune.tracking.figures import classification_report, confusion_figure
+from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
@@ -381,6 +381,10 @@ class JobRunWriter:
         if report.confusion_matrix:
             self.run.log_figure(confusion_figure(report), "confusion_matrix.png")
             self.run.log_text(classification_report(report), "classification_report.txt")
+        if report.label_counts:
+            self.run.log_text(label_table(report), "label_report.csv")
+        if report.predictions:
+            self.run.log_figure(prediction_figure(report), "predictions.png")
         used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
         self.run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
         versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]

@@ -32,7 +32,7 @@ class JobResult(Result):
         price: of one instance; None where it is not known, then so are the dollars.
         has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
         basis: where a simulated job's figures come from, in words.
-        remarks: what its record lacks and why, and an F1 below that of TF-IDF, in sentences.
+        remarks: what its record lacks and why, and a model that is worse than TF-IDF, in sentences.
     """
 
     run_id: str
@@ -76,7 +76,7 @@ class JobResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """Where to look, what the record lacks, and an F1 below that of TF-IDF."""
+        """Where to look, what the record lacks, and a model that is worse than TF-IDF."""
         gap = ["MLflow was away: this run's record has gaps; the job's own files are complete"] if self.has_gap else []
         return [*filter(None, [self.open_command]), *gap, *self.remarks]
 
@@ -96,11 +96,21 @@ class JobResult(Result):
 
     def _quantities(self) -> dict[str, str]:
         """What to show of it, in order; an empty text where it is not known."""
+        most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
         return {
             "F1 (macro, validation)": self._number(metrics.F1, ".4f"),
             "  TF-IDF + logistic regression": self._number(metrics.BASELINE_TFIDF, ".4f"),
-            "  most frequent class": self._number(metrics.BASELINE_MAJORITY, ".4f"),
+            f"  most frequent {most_frequent}": self._number(metrics.BASELINE_MAJORITY, ".4f"),
             "F1 (macro, test)": self._number("test_f1", ".4f"),
+            "F1 (micro, validation)": self._number(metrics.F1_MICRO, ".4f"),
+            "rows with all labels right": self._number(metrics.SUBSET_ACCURACY, ".1%"),
+            "RMSE (validation)": self._number(metrics.RMSE, ".5g"),
+            "  TF-IDF + ridge regression": self._number(metrics.BASELINE_TFIDF_RMSE, ".5g"),
+            "  mean of the training rows": self._number(metrics.BASELINE_MEAN_RMSE, ".5g"),
+            "RMSE (test)": self._number("test_rmse", ".5g"),
+            "mean absolute error": self._number(metrics.MAE, ".5g"),
+            "R2": self._number(metrics.R2, ".4f"),
+            "rank correlation (Spearman)": self._number(metrics.SPEARMAN, ".4f"),
             "perplexity": self._number(metrics.PERPLEXITY, ".2f"),
             "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", " samples/s"),
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),

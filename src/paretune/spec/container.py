@@ -303,12 +303,17 @@ class JobReport:
         facts: what the figures depend on: device, precision, effective batch, versions, library of the model.
         labels: C class names; empty when there are none.
         confusion_matrix: C rows (true class) of C counts (answered class).
+        label_counts: of several labels a row, C rows of four counts: true and answered, answered only, true only,
+            neither.
+        predictions: of regression, true and predicted numbers of validation rows, 2,000 at most.
     """
 
     metrics: Mapping[str, float]
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     confusion_matrix: tuple[tuple[int, ...], ...] = ()
+    label_counts: tuple[tuple[int, ...], ...] = ()
+    predictions: tuple[tuple[float, ...], ...] = ()
 
     def write(self, path: Path) -> None:
         """Write the report as JSON; a reader never sees half of it."""
@@ -327,8 +332,9 @@ class JobReport:
     def from_json(cls, text: str) -> "JobReport":
         """The report that `to_json` or `write` made."""
         raw = json.loads(text)
-        lists = {"labels": tuple(raw["labels"]), "confusion_matrix": tuple(map(tuple, raw["confusion_matrix"]))}
-        return cls(**raw | lists)
+        tables = ("confusion_matrix", "label_counts", "predictions")
+        lists = {name: tuple(map(tuple, raw.get(name, ()))) for name in tables}
+        return cls(**raw | lists | {"labels": tuple(raw["labels"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,10 +392,12 @@ def read_report(content: bytes) -> JobReport | None:
         has_facts = all(isinstance(value, str | int | float) for value in report.facts.values())
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    rows = report.confusion_matrix
-    is_square = len(rows) in (0, classes) and all(len(row) == classes for row in rows)
-    are_counts = all(isinstance(count, int) for row in rows for count in row)
-    return replace(report, metrics=metrics) if has_facts and is_square and are_counts else None
+    rows, labels, points = report.confusion_matrix, report.label_counts, report.predictions
+    are_tables = len(rows) in (0, classes) and all(len(row) == classes for row in rows)
+    are_tables &= len(labels) in (0, classes) and all(len(row) == 4 for row in labels)
+    are_tables &= all(len(row) == 2 and all(isinstance(value, int | float) for value in row) for row in points)
+    are_counts = all(isinstance(count, int) for row in (*rows, *labels) for count in row)
+    return replace(report, metrics=metrics) if has_facts and are_tables and are_counts else None
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from paretune.core.errors import collecting, refuse
+from paretune.spec import metrics
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster, unsupported
 from paretune.spec.legacy_smp import LEGACY_SMP_ENDED, LEGACY_SMP_TYPES
@@ -38,6 +39,17 @@ BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may be files or folders of the launching machine, beside `entry_script`."""
+IN_S3 = "s3://"
+"""Begins the name of a file or folder in S3; such a file is fetched before the job is launched."""
+ROW_FILES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".txt": "text",
+}
+"""What the names of files with rows end in, to the reader of the `datasets` library."""
 PROJECT = "MLproject"
 """`entry_script` of a job that runs the command of an MLflow project."""
 
@@ -119,7 +131,7 @@ class JobSpec(Cluster):
     )
     dataset: str = parameter(
         BUNDLED_DATASET,
-        "hub id, folder, or CSV, TSV, JSONL, Parquet file; also bundled:rotten_tomatoes, bundled:imdb",
+        "hub id, folder, or CSV, TSV, JSONL, Parquet file, also s3://BUCKET/KEY; bundled:rotten_tomatoes, bundled:imdb",
         affects=_EVALUATED_ROWS,
     )
     dataset_config_name: str | None = parameter(
@@ -131,10 +143,13 @@ class JobSpec(Cluster):
     test_file: str | None = parameter(None, "own test rows, evaluated once at the end", affects={"data", "evaluation"})
     text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS)
     label_column: str = parameter(
-        "label", "column with the class, as text or whole numbers (classification)", affects=_EVALUATED_ROWS
+        "label",
+        "column with the class, the number (regression) or the labels (multi-label: lists, a|b, or columns of 0 and 1 "
+        "as a,b)",
+        affects=_EVALUATED_ROWS,
     )
     task: str = parameter(
-        "classification", "what is learnt", choices=("classification", "causal-lm"), affects=STEP | _EVALUATED_ROWS
+        metrics.CLASSIFICATION, "what is learnt", choices=tuple(metrics.TASKS), affects=STEP | _EVALUATED_ROWS
     )
     max_train_samples: int | None = parameter(
         None, "rows to train on, drawn by a fixed seed; all = every row", minimum=1, affects={"data", "quality"}
@@ -253,8 +268,9 @@ class JobSpec(Cluster):
     )
 
     def __post_init__(self) -> None:
-        for name in ("model", "dataset"):
-            object.__setattr__(self, name, current_name(getattr(self, name)))
+        for name in INPUT_FILES:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, current_name(getattr(self, name)))
         faults = check(self) + _contradictions(self)
         if not faults:
             with collecting(faults):
@@ -397,7 +413,7 @@ def _contradictions(spec: JobSpec) -> list[str]:
     if spec.init == "random" and spec.fine_tuning != "full":
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
-    faults += _fit_faults(spec) + _profile_faults(spec) + _sharing_faults(spec)
+    faults += _fit_faults(spec) + _profile_faults(spec) + _sharing_faults(spec) + _task_faults(spec)
     faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
     faults += _legacy_smp_faults(spec) if spec.legacy_smp else []
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
@@ -424,6 +440,22 @@ def _fit_faults(spec: JobSpec) -> list[str]:
     batch, parts = spec.per_device_train_batch_size, spec.micro_batches
     if batch and parts and batch % parts:
         faults.append(f"micro_batches must divide per_device_train_batch_size {batch}, got {parts}")
+    return faults
+
+
+def _task_faults(spec: JobSpec) -> list[str]:
+    """What paretune's own training does not do with regression and with several labels a row."""
+    if spec.entry_script is not None or spec.task not in {metrics.REGRESSION, metrics.MULTI_LABEL}:
+        return []
+    rule, faults = f"task={spec.task}", []
+    if (spec.pipeline_parallel_degree or 1) > 1:
+        faults.append(f"{rule} goes without pipeline_parallel_degree: leave it out")
+    if spec.task == metrics.REGRESSION and spec.strategy in {"deepspeed", "smp"}:
+        faults.append(f"{rule} goes with strategy ddp, fsdp or smddp, got {spec.strategy}: set strategy=fsdp")
+    if spec.task == metrics.REGRESSION and spec.recorded_runs is not None:
+        faults.append(f"{rule} goes without recorded_runs: a table of runs tells F1 only; leave it out")
+    if spec.training_arguments.get("label_smoothing_factor"):
+        faults.append(f"training_arguments must not set label_smoothing_factor with {rule}: leave it out")
     return faults
 
 
@@ -530,9 +562,11 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
     """One fault per parameter that can only be a path and leads nowhere."""
     faults = []
     for name in (*INPUT_FILES, "entry_script"):
-        text = texts.get(name, "")
+        text = current_name(texts.get(name, ""))
+        if text.startswith(IN_S3) and name != "entry_script":
+            continue  # whether it is there is asked once the rest is right
         is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
-        is_path = is_path or Path(text).suffix.lower() in {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt"}
+        is_path = is_path or Path(text).suffix.lower() in ROW_FILES
         if text and is_path and not Path(text).expanduser().exists():
             faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
     return faults

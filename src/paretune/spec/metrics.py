@@ -6,9 +6,17 @@ A metric that cannot be known is absent: never 0, never NaN.
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-F1 = "f1"  # Macro F1 on the validation split of the returned model
+F1 = "f1"  # Macro F1 over classes or labels, on the validation split of the returned model
+ACCURACY = "accuracy"  # share of validation rows with the right class
+RMSE = "rmse"  # root of the mean squared error on the validation split, in units of the label
+MAE = "mae"  # mean absolute error, likewise
+R2 = "r2"  # 1 - squared error / squared distance from the mean of the validation rows; absent where they are all equal
+SPEARMAN = "spearman"  # rank correlation of predicted and true values; absent where one of them does not vary
+F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
+SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows all of whose labels are right
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
 """Training samples per second over all devices in steady state: warm-up steps and evaluation excluded."""
 THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text; padding is not counted
@@ -22,17 +30,53 @@ MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak that went int
 PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
 MEMORY_GIB_PER_PROCESS = "memory_gib_per_process"
 """Highest memory of the process that has most: allocated on its GPU, or without one resident, libraries included."""
-EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
+EVAL_LOSS = "eval_loss"
+"""Mean cross-entropy in nats on the validation split; of regression the mean squared error of labels divided by their
+standard deviation in the training rows."""
 PERPLEXITY = "perplexity"  # exp(eval_loss) of a causal language model
 BASELINE_MAJORITY = "baseline_f1_majority"
-"""Macro F1 of always answering the most frequent class, same validation split."""
+"""Macro F1 of always answering the most frequent class, or set of labels, same validation split."""
 BASELINE_TFIDF = "baseline_f1_tfidf"  # Macro F1 of TF-IDF and logistic regression, same training and validation rows
+BASELINE_MEAN_RMSE = "baseline_rmse_mean"  # RMSE of always answering the mean of the training rows, same split
+BASELINE_TFIDF_RMSE = "baseline_rmse_tfidf"  # RMSE of TF-IDF and ridge regression, same training and validation rows
+LABEL_MEAN = "label_mean"  # of regression: mean of the labels of the training rows
+LABEL_STD = "label_std"  # and their standard deviation, divided by N
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser may change
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds that were predicted before the job began; `_low` and `_high` bound an 80 % interval."""
 ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars that were predicted before the job began
 ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # highest memory of one device that was predicted before the job began
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a task is judged by.
+
+    Attributes:
+        measures: metrics of an evaluation beside the loss; the first is what jobs are compared by.
+        direction: `maximize` or `minimize`, of the first.
+        baseline: what single words tell, in the units of the first measure; None where nobody computes it.
+    """
+
+    measures: tuple[str, ...]
+    direction: str
+    baseline: str | None = None
+
+    @property
+    def quality(self) -> str:
+        """The metric that jobs are compared by."""
+        return self.measures[0]
+
+
+CLASSIFICATION, REGRESSION, MULTI_LABEL, CAUSAL_LM = "classification", "regression", "multi-label", "causal-lm"
+TASKS: Mapping[str, Task] = {
+    CLASSIFICATION: Task(measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF),
+    REGRESSION: Task(measures=(RMSE, MAE, R2, SPEARMAN), direction="minimize", baseline=BASELINE_TFIDF_RMSE),
+    MULTI_LABEL: Task(measures=(F1, F1_MICRO, SUBSET_ACCURACY), direction="maximize", baseline=BASELINE_TFIDF),
+    CAUSAL_LM: Task(measures=(PERPLEXITY,), direction="minimize"),
+}
+"""Value of the parameter `task` to what it is judged by."""
 
 
 def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:

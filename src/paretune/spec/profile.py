@@ -1,12 +1,14 @@
-"""Defaults of a team or a machine: a TOML file with SageMaker parameters that nobody wants to type.
+"""Defaults of a team or a machine: a TOML file with parameters of jobs that nobody wants to type.
 
     # paretune.toml, in the current folder or where PARETUNE_PROFILE points
+    max_cost_usd = 2.0
     region = "eu-west-1"
     role = "SageMakerTraining"
     bucket = "my-models"
     tags = {team = "search"}
 
-What is typed wins over the file.
+What is typed wins over the file. What only a job on SageMaker's instances can use is left out of a job on this machine;
+the job says so. Studies and designs take nothing of the file: what their jobs have stands in their own files.
 """
 
 import os
@@ -23,6 +25,14 @@ from paretune.spec.parameters import spell
 FILE = "paretune.toml"
 # Belong to one job: a file that set them would change what a command means.
 _NOT_HERE = {"instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"}
+_ON_INSTANCES = {
+    *("legacy_smp", "instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
+    *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes", "subnets", "security_group_ids"),
+    *("package_index", "kms_key", "tags", "on_interrupt"),
+}
+"""Parameters that mean nothing for a job on this machine."""
+_ON_THIS_MACHINE = {"local_price_usd_per_hour"}
+"""Parameters that mean nothing for a job on SageMaker's instances."""
 ALLOWED = frozenset(item.name for item in fields(Cluster)) - _NOT_HERE
 
 
@@ -52,18 +62,32 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The parameters `texts`, completed by the profile where they ask for a job on SageMaker's instances.
+    """The parameters `texts`, completed by what of the profile has an effect on the job that they ask for.
 
     An empty text is not set.
 
     Raises:
         BadInput: as `read_profile`.
     """
-    on_instances = any(name.startswith("ml.") for name in listed(texts.get("instance_type")))
-    profile = read_profile(environment) if on_instances or texts.get("launcher") == "sagemaker" else {}
+    useless = _useless(texts.get("instance_type"), texts.get("launcher"))
+    profile = {name: text for name, text in read_profile(environment).items() if name not in useless}
     return {**profile, **{name: text for name, text in texts.items() if text.strip() or name not in profile}}
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
     """The specification with the profile's values where it has the default; as `with_profile`."""
     return JobSpec.from_text(with_profile(spec.changed(), environment))
+
+
+def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
+    """What of the profile has no effect on a job, in one sentence; empty where all of it has."""
+    useless = _useless(spec.instance_type, spec.launcher)
+    names = sorted(name for name in read_profile(environment) if name in useless)
+    where = "a job on SageMaker's instances" if spec.has_instances else "a job on this machine"
+    return [f"{FILE}: {', '.join(names)} without effect on {where}"] if names else []
+
+
+def _useless(instance_types: str | None, launcher: str | None) -> set[str]:
+    """Parameters of a profile that have no effect on a job on these instance types, comma-separated."""
+    kinds = {name.startswith("ml.") for name in listed(instance_types)} or {launcher == "sagemaker"}
+    return (set() if True in kinds else _ON_INSTANCES) | (set() if False in kinds else _ON_THIS_MACHINE)

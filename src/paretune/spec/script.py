@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.spec.container import JobDocument
+from paretune.spec.job import IN_S3
 from paretune.spec.metrics import F1, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS, finite_numbers
 
 LOGGING_STEPS = 10
@@ -51,7 +52,8 @@ def arguments_of(document: JobDocument, model: Path) -> dict[str, Any]:
         names = ("model_name_or_path",) if spec.init == "pretrained" else ("config_name", "tokenizer_name")
         arguments |= dict.fromkeys(names, spec.model)
     if "dataset" in changed:
-        arguments["train_file" if Path(spec.dataset).is_file() else "dataset_name"] = spec.dataset
+        is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
+        arguments["train_file" if is_file else "dataset_name"] = spec.dataset
     same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
     arguments |= {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
     return arguments | dict(spec.training_arguments)

@@ -1,5 +1,7 @@
-"""Confusion matrix and classification report of a job's report, recorded as artifacts of its run."""
+"""What a job's report shows of its validation rows, as figures and tables that become artifacts of its run."""
 
+import csv
+import io
 from typing import Any
 
 import numpy as np
@@ -55,4 +57,33 @@ def confusion_figure(report: JobReport) -> Any:
         for (row, column), count in np.ndenumerate(counts):
             colour = "white" if shares[row, column] > 0.5 else "black"
             axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour)
+    return figure
+
+
+def label_table(report: JobReport) -> str:
+    """Precision, recall, F1 and number of validation rows per label, as CSV; 0 where a label was never answered."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["label", "rows", "answered", "precision", "recall", "f1"])
+    for name, (both, answered, true, _) in zip(report.labels, report.label_counts, strict=True):
+        precision, recall = both / max(both + answered, 1), both / max(both + true, 1)
+        f1 = 2 * both / max(2 * both + answered + true, 1)
+        table.writerow([name, both + true, both + answered, f"{precision:.4f}", f"{recall:.4f}", f"{f1:.4f}"])
+    return text.getvalue()
+
+
+def prediction_figure(report: JobReport) -> Any:
+    """A matplotlib figure: predicted over true numbers of validation rows, and the line where they are equal."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    points = np.asarray(report.predictions, dtype=np.float64)
+    figure = Figure(figsize=(5.5, 5.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.scatter(points[:, 0], points[:, 1], s=12, alpha=0.5, linewidths=0)
+    ends = [points[:, 0].min(), points[:, 0].max()]
+    axes.plot(ends, ends, color="black", linewidth=1, label="predicted = true")
+    axes.set(xlabel="true", ylabel="predicted", title=f"Validation split, {len(points):,} rows")
+    axes.legend(loc="upper left")
     return figure

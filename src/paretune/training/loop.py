@@ -2,6 +2,7 @@
 
 import gc
 import importlib.metadata
+import json
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +28,12 @@ from paretune.training.shared.stops import REASONS, Clock, StopRequest
 from paretune.training.shared.together import JointSteps, SharedModel, groups_of
 from paretune.training.shared.turns import Seat, conduct
 from paretune.training.strategies import SideBySide, Strategy, strategy_of
+from paretune.training.tasks.losses import Units
 from paretune.training.trainer import (
-    ClassificationMetrics,
     Diverged,
     LengthGroupedTrainer,
-    classification_loss,
+    judge_of,
+    loss_of,
     open_split,
     training_arguments,
 )
@@ -50,6 +52,7 @@ class _Training:
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
+    units: Units
     profiler: "ProfileCallback | None"
 
 
@@ -204,13 +207,16 @@ def _build_parts(
     def build() -> Any:
         model = build_model(spec, source, prepared.labels, tokenizer)
         strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
+        if spec.task == metrics.REGRESSION and _learnt_numbers(source):
+            Units.of(prepared.facts, model).take_out_of(model)
         if not device.has_gpu() and spec.compiler == "none":
             suit_processor(model)
         return model
 
     model = strategy.make(build)
     shape = Shape.of(model)
-    rows = open_split(folder, "train", tokenizer.pad_token_id)
+    units = Units.of(prepared.facts, model)
+    rows = open_split(folder, "train", tokenizer.pad_token_id, units)
     assert rows is not None  # written by data.prepare, always
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
@@ -224,10 +230,10 @@ def _build_parts(
         model=strategy.spread(model),
         args=arguments,
         train_dataset=rows,
-        eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id),
+        eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id, units),
         data_collator=as_batch,
-        compute_metrics=ClassificationMetrics(len(prepared.labels)) if prepared.labels else None,
-        compute_loss_func=partial(classification_loss, smoothing=smoothing) if prepared.labels else None,
+        compute_metrics=judge_of(spec.task, len(prepared.labels), units),
+        compute_loss_func=loss_of(spec.task, smoothing),
         sampler=sampler,
         callback=callback,
     )
@@ -241,8 +247,15 @@ def _build_parts(
         strategy=strategy,
         build=build,
         shape=shape,
+        units=units,
         profiler=profiler,
     )
+
+
+def _learnt_numbers(source: Path) -> bool:
+    """Whether the model in a folder is one that answers numbers already, in their own units."""
+    config = json.loads((source / "config.json").read_text())
+    return config.get("problem_type") == "regression" and "SequenceClass" in str(config.get("architectures"))
 
 
 def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallback) -> "ProfileCallback | None":
@@ -287,15 +300,17 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
     trainer = parts.trainer
     is_probe = document.spec.probe_steps is not None
     quality: dict[str, float] = {}
-    confusion = None
+    shown: Mapping[str, Any] = {}
     if not is_probe:
-        quality = _final_quality(trainer)
+        quality = _final_quality(trainer, document.spec.task)
         # Of the validation rows: the next evaluation replaces it.
-        confusion = trainer.compute_metrics.confusion if parts.prepared.labels else None
-        test = open_split(folder, "test", parts.tokenizer.pad_token_id)
+        shown = trainer.compute_metrics.shown or {} if trainer.compute_metrics is not None else {}
+        test = open_split(folder, "test", parts.tokenizer.pad_token_id, parts.units)
         if test is not None:
-            measured = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test")
+            measured = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test", document.spec.task)
             quality |= {f"test_{name}": value for name, value in measured.items()}
+        if document.spec.task == metrics.REGRESSION:
+            parts.units.put_into(trainer.model)
         parts.strategy.save(trainer, parts.build, str(folder.model))
     speed = _speed(parts, document)
     if not trainer.is_world_process_zero():
@@ -306,26 +321,26 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
         metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # marks seconds of a part of the training
         facts=_facts(document, parts, resumed=resumed),
         labels=() if is_probe else parts.prepared.labels,
-        confusion_matrix=() if confusion is None else tuple(tuple(map(int, row)) for row in confusion),
+        **shown,
     )
     report.write(folder.report)
 
 
-def _final_quality(trainer: LengthGroupedTrainer) -> dict[str, float]:
+def _final_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:
     """Metrics of the returned model on the validation split, from the last evaluation if it was after the last step."""
     history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
     evaluated = history and history[-1]["step"] == trainer.state.global_step
-    in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.confusion is not None
+    in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.shown is not None
     is_last_word = evaluated and in_this_process and not trainer.args.load_best_model_at_end
-    quality = _quality(history[-1] if is_last_word else trainer.evaluate(), "eval")
+    quality = _quality(history[-1] if is_last_word else trainer.evaluate(), "eval", task)
     return {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
 
 
-def _quality(measured: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    """Loss, F1 and accuracy of an evaluation, or loss and perplexity where it has no F1."""
+def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, float]:
+    """Loss and measures of an evaluation."""
     found = {name.removeprefix(f"{prefix}_"): value for name, value in measured.items()}
-    quality = {name: float(found[name]) for name in ("loss", metrics.F1, "accuracy") if name in found}
-    perplexity = None if metrics.F1 in quality else metrics.perplexity(quality["loss"])
+    quality = {name: float(found[name]) for name in ("loss", *metrics.TASKS[task].measures) if name in found}
+    perplexity = metrics.perplexity(quality["loss"]) if task == metrics.CAUSAL_LM else None
     return quality | ({} if perplexity is None else {metrics.PERPLEXITY: perplexity})
 
 

@@ -23,6 +23,7 @@ from transformers.models.auto import modeling_auto
 from paretune.core.errors import BadInput, first_line
 from paretune.estimating.traced.step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
+from paretune.spec import metrics
 from paretune.spec.job import ADAPTERS, ALL_LINEAR, BUNDLED, JobSpec
 from paretune.training import device
 from paretune.training.rows import bundled, hub
@@ -104,7 +105,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     faults = []
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
-    if spec.task == "classification" and kind not in modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+    if spec.task != metrics.CAUSAL_LM and kind not in modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
         faults.append(f"model {spec.model} is a {kind} model, which has no text classification head in transformers")
     if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
@@ -161,7 +162,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
 
     With the names of its layers whose weights were drawn although they should have been read: the folder lacks them.
     """
-    kind, head = _auto_class(spec), _head_settings(labels)
+    kind, head = _auto_class(spec), _head_settings(spec.task, labels)
     if spec.init == "random":
         config = transformers.AutoConfig.from_pretrained(folder, **head)
         return kind.from_config(config, dtype=torch.float32), []
@@ -183,9 +184,16 @@ def _auto_class(spec: JobSpec) -> Any:
     return transformers.AutoModelForSequenceClassification
 
 
-def _head_settings(labels: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration's entries for classes; empty for a language model."""
+def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
+    """The configuration's entries for a number, labels or classes; empty for a language model.
+
+    transformers reads `problem_type`: its own loss and its pipelines follow it.
+    """
+    if task == metrics.REGRESSION:
+        return {"num_labels": 1, "problem_type": "regression"}
     numbers = {name: number for number, name in enumerate(labels)}
+    if task == metrics.MULTI_LABEL:
+        return _head_settings(metrics.CLASSIFICATION, labels) | {"problem_type": "multi_label_classification"}
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers} if labels else {}
 
 

@@ -1,6 +1,7 @@
 """The Hugging Face Trainer with our batches, loss, metrics and default arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from paretune.estimating.workload import EVALUATIONS, LEAST_EVALUATED_ROWS
 from paretune.spec.container import CHECKPOINTS_KEPT, JobDocument, JobFolder
+from paretune.spec.metrics import CLASSIFICATION, MULTI_LABEL, REGRESSION
 from paretune.training import checkpoints, device
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import TokenRows, macro_f1
 from paretune.training.shared.together import Step
 from paretune.training.shared.turns import Seat
+from paretune.training.tasks.judging import MultiLabelMetrics, RegressionMetrics
+from paretune.training.tasks.losses import Units, multi_label_loss, regression_loss
 
 LOG_POINTS = 50
 """Least number of points on a training curve; all steps where there are fewer."""
@@ -175,6 +179,13 @@ class ClassificationMetrics:
         self._classes = classes
         self.confusion: np.ndarray | None = None
 
+    @property
+    def shown(self) -> Mapping[str, Any] | None:
+        """What a report shows of the last evaluation in this process; None before one."""
+        if self.confusion is None:
+            return None
+        return {"confusion_matrix": tuple(tuple(map(int, row)) for row in self.confusion)}
+
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Macro F1 and accuracy, from logits (N, C) and labels (N,)."""
         logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
@@ -197,10 +208,30 @@ def classification_loss(
     return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
 
 
-def open_split(folder: JobFolder, split: str, pad_id: int) -> TokenRows | None:
+def judge_of(
+    task: str, classes: int, units: Units
+) -> ClassificationMetrics | RegressionMetrics | MultiLabelMetrics | None:
+    """What computes the metrics of an evaluation; None where the loss says all."""
+    if task == REGRESSION:
+        return RegressionMetrics(units)
+    if task == MULTI_LABEL:
+        return MultiLabelMetrics()
+    return ClassificationMetrics(classes) if task == CLASSIFICATION else None
+
+
+def loss_of(task: str, smoothing: float) -> Callable[..., torch.Tensor] | None:
+    """The loss of a micro-batch as the Trainer calls it; None where the model's own is right."""
+    if task == CLASSIFICATION:
+        return partial(classification_loss, smoothing=smoothing)
+    return {REGRESSION: regression_loss, MULTI_LABEL: multi_label_loss}.get(task)
+
+
+def open_split(folder: JobFolder, split: str, pad_id: int, units: Units | None = None) -> TokenRows | None:
     """The rows of `split`, or None where the data set has no such split. Evaluation rows are sorted longest first."""
     path = folder.dataset / f"{split}.arrow"
     if not path.exists():
         return None
     # Tensor cores are fastest with multiples of 8; on a CPU they bring nothing.
-    return TokenRows(path, pad_id=pad_id, pad_multiple=8 if device.has_gpu() else 1, longest_first=split != "train")
+    multiple = 8 if device.has_gpu() else 1
+    is_evaluated = split != "train"
+    return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=is_evaluated, units=units or Units())

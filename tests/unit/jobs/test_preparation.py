@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,3 +275,53 @@ def test_what_lies_on_a_hub_is_asked_again_each_time(spec: JobSpec, inputs: JobI
     cache_inputs(hub, tmp_path, inputs)
 
     assert load_cached_inputs(hub, tmp_path) is None
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of an S3 with the bucket `films`."""
+    import boto3
+    from moto import mock_aws
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    with mock_aws():
+        s3 = boto3.client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket="films")
+        yield s3
+
+
+@pytest.mark.slow
+def test_rows_in_s3_are_prepared_as_those_of_a_file_and_known_again(
+    workplace: Path, tiny_model: Path, reviews: Path, bucket: Any
+) -> None:
+    bucket.put_object(Bucket="films", Key="day/rows.csv", Body=reviews.read_bytes())
+    here = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32)
+    there = replace(here, dataset="s3://films/day/rows.csv")
+
+    local, fetched = _prepare(here, workplace / "home"), _prepare(there, workplace / "home")
+
+    assert fetched == local
+    assert load_cached_inputs(there, workplace / "home") == fetched
+    bucket.put_object(Bucket="films", Key="day/rows.csv", Body=b"text,label\n" + b"a film,good\nthe film,bad\n" * 20)
+    changed = _prepare(there, workplace / "home")
+    assert changed.dataset is not None
+    assert changed.dataset.facts["train_rows"] == 36
+
+
+@pytest.mark.slow
+def test_faults_of_rows_in_s3_name_what_was_typed_and_come_together(
+    workplace: Path, tiny_model: Path, bucket: Any
+) -> None:
+    bucket.put_object(Bucket="films", Key="rows.csv", Body=b"words,label\na,b\n")
+    spec = JobSpec(model=str(tiny_model), dataset="s3://films/rows.csv", max_seq_length=32)
+
+    with pytest.raises(BadInput) as caught:
+        _prepare(spec, workplace / "home")
+    assert "text_column 'text' is not in the train rows of s3://films/rows.csv" in str(caught.value)
+
+    spec = replace(spec, dataset="s3://films/none.csv", test_file="s3://other-films/rows.csv")
+    with pytest.raises(BadInput) as caught:
+        _prepare(spec, workplace / "home")
+    assert [fault.split()[0] for fault in caught.value.faults] == ["dataset", "test_file"]

@@ -680,3 +680,28 @@ def test_trials_share_no_job_that_is_made_for_one(others: dict[str, Any], name: 
 
 def test_the_command_that_repeats_a_trial_repeats_it_by_itself() -> None:
     assert "trials_per_job" not in JobSpec(trials_per_job=4, seed=7).command()
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "words"),
+    [
+        (
+            "regression",
+            {"strategy": "fsdp", "instance_count": 2, "pipeline_parallel_degree": 2},
+            "goes without pipeline",
+        ),
+        ("multi-label", {"training_arguments": {"label_smoothing_factor": 0.1}}, "must not set label_smoothing_factor"),
+        ("regression", {"launcher": "simulated", "recorded_runs": "runs.csv"}, "goes without recorded_runs"),
+        (
+            "regression",
+            {"strategy": "deepspeed", "instance_type": "ml.g5.xlarge"},
+            "goes with strategy ddp, fsdp or smddp, got deepspeed",
+        ),
+    ],
+)
+def test_what_a_task_cannot_be_trained_with_is_refused(task: str, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        JobSpec(task=task, **changes)
+
+    assert f"task={task}" in str(caught.value)
+    assert words in str(caught.value)

@@ -7,7 +7,8 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import JobSpec
-from paretune.spec.profile import ALLOWED, read_profile
+from paretune.spec.parameters import spell
+from paretune.spec.profile import ALLOWED, read_profile, remarks, with_profile
 
 
 @pytest.fixture
@@ -85,3 +86,61 @@ def test_what_belongs_to_one_job_is_not_allowed(name: str) -> None:
 def test_everything_that_is_allowed_is_a_parameter_of_a_cluster() -> None:
     assert set(Cluster.__dataclass_fields__) >= ALLOWED
     assert {"region", "role", "bucket", "subnets", "kms_key", "tags"} <= ALLOWED
+
+
+VALUES = {
+    "max_cost_usd": 2.5,
+    "local_price_usd_per_hour": 0.5,
+    "max_runtime_minutes": 12.0,
+    "max_silence_minutes": 3.0,
+    "activation_checkpointing": True,
+    "hybrid_shard_degree": 1,
+    "tensor_parallel_degree": 1,
+    "context_parallel_degree": 1,
+    "expert_parallel_degree": 1,
+    "pipeline_parallel_degree": 1,
+    "micro_batches": 1,
+    "activation_offloading": True,
+    "cpu_offload": True,
+    "recorded_runs": "runs.csv",
+    "simulation": {"seed": 7},
+}
+"""A value other than the default of each parameter that may mean something on this machine."""
+
+
+def _toml(value: object) -> str:
+    return "{seed = 7}" if isinstance(value, dict) else f'"{value}"' if isinstance(value, str) else spell(value)
+
+
+@pytest.mark.parametrize("name", sorted(ALLOWED))
+def test_every_key_holds_for_a_local_job_or_the_job_says_that_it_does_not(profile: Path, name: str) -> None:
+    value = VALUES.get(name, "1")
+    profile.write_text(f"{name} = {_toml(value)}")
+
+    texts = with_profile({"seed": "1"}, {})
+
+    said = remarks(JobSpec(), {})
+    if name in VALUES:
+        assert texts == {"seed": "1", name: spell(value)}
+        assert said == []
+    else:
+        assert texts == {"seed": "1"}
+        assert said == [f"paretune.toml: {name} without effect on a job on this machine"]
+
+
+def test_a_local_job_costs_what_the_profile_says_and_typing_wins(profile: Path) -> None:
+    profile.write_text("local_price_usd_per_hour = 0.5\nmax_cost_usd = 2.5\nmax_runtime_minutes = 12")
+
+    spec = JobSpec.from_text(with_profile({"max_cost_usd": "7"}, {}))
+
+    assert (spec.local_price_usd_per_hour, spec.max_cost_usd, spec.max_runtime_minutes) == (0.5, 7.0, 12.0)
+
+
+def test_the_price_of_this_machine_is_none_of_a_sagemaker_job(profile: Path) -> None:
+    profile.write_text('local_price_usd_per_hour = 0.5\nrole = "Trainer"')
+    typed = {"instance_type": "ml.g5.xlarge"}
+
+    assert with_profile(typed, {}) == typed | {"role": "Trainer"}
+    assert remarks(JobSpec.from_text(typed), {}) == [
+        "paretune.toml: local_price_usd_per_hour without effect on a job on SageMaker's instances"
+    ]

@@ -4,6 +4,7 @@ A reader gets what was typed and the faults that are known already, and raises a
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from paretune.jobs.doctor.request import DoctorRequest
 from paretune.jobs.estimates.request import EstimateRequest
 from paretune.spec.job import JobSpec, missing_files
 from paretune.spec.parameters import read
-from paretune.spec.profile import with_profile
+from paretune.spec.profile import FILE, read_profile, with_profile
 from paretune.studies.definition.design import DesignFile
 from paretune.studies.definition.design_reading import read_design
 from paretune.studies.definition.file import StudyFile
@@ -49,6 +50,7 @@ def study(texts: Mapping[str, str], faults: list[str]) -> StudyFile:
     if not path:
         raise BadInput([*faults, "study must name a study file, such as studies/smoke.yaml"])
     overrides = {name: text for name, text in texts.items() if name != "study"}
+    _leave_out_profile("study", faults)
     return all_or_faults(lambda: StudyFile.read(path, overrides), faults)
 
 
@@ -58,6 +60,7 @@ def design(texts: Mapping[str, str], faults: list[str]) -> DesignFile:
     if not path:
         raise BadInput([*faults, "design must name a design file, such as studies/polarity_scaling.yaml"])
     overrides = {name: text for name, text in texts.items() if name != "design"}
+    _leave_out_profile("design", faults)
     return all_or_faults(lambda: read_design(path, overrides), faults)
 
 
@@ -85,6 +88,13 @@ def all_or_faults(make: Callable[[], _Request], faults: list[str], more: Callabl
     if faults:
         raise BadInput([*faults, *more()])
     return made
+
+
+def _leave_out_profile(kind: str, faults: list[str]) -> None:
+    """Say that a study or a design takes nothing of the profile."""
+    with collecting(faults):
+        if names := sorted(read_profile(os.environ)):
+            print(f"{FILE}: {', '.join(names)} without effect on a {kind}: write them into its job", file=sys.stderr)
 
 
 def _with_profile(texts: Mapping[str, str], faults: list[str]) -> Mapping[str, str]:

@@ -48,7 +48,7 @@ def estimate(
     """Seconds, dollars and memory of jobs before paying, with 80 % intervals; nothing is launched unless probed.
 
     Args:
-        specs: the jobs; parameters that have their default are taken from `paretune.toml` for those on SageMaker.
+        specs: the jobs; parameters that have their default are taken from `paretune.toml`.
         probe: run a short job on every cluster that was never measured, within max_cost_usd.
         quiet: show no progress of probes on standard error.
         choices: parameters of a job, each with one value or a list; every combination makes a row per job.

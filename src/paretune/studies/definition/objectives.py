@@ -29,6 +29,12 @@ OBJECTIVES = {
     metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
     metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
     metrics.F1: _Objective("maximize", "F1", highest=1.0, task="classification"),
+    metrics.RMSE: _Objective("minimize", "RMSE", task="regression"),
+    metrics.MAE: _Objective("minimize", "mean absolute error", task="regression"),
+    metrics.R2: _Objective("maximize", "R2", lowest=-math.inf, highest=1.0, task="regression"),
+    metrics.SPEARMAN: _Objective("maximize", "rank correlation", lowest=-1.0, highest=1.0, task="regression"),
+    metrics.F1_MICRO: _Objective("maximize", "micro F1", highest=1.0, task="multi-label"),
+    metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", highest=1.0, task="multi-label"),
     metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
     metrics.PERPLEXITY: _Objective("minimize", "perplexity", lowest=1.0, task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
@@ -56,7 +62,8 @@ def runs_own_training(job: Mapping[str, Any]) -> bool:
 
 def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:
     """Dollars, and what models are judged by: the `quality` of the study, else that of the task."""
-    name = metrics.PERPLEXITY if job.get("task") == "causal-lm" else metrics.F1
+    task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
+    name = metrics.F1 if task is None else task.quality  # an unknown task is a fault of its own
     if not quality or not quality.get("metric"):
         return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
     name = quality["metric"]
@@ -151,8 +158,12 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
 
 def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]:
     """Objectives or constraints that a task does not measure."""
-    instead = metrics.F1 if task == "classification" else metrics.PERPLEXITY
+    if task not in metrics.TASKS:  # a fault of its own
+        return
+    instead = metrics.TASKS[task].quality
     advice = f"is not measured with task {task}: use {instead} or eval_loss, or set task:"
     for name in names:
+        if name in metrics.TASKS[task].measures:
+            continue
         if name in OBJECTIVES and OBJECTIVES[name].task not in (None, task):
             yield (section, name), f"{section}: {name} {advice} {OBJECTIVES[name].task} in job"

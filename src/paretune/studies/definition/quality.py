@@ -54,6 +54,12 @@ class Quality:
 F1 = Quality(metric=metrics.F1, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0, factors=None)
 _KNOWN = (
     F1,
+    Quality(metric=metrics.RMSE, direction="minimize", lowest=0.0),
+    Quality(metric=metrics.R2, direction="maximize", highest=1.0),
+    Quality(metric=metrics.MAE, direction="minimize", lowest=0.0),
+    Quality(metric=metrics.SPEARMAN, direction="maximize", lowest=-1.0, highest=1.0),
+    Quality(metric=metrics.F1_MICRO, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
+    Quality(metric=metrics.SUBSET_ACCURACY, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
     # exp(loss): what is absolute in the loss is relative here.
     Quality(metric=metrics.PERPLEXITY, direction="minimize", noise=F1_NOISE, is_relative=True, lowest=1.0),
     Quality(metric=metrics.EVAL_LOSS, direction="minimize", noise=F1_NOISE, lowest=0.0),

@@ -8,10 +8,12 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from paretune.core.errors import BadInput
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED
+from paretune.spec.job import INPUT_FILES, PROJECT
 from paretune.spec.parameters import parameter_hint, parse
 from paretune.studies.definition.objectives import nearest
 from paretune.studies.definition.space import Fault, FaultPath, Value, plain_kind
@@ -21,6 +23,8 @@ _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
+_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs")
+"""Parameters of a job that may be files or folders."""
 
 
 class FileReading:
@@ -173,7 +177,8 @@ class FileReading:
         if isinstance(node.value, dict) and plain_kind(self.kinds[name]) is dict:
             return self._parsed(name, json.dumps(node.as_json(), sort_keys=True))
         if isinstance(node.value, str):
-            return self._parsed(name, self._text(fault_path, node))
+            value = self._parsed(name, self._text(fault_path, node))
+            return beside(self._path, value) if name in _PATHS and isinstance(value, str) else value
         where = f"{self.sections[1]} as {self.examples[f'{self.sections[1]} of'].format(name=name)}"
         several = "" if is_choice else f"; to try several, put them under {where}"
         raise ValueError(f"{name} must be one value, got {node.described()}{several}")
@@ -192,6 +197,19 @@ class FileReading:
         if key in self.kinds:
             return f"it is a parameter of the job, put it under {self.sections[0]} or {self.sections[1]}"
         return nearest(key, self.keys)
+
+
+def beside(file: str, text: str) -> str:
+    """The path that a file of a study or a design means by `text`, which is no path where nothing has that name.
+
+    It counts from the current folder; what is not there, from the folder of the file, and from the project that it is
+    part of: the next folder above that has an MLproject.
+    """
+    if Path(text).expanduser().exists() or Path(text).is_absolute():
+        return text
+    folder = Path(file).resolve().parent
+    project = next((above for above in (folder, *folder.parents) if (above / PROJECT).is_file()), folder)
+    return next((str(base / text) for base in (folder, project) if (base / text).exists()), text)
 
 
 def each(items: Iterable[_Item], read: Callable[[_Item], _Found]) -> list[_Found]:

@@ -12,7 +12,7 @@ from paretune.studies.design.plan import DesignPlan
 from paretune.studies.design.record import NOT_RUN, PENDING, table_rows
 from paretune.studies.results.trials import Trial
 
-_SHOWN = (metrics.F1, metrics.PERPLEXITY, metrics.JOB_SECONDS, metrics.COST_USD)
+_SHOWN = (metrics.F1, metrics.RMSE, metrics.PERPLEXITY, metrics.JOB_SECONDS, metrics.COST_USD)
 
 
 def plan_text(plan: DesignPlan, bill: Bill) -> str:

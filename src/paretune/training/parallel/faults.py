@@ -19,7 +19,7 @@ _OWN_LOOP = {
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
     """What cannot be divided or computed again of the model with this configuration; empty if all can."""
     degrees, faults = spec.degrees, list[str]()
-    classifies = spec.task == "classification"
+    classifies = spec.task != "causal-lm"
     if spec.strategy == "fsdp" and degrees.tensor > 1:
         faults += tensor_faults(config, degrees.tensor, spec.model)
     if spec.strategy == "fsdp" and degrees.pipeline > 1:

@@ -1,6 +1,7 @@
 """Prepared data sets: rows tokenised once into Arrow files, memory-mapped by every job with equal rows and tokenizer.
 
-<key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>), label (int64; absent for causal-lm)
+<key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>); label, absent for causal-lm: int64, or
+                                                   float64 for regression, or list<float32>[C] for C labels a row
 <key>/vocabulary.arrow                             token ids that occur in any split
 <key>/dataset.json                                 PreparedDataset; written last, so that it marks a complete folder
 
@@ -23,11 +24,23 @@ import pyarrow as pa
 import torch
 from sklearn.metrics import f1_score
 
+from paretune.core.errors import BadInput
 from paretune.estimating.timing_features import USED_TOKENS
 from paretune.spec.container import PreparedDataset
 from paretune.spec.job import JobSpec
-from paretune.spec.metrics import BASELINE_MAJORITY, BASELINE_TFIDF, TRUNCATED_SHARE
+from paretune.spec.metrics import (
+    BASELINE_MAJORITY,
+    BASELINE_TFIDF,
+    CLASSIFICATION,
+    LABEL_MEAN,
+    LABEL_STD,
+    MULTI_LABEL,
+    TRUNCATED_SHARE,
+)
+from paretune.training.tasks.judging import multi_label_baselines, regression_baselines
+from paretune.training.tasks.losses import Units
 
+_AS_THEY_ARE = Units()
 _FORMAT = 1
 _BATCH = 1000  # texts given to the tokenizer at once
 _TFIDF_ROWS = 50_000  # training rows that the TF-IDF baseline uses at most: more rows cost time and hardly change it
@@ -35,7 +48,7 @@ _TFIDF_ROWS = 50_000  # training rows that the TF-IDF baseline uses at most: mor
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one split: `N` texts and, for classification, `N` class ids (int64)."""
+    """Rows of one split: `N` texts and `N` class ids (int64), numbers (float64) or rows of `C` flags (float32)."""
 
     texts: Sequence[str]
     labels: np.ndarray | None = None
@@ -52,14 +65,22 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     padding and the one that needs most memory comes first.
     """
 
-    def __init__(self, path: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        pad_id: int,
+        pad_multiple: int = 1,
+        longest_first: bool = False,
+        units: Units = _AS_THEY_ARE,
+    ) -> None:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
         column = table.column("input_ids").chunk(0)
         self._tokens: np.ndarray = column.values.to_numpy(zero_copy_only=True)
         offsets: np.ndarray = column.offsets.to_numpy(zero_copy_only=True)
         self._start = offsets[:-1]
         self.lengths: np.ndarray = np.diff(offsets)
-        self._labels = table.column("label").to_numpy() if "label" in table.column_names else None
+        self._labels = _read_labels(table, units) if "label" in table.column_names else None
         self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
         self._pad_id = pad_id
         self._pad_multiple = pad_multiple
@@ -68,9 +89,10 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return len(self.lengths)
 
     def __getitems__(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
-        """The batch of rows `index`: input_ids and attention_mask (B, T) and labels, all int64.
+        """The batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
-        B is len(index), T the longest row rounded up. Labels are (B,) classes, or (B, T) next tokens for causal-lm.
+        B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) next tokens for causal-lm,
+        both int64; (B,) numbers in `units` or (B, C) flags, both float32.
         """
         rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
         lengths = self.lengths[rows]
@@ -89,6 +111,15 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         """A batch of one row."""
         return self.__getitems__([index])
+
+
+def _read_labels(table: pa.Table, units: Units) -> np.ndarray:
+    """Labels of all rows: int64 (N,) as they are, float32 (N,) in `units`, or float32 (N, C)."""
+    column = table.column("label").chunk(0) if table.num_rows else table.column("label").combine_chunks()
+    if pa.types.is_fixed_size_list(column.type):
+        return np.asarray(column.flatten().to_numpy(), dtype=np.float32).reshape(len(column), column.type.list_size)
+    labels = table.column("label").to_numpy()
+    return units.learnt(labels).astype(np.float32) if labels.dtype == np.float64 else np.asarray(labels)
 
 
 def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -118,7 +149,7 @@ def prepare(
     draft = cache / f".{key}.{os.getpid()}"
     draft.mkdir(parents=True)
     try:
-        facts = _write_splits(spec, rows, tokenizer, draft) | baselines(rows, len(labels))
+        facts = _write_splits(spec, rows, tokenizer, draft) | _label_facts(spec, rows, labels)
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts).write()
         try:
             draft.rename(folder)
@@ -129,6 +160,23 @@ def prepare(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return PreparedDataset.read(folder)
+
+
+def _label_facts(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
+    """Baselines of the task; of regression also mean and standard deviation of the training labels."""
+    if spec.task == CLASSIFICATION or rows["train"].labels is None:
+        return baselines(rows, len(labels))
+    train, validation = rows["train"], rows["validation"]
+    assert train.labels is not None  # as all splits have them, or none
+    assert validation.labels is not None
+    parts = (train.texts, train.labels), (validation.texts, validation.labels)
+    if spec.task == MULTI_LABEL:
+        return multi_label_baselines(*parts)
+    spread = {LABEL_MEAN: float(train.labels.mean()), LABEL_STD: float(train.labels.std())}
+    if not spread[LABEL_STD]:
+        same = f"label_column {spec.label_column!r} is {train.labels[0]:g} in all training rows"
+        raise BadInput([f"{same}: raise max_train_samples"])
+    return spread | regression_baselines(*parts)
 
 
 def baselines(rows: Mapping[str, Rows], classes: int) -> dict[str, float]:
@@ -178,7 +226,8 @@ def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], token
             digest.update(len(text).to_bytes(8, "little"))
             digest.update(text.encode(errors="surrogatepass"))
         if part.labels is not None:
-            digest.update(part.labels.astype(np.int64).tobytes())
+            is_exact = part.labels.dtype.kind == "f"
+            digest.update((part.labels if is_exact else part.labels.astype(np.int64)).tobytes())
     return digest.hexdigest()[:32]
 
 
@@ -240,8 +289,14 @@ def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: np.ndarray
     flat = np.fromiter(itertools.chain.from_iterable(tokens), dtype=np.int32, count=int(offsets[-1]))
     columns = {"input_ids": pa.LargeListArray.from_arrays(offsets, flat)}
     if labels is not None:
-        columns["label"] = pa.array(labels, pa.int64())
+        columns["label"] = _label_column(labels)
     _write_table(path, pa.table(columns))
+
+
+def _label_column(labels: np.ndarray) -> pa.Array:
+    if labels.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(labels.reshape(-1), pa.float32()), labels.shape[1])
+    return pa.array(labels, pa.float64() if labels.dtype.kind == "f" else pa.int64())
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

@@ -5,7 +5,7 @@ The `datasets` library reads; splits, samples and checks are made here.
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,20 @@ from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec import metrics
+from paretune.spec.job import BUNDLED, ROW_FILES, JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.data import Rows
+from paretune.training.tasks.targets import Targets, label_columns, may_be_empty, read_targets, strata
 
 SPLIT_SEED = 0
 """Seed of the 90/10 split and of samples: fixed, so that jobs with different `seed` are evaluated on the same rows."""
 VALIDATION_SHARE = 0.1
 
-_READERS: dict[str, tuple[str, dict[str, Any]]] = {
-    # Only an empty cell is a missing value: "NA" and "null" may be texts.
-    ".csv": ("csv", {"keep_default_na": False, "na_values": [""]}),
-    ".tsv": ("csv", {"keep_default_na": False, "na_values": [""], "sep": "\t"}),
-    ".jsonl": ("json", {}),
-    ".json": ("json", {}),
-    ".parquet": ("parquet", {}),
-    ".txt": ("text", {}),
-}
+# Only an empty cell is a missing value: "NA" and "null" may be texts.
+_CSV: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+_OPTIONS = {".csv": _CSV, ".tsv": _CSV | {"sep": "\t"}}
+_READERS = {suffix: (reader, _OPTIONS.get(suffix, {})) for suffix, reader in ROW_FILES.items()}
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
@@ -44,7 +41,7 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """
     tables = _read_tables(spec)
     refuse(_column_faults(spec, tables))
-    ids, names = _class_ids(spec, tables) if spec.task == "classification" else ({}, ())
+    ids, names = _targets(spec, tables)
     rows = {
         split: Rows(
             texts=tables[origin].data.column(spec.text_column).take(index).to_pylist(),
@@ -52,13 +49,26 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
         )
         for split, (origin, index) in _pick(spec, tables, ids).items()
     }
-    kept = rows["train"].labels
-    missing = [] if kept is None else np.setdiff1d(ids["train"], kept).tolist()
-    if missing:
-        short = ", ".join(names[label] for label in missing[:5])
-        lacking = f"the training rows lack {len(missing)} of {len(names)} classes ({short})"
-        raise BadInput([f"{lacking}: raise max_train_samples"])
+    refuse(_missing_faults(spec, rows["train"].labels, names))
     return rows, names
+
+
+def _targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
+    """Split to labels, and the names of classes or labels; nothing for causal-lm."""
+    if spec.task == metrics.CAUSAL_LM:
+        return {}, ()
+    return _class_ids(spec, tables) if spec.task == metrics.CLASSIFICATION else read_targets(spec, tables)
+
+
+def _missing_faults(spec: JobSpec, kept: np.ndarray | None, names: Sequence[str]) -> list[str]:
+    """That the training rows which were picked lack classes or labels of the data set."""
+    if kept is None or spec.task == metrics.REGRESSION:
+        return []
+    there = np.unique(kept) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(kept.any(axis=0))
+    missing = [name for number, name in enumerate(names) if number not in there]
+    what = "classes" if spec.task == metrics.CLASSIFICATION else "labels"
+    lacking = f"the training rows lack {len(missing)} of {len(names)} {what} ({', '.join(missing[:5])})"
+    return [f"{lacking}: raise max_train_samples"] if missing else []
 
 
 def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
@@ -147,12 +157,11 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
 
 
 def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
-    wanted = {"text_column": spec.text_column}
-    if spec.task == "classification":
-        wanted["label_column"] = spec.label_column
     faults = []
     for split, table in tables.items():
-        for parameter, column in wanted.items():
+        labels = label_columns(spec, table.column_names)
+        empty_is_none = may_be_empty(spec, table.column_names)
+        for parameter, column in [("text_column", spec.text_column), *(("label_column", name) for name in labels)]:
             if column not in table.column_names:
                 absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
                 there = ", ".join(table.column_names)
@@ -165,7 +174,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
                 where = f"column {column!r} of its {split} rows"
                 faults.append(f"dataset {spec.dataset} is not UTF-8 text ({where}): convert it, e.g. with iconv")
                 continue
-            if values.null_count:
+            if values.null_count and not (parameter == "label_column" and empty_is_none):
                 rows = (str(number) for number, value in enumerate(values.to_pylist(), start=1) if value is None)
                 first = f"first: rows {', '.join(itertools.islice(rows, 5))}"
                 missing = f"{column!r} is missing in {values.null_count} of {len(table)} {split} rows"
@@ -181,11 +190,19 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
 def _label_faults(spec: JobSpec, features: Mapping[str, Any]) -> list[str]:
     """That the labels are no classes but lists or objects, such as those of multi-label data."""
     kind = features.get(spec.label_column)
-    if spec.task != "classification" or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
+    if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
         return []
-    what = "objects" if isinstance(kind, dict) else "lists" if isinstance(kind, datasets.List) else str(kind)
-    rule = f"label_column {spec.label_column!r} must hold one class a row, as text or a whole number, and holds {what}"
-    return [f"{rule}: rows with several labels are not supported; set label_column to another column"]
+    is_list = isinstance(kind, datasets.List | datasets.LargeList)
+    if is_list and spec.task == metrics.MULTI_LABEL:
+        return []
+    what = "objects" if isinstance(kind, dict) else "lists" if is_list else str(kind)
+    needed = {
+        metrics.CLASSIFICATION: "one class a row, as text or a whole number",
+        metrics.REGRESSION: "a number a row",
+    }
+    rule = f"label_column {spec.label_column!r} must hold {needed.get(spec.task, 'lists or text')}, and holds {what}"
+    mend = "set task=multi-label for rows with several labels, or label_column to another column"
+    return [f"{rule}: {mend if is_list else 'set label_column to another column'}"]
 
 
 def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -199,7 +216,7 @@ def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict
     else:
         if any(isinstance(value, float) for value in raw["train"]):
             fault = f"label_column {spec.label_column!r} holds decimal numbers"
-            raise BadInput([f"{fault}: classes must be text or whole numbers"])
+            raise BadInput([f"{fault}: classes must be text or whole numbers; set task=regression to learn numbers"])
         known = sorted(set(raw["train"]), key=lambda value: (str(type(value)), value))
         names = tuple(str(value) for value in known)
     faults = []
@@ -224,7 +241,7 @@ def _pick(
     """Split to (split of the data set, row numbers)."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
-        train, validation = _split(len(tables["train"]), ids.get("train"))
+        train, validation = _split(len(tables["train"]), strata(spec.task, ids.get("train")))
         picked |= {"train": ("train", train), "validation": ("train", validation)}
     generator = np.random.default_rng(SPLIT_SEED)
     for split, (origin, index) in picked.items():
@@ -235,7 +252,7 @@ def _pick(
 
 
 def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers for training and for validation, stratified by class where the classes have enough rows."""
+    """Row numbers for training and for validation, stratified by group where the groups have enough rows."""
     if size < 2:
         raise BadInput([f"the data set has {size} row: at least 2 are needed to train and validate"])
     held_out = max(1, round(size * VALIDATION_SHARE))

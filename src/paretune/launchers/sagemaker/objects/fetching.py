@@ -1,0 +1,186 @@
+"""An object in S3, or all objects below a prefix, as a file or folder on this machine.
+
+<folder>/<digest>/NAME            what was fetched; complete, for it is renamed to this last of all
+<folder>/<digest>.part/NAME       complete files of an unfinished fetch; NAME.part is continued where it ends
+
+`digest` is made of the names, ETags and sizes, so that an object that has changed is fetched again and one that has not
+is not. Buckets of other accounts can be read, if they allow it.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from paretune.core import file_lock
+from paretune.core.errors import BadInput
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_transient
+from paretune.spec.job import IN_S3
+
+_SPARE = 2**30
+"""Bytes that a disk must have beside what is fetched: rows are written once more, as tokens."""
+_CHUNK = 2**20
+_TRIES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Object:
+    """One object: its key, its name below the folder, its ETag and its size in bytes."""
+
+    key: str
+    name: str
+    etag: str
+    size: int
+
+
+def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
+    """A client with this machine's credentials; without a region anywhere that of us-east-1, which finds all buckets.
+
+    Raises:
+        BadInput: the AWS configuration cannot be used.
+    """
+    try:
+        session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
+        config = Config(retries={"mode": "standard", "total_max_attempts": _TRIES}, connect_timeout=10, read_timeout=60)
+        return session.client("s3", region_name=session.region_name or "us-east-1", config=config)
+    except AWS_ERRORS as error:
+        raise BadInput([explain(error, "read from S3")]) from error
+
+
+def fetch(
+    s3: Any,
+    parameter: str,
+    uri: str,
+    folder: Path,
+    *,
+    suffixes: Collection[str] = (),
+    check: Callable[[], None] = lambda: None,
+) -> Path:
+    """The file or folder below `folder` with the content of `uri`, which is that of the parameter `parameter`.
+
+    An object is a file. A prefix is a folder of the objects below it whose names end in one of `suffixes` (all without
+    any), or the file where there is one only. `check` is called now and then; what it raises ends the fetch.
+
+    Raises:
+        BadInput: there are no credentials, no such bucket or object, nothing that can be read, or no room for it.
+    """
+    bucket, _, key = uri.removeprefix(IN_S3).partition("/")
+    if not bucket:
+        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {uri}"])
+    try:
+        objects = _listed(s3, parameter, uri, bucket, key, suffixes)
+    except AWS_ERRORS as error:
+        raise BadInput([_fault(parameter, uri, bucket, error)]) from error
+    whole = hashlib.sha256(repr([(item.name, item.etag, item.size) for item in objects]).encode()).hexdigest()[:32]
+    made, draft = folder / whole, folder / f"{whole}.part"
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / f"{whole}.lock", os.O_CREAT | os.O_RDWR)
+    try:
+        file_lock.lock(descriptor)
+        if not made.is_dir():
+            _check_room(parameter, uri, objects, draft)
+            for item in objects:
+                try:
+                    _fetch_object(s3, bucket, item, draft / item.name, check)
+                except AWS_ERRORS as error:
+                    raise BadInput([_fault(parameter, uri, bucket, error)]) from error
+            draft.rename(made)
+    finally:
+        os.close(descriptor)
+    return made / objects[0].name if len(objects) == 1 else made
+
+
+def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: Collection[str]) -> list[_Object]:
+    """The object `key`, or those below it."""
+    if key and not key.endswith("/"):
+        try:
+            found = s3.head_object(Bucket=bucket, Key=key)
+            name = key.rpartition("/")[2]
+            return [_Object(key=key, name=name, etag=found["ETag"], size=found["ContentLength"])]
+        except AWS_ERRORS as error:
+            if code(error) not in {"404", "NoSuchKey", "NotFound"}:
+                raise
+    prefix = f"{key.rstrip('/')}/" if key else ""
+    objects, others = [], 0
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for entry in page.get("Contents", []):
+            name = entry["Key"].removeprefix(prefix)
+            parts = name.split("/")
+            is_file = bool(parts[-1]) and not any(part.startswith((".", "_")) for part in parts)
+            if is_file and (not suffixes or Path(name).suffix.lower() in suffixes):
+                objects.append(_Object(key=entry["Key"], name=name, etag=entry["ETag"], size=entry["Size"]))
+            else:
+                others += 1
+    if objects:
+        return sorted(objects, key=lambda item: item.name)
+    if others:
+        ends = f", none of which ends in {', '.join(sorted(suffixes))}" if suffixes else ", none of which is a file"
+        raise BadInput([f"{parameter} {uri} has {others} objects{ends}: name another prefix, or one object"])
+    raise BadInput([f"{parameter} {uri} is no object, and no prefix of any: see `aws s3 ls {uri}`"])
+
+
+def _check_room(parameter: str, uri: str, objects: list[_Object], draft: Path) -> None:
+    there = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+    needed = sum(item.size for item in objects) - there + _SPARE
+    free = shutil.disk_usage(draft.parent).free
+    if needed > free:
+        sizes = f"{needed / 2**30:.1f} GiB are needed for {parameter} {uri}, and {free / 2**30:.1f} GiB are free"
+        raise BadInput([f"{sizes} on the disk that holds {draft.parent}: make room, or set PARETUNE_HOME to another"])
+
+
+def _fetch_object(s3: Any, bucket: str, item: _Object, path: Path, check: Callable[[], None]) -> None:
+    """Write an object to `path`, going on where an earlier fetch of it has ended."""
+    if path.is_file() and path.stat().st_size == item.size:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    for attempt in range(1, _TRIES + 1):
+        try:
+            _append(s3, bucket, item, part, check)
+            break
+        except AWS_ERRORS as error:
+            if attempt == _TRIES or not is_transient(error):
+                raise
+    part.replace(path)
+
+
+def _append(s3: Any, bucket: str, item: _Object, part: Path, check: Callable[[], None]) -> None:
+    """Append to the file `part` what it lacks of an object; BadInput where that is another object by now."""
+    there = part.stat().st_size if part.exists() else 0
+    if there > item.size:
+        part.unlink()
+        there = 0
+    with part.open("ab") as file:
+        if there < item.size:
+            wanted = {"Range": f"bytes={there}-"} if there else {}
+            try:
+                body = s3.get_object(Bucket=bucket, Key=item.key, IfMatch=item.etag, **wanted)["Body"]
+            except AWS_ERRORS as error:
+                if code(error) in {"PreconditionFailed", "412"}:
+                    changed = f"s3://{bucket}/{item.key} has changed while it was being read: repeat the command"
+                    raise BadInput([changed]) from error
+                raise
+            for chunk in body.iter_chunks(_CHUNK):
+                check()
+                file.write(chunk)
+    size = part.stat().st_size
+    if size != item.size:
+        part.unlink()
+        raise BadInput([f"s3://{bucket}/{item.key} gave {size} of {item.size} bytes: repeat the command"])
+
+
+def _fault(parameter: str, uri: str, bucket: str, error: BaseException) -> str:
+    """Why something in S3 cannot be read, with the next step."""
+    if code(error) == "NoSuchBucket":
+        return f"{parameter} {uri}: there is no bucket {bucket}: check the spelling; `aws s3 ls` lists your own"
+    if is_denied(error):
+        rule = "AWS does not allow this identity to read it"
+        needed = "s3:GetObject on it and s3:ListBucket on the bucket (without the latter a missing key is denied, too)"
+        return f"{parameter} {uri}: {rule}: check the key and AWS_PROFILE, or ask for {needed}"
+    return f"{parameter} {uri}: {explain(error, 'read it')}"

@@ -1,0 +1,29 @@
+"""Every task has what its jobs are compared by, and studies take it."""
+
+import pytest
+
+from paretune.spec import metrics
+from paretune.studies.definition.objectives import OBJECTIVES, default_objectives, objective_faults, unmeasured
+
+
+@pytest.mark.parametrize("name", metrics.TASKS)
+def test_a_study_of_a_task_weighs_dollars_against_what_the_task_is_judged_by(name: str) -> None:
+    task = metrics.TASKS[name]
+
+    assert default_objectives({"task": name}) == {"cost_usd": "minimize", task.quality: task.direction}
+    assert objective_faults(task.quality, task.direction) == []
+    assert list(unmeasured(name, "objectives", task.measures)) == []
+
+
+def test_measures_of_other_tasks_are_refused_with_the_own_one() -> None:
+    for name, task in metrics.TASKS.items():
+        others = [metric for metric in OBJECTIVES if OBJECTIVES[metric].task and metric not in task.measures]
+        faults = list(unmeasured(name, "objectives", others))
+
+        assert len(faults) == len(others)
+        assert all(f"is not measured with task {name}: use {task.quality} or eval_loss" in text for _, text in faults)
+
+
+def test_an_unknown_task_is_no_fault_of_the_objectives() -> None:
+    assert default_objectives({"task": "guessing"}) == {"cost_usd": "minimize", "f1": "maximize"}
+    assert list(unmeasured("guessing", "objectives", ["f1", "rmse"])) == []

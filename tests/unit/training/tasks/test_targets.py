@@ -1,0 +1,168 @@
+"""Labels that are no classes: every way to write them, groups for the split, and what is wrong with them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.spec.job import JobSpec
+from paretune.training.rows.sources import read_rows
+from paretune.training.tasks.targets import strata
+
+SETS = [["a", "b"], ["b"], [], ["c"]] * 5
+
+
+def jsonl(path: Path, labels: list[Any], **columns: list[Any]) -> Path:
+    """Rows with a text, a label and what `columns` give."""
+    rows = ({"text": f"film {number}", "label": label} for number, label in enumerate(labels))
+    whole = [row | {name: column[number] for name, column in columns.items()} for number, row in enumerate(rows)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in whole))
+    return path
+
+
+def csv(path: Path, cells: list[str]) -> Path:
+    """Rows with a text and a label."""
+    path.write_text("text,label\n" + "".join(f'film {number},"{cell}"\n' for number, cell in enumerate(cells)))
+    return path
+
+
+def read(path: Path, task: str, **parameters: Any) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Labels of the rows in the order of the file, by split `all`, and their names."""
+    spec = JobSpec(dataset=str(path), task=task, validation_file=str(path), **parameters)
+    rows, names = read_rows(spec)
+    assert rows["train"].labels is not None
+    assert rows["validation"].labels is not None
+    assert (rows["train"].labels == rows["validation"].labels).all()
+    return {"all": rows["train"].labels}, names
+
+
+def faults_of(path: Path, task: str, **parameters: Any) -> str:
+    with pytest.raises(BadInput) as caught:
+        read_rows(JobSpec(dataset=str(path), task=task, **parameters))
+    return str(caught.value)
+
+
+def flags(sets: list[list[str]], names: tuple[str, ...]) -> list[list[float]]:
+    return [[float(name in labels) for name in names] for labels in sets]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda labels: labels,
+        json.dumps,
+        repr,
+        "|".join,
+        " , ".join,
+    ],
+    ids=["list", "json", "python", "bar", "comma"],
+)
+def test_sets_of_labels_are_read_however_they_are_written(tmp_path: Path, write: Any) -> None:
+    found, names = read(jsonl(tmp_path / "rows.jsonl", [write(labels) for labels in SETS]), "multi-label")
+
+    assert names == ("a", "b", "c")
+    assert found["all"].tolist() == flags(SETS, names)
+    assert found["all"].dtype == np.float32
+
+
+def test_an_empty_cell_of_a_csv_is_a_row_without_labels(tmp_path: Path) -> None:
+    found, names = read(csv(tmp_path / "rows.csv", ["a|b", "", "b", "a"] * 5), "multi-label")
+
+    assert found["all"][:4].tolist() == flags([["a", "b"], [], ["b"], ["a"]], names)
+
+
+def test_a_comma_belongs_to_a_label_where_bars_separate(tmp_path: Path) -> None:
+    _, names = read(csv(tmp_path / "rows.csv", ["drama, old|war", "war", "drama, old", ""] * 5), "multi-label")
+
+    assert names == ("drama, old", "war")
+
+
+def test_numbers_are_labels_in_the_order_of_their_values(tmp_path: Path) -> None:
+    found, names = read(jsonl(tmp_path / "rows.jsonl", [[2, 10], [10], [], [2]] * 5), "multi-label")
+
+    assert names == ("2", "10")
+    assert found["all"][0].tolist() == [1.0, 1.0]
+
+
+def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "rows.jsonl", [0] * 8, war=[1, 0] * 4, old=[True, True, False, False] * 2)
+
+    found, names = read(path, "multi-label", label_column="war, old")
+
+    assert names == ("war", "old")
+    assert found["all"][:4].tolist() == [[1, 1], [0, 1], [1, 0], [0, 0]]
+    path = jsonl(tmp_path / "wrong.jsonl", [0] * 8, war=[1, 2] * 4, old=[0] * 8)
+    fault = faults_of(path, "multi-label", label_column="war,old")
+    assert "'war' must hold 0 or 1, and train row 2 has 2" in fault
+    assert "1 of 2 labels are in no training row (old)" in fault
+
+
+def test_numbers_are_read_also_as_text(tmp_path: Path) -> None:
+    found, names = read(csv(tmp_path / "rows.csv", ["1.5", "-2", "3e2", "4"]), "regression")
+
+    assert names == ()
+    assert found["all"].tolist() == [1.5, -2.0, 300.0, 4.0]
+    assert found["all"].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "words"),
+    [
+        ("regression", ["1", "two", "3", "nan", "inf"], "3 of 5 train rows have others: row 2 has 'two', row 4 has"),
+        ("regression", [2.0, 2.0, 2.0], "is 2 in all training rows: there is nothing to learn"),
+        ("regression", [[1.0], [2.0]], "must hold a number a row, and holds lists: set task=multi-label"),
+        ("multi-label", [[], [], []], "holds no label in any training row"),
+        ("multi-label", [f"only {number}" for number in range(9)], "has 9 labels in 9 rows: is it the right column"),
+        ("multi-label", [1.5, 2.5, 1.5], "3 train rows hold others: row 1 has 1.5"),
+        ("multi-label", [{"a": 1}, {"a": 2}], "must hold lists or text, and holds objects: set label_column"),
+        ("classification", [["a"], ["b"]], "must hold one class a row, as text or a whole number, and holds lists"),
+        ("classification", [["a"], ["b"]], "set task=multi-label for rows with several labels"),
+        ("classification", [{"a": 1}, {"a": 2}], "holds objects: set label_column to another column"),
+        ("classification", [0.5, 1.5], "classes must be text or whole numbers; set task=regression to learn numbers"),
+    ],
+)
+def test_labels_that_do_not_go_with_the_task_are_bad_input(
+    tmp_path: Path, task: str, labels: list[Any], words: str
+) -> None:
+    assert words in faults_of(jsonl(tmp_path / "rows.jsonl", labels), task)
+
+
+def test_labels_of_the_validation_rows_must_occur_in_training_rows(tmp_path: Path) -> None:
+    path = csv(tmp_path / "rows.csv", ["a", "b"] * 5)
+    other = csv(tmp_path / "other.csv", ["a|z", "z|b"])
+
+    fault = faults_of(path, "multi-label", validation_file=str(other))
+
+    assert "2 labels of validation rows occur in no training row: 'z'" in fault
+
+
+def test_a_split_keeps_tenths_of_numbers_and_sets_of_labels_in_their_proportions(tmp_path: Path) -> None:
+    numbers = jsonl(tmp_path / "numbers.jsonl", [float(number) for number in range(1000)])
+    rows, _ = read_rows(JobSpec(dataset=str(numbers), task="regression"))
+    assert rows["validation"].labels is not None
+    assert np.histogram(rows["validation"].labels, bins=10, range=(0, 1000))[0].tolist() == [10] * 10
+
+    sets = jsonl(tmp_path / "sets.jsonl", SETS * 10)
+    rows, names = read_rows(JobSpec(dataset=str(sets), task="multi-label"))
+    assert rows["validation"].labels is not None
+    counts = rows["validation"].labels.sum(axis=0)
+    assert dict(zip(names, counts, strict=True)) == {"a": 5, "b": 10, "c": 5}
+
+
+def test_sets_of_one_row_are_one_group(tmp_path: Path) -> None:
+    labels = np.array([[1, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
+
+    groups = strata("multi-label", labels)
+
+    assert groups is not None
+    assert groups[0] == groups[1] != groups[2] == groups[3]
+    assert strata("regression", np.arange(30.0)) is None  # too few rows to speak of tenths
+
+
+def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "rows.jsonl", [["a"]] * 60 + [["b"]] * 2)
+
+    assert "labels (b): raise max_train_samples" in faults_of(path, "multi-label", max_train_samples=5)

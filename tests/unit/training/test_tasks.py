@@ -1,0 +1,156 @@
+"""Trainings on numbers and on several labels a row, from rows to the written model and its report."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset, read_report
+from paretune.spec.job import JobSpec
+from paretune.training.loop import train
+from paretune.training.rows import data
+from paretune.training.rows.data import Rows
+from paretune.training.stop_signal import StopSignal
+from paretune.training.tasks.judging import multi_label_metrics, regression_metrics
+from tests.conftest import BAD, GOOD, OTHER
+from tests.unit.training.conftest import SPEC
+
+pytestmark = [  # of peft with transformers 5.23
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:You are trying to modify a model with PEFT:UserWarning"),
+]
+FINE_TUNINGS = ("full", pytest.param("lora", marks=pytest.mark.slow))
+TASK = replace(
+    SPEC,
+    per_device_train_batch_size=8,
+    num_train_epochs=12.0,
+    learning_rate=2e-3,
+    training_arguments={"warmup_steps": 2},
+)
+"""A training that learns the tasks of this file in a second."""
+
+
+def rows(task: str, count: int, seed: int) -> Rows:
+    """Texts with up to four good and up to four bad words: their difference x 50 + 1000, or which of them there are."""
+    random = np.random.default_rng(seed)
+    good, bad = random.integers(0, 4, count), random.integers(0, 4, count)
+    texts = [
+        " ".join(random.permutation([*random.choice(GOOD, plus), *random.choice(BAD, minus), *random.choice(OTHER, 4)]))
+        for plus, minus in zip(good, bad, strict=True)
+    ]
+    if task == "regression":
+        return Rows(texts=texts, labels=1000.0 + 50.0 * (good - bad))
+    return Rows(texts=texts, labels=np.stack([good > 0, bad > 0], axis=1).astype(np.float32))
+
+
+def job_folder(task: str, model: Path, place: Path) -> JobFolder:
+    """A job with 96 rows to train, 24 to validate and 8 to test."""
+    splits = {"train": rows(task, 96, 0), "validation": rows(task, 24, 1), "test": rows(task, 8, 2)}
+    names = ("good", "bad") if task == "multi-label" else ()
+    made = data.prepare(replace(TASK, task=task), splits, names, AutoTokenizer.from_pretrained(model), place / "rows")
+    folder = JobFolder(place / "job")
+    folder.make()
+    for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):
+        if link.is_dir():
+            link.rmdir()
+        link.symlink_to(source)
+    return folder
+
+
+def trained(spec: JobSpec, folder: JobFolder) -> JobReport:
+    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
+    report = read_report(folder.report.read_bytes())
+    assert report is not None
+    return report
+
+
+def answers(folder: JobFolder, texts: list[str], *, is_adapter: bool) -> np.ndarray:
+    """What the written model answers, as somebody loads it who knows nothing of paretune."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder.model)
+    if is_adapter:
+        from peft import PeftModel
+
+        base = AutoModelForSequenceClassification.from_pretrained(folder.model_source, num_labels=1)
+        model: Any = PeftModel.from_pretrained(base, folder.model)
+    else:
+        model = AutoModelForSequenceClassification.from_pretrained(folder.model)
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
+    with torch.no_grad():
+        logits: np.ndarray = model.eval()(**inputs).logits.numpy()
+    return logits
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
+def test_numbers_far_from_zero_are_learnt_and_the_written_model_answers_them(
+    tiny_model: Path, tmp_path: Path, fine_tuning: str
+) -> None:
+    folder = job_folder("regression", tiny_model, tmp_path)
+    report = trained(replace(TASK, task="regression", fine_tuning=fine_tuning), folder)
+    validation = rows("regression", 24, 1)
+    assert validation.labels is not None
+    predicted = answers(folder, list(validation.texts), is_adapter=fine_tuning == "lora")[:, 0]
+
+    facts = PreparedDataset.read(folder.dataset).facts
+    assert report.metrics["rmse"] < 0.9 * facts["baseline_rmse_mean"]
+    expected = regression_metrics(validation.labels, predicted.astype(np.float64))
+    assert {name: report.metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3)
+    assert {"test_rmse", "eval_loss"} <= set(report.metrics)
+    assert not {"f1", "perplexity", "accuracy"} & set(report.metrics)
+    assert len(report.predictions) == 24
+    assert report.labels == report.confusion_matrix == ()
+    learnt = report.metrics["eval_loss"]
+    assert learnt == pytest.approx((report.metrics["rmse"] / facts["label_std"]) ** 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
+def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
+    tiny_model: Path, tmp_path: Path, fine_tuning: str
+) -> None:
+    folder = job_folder("multi-label", tiny_model, tmp_path)
+    report = trained(replace(TASK, task="multi-label", fine_tuning=fine_tuning), folder)
+    validation = rows("multi-label", 24, 1)
+    assert validation.labels is not None
+
+    assert report.metrics["f1"] > 0.8
+    assert {"f1_micro", "subset_accuracy", "test_f1", "eval_loss"} <= set(report.metrics)
+    assert report.labels == ("good", "bad")
+    assert [sum(counts) for counts in report.label_counts] == [24, 24]
+    if fine_tuning == "full":
+        answered = answers(folder, list(validation.texts), is_adapter=False) >= 0
+        expected = multi_label_metrics(validation.labels > 0.5, answered)
+        assert {name: report.metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+        config = (folder.model / "config.json").read_text()
+        assert '"multi_label_classification"' in config
+        assert '"good"' in config
+
+
+@pytest.mark.slow
+def test_accumulation_changes_rounding_only(tiny_model: Path, tmp_path: Path) -> None:
+    found = []
+    for number, batch in enumerate((8, 4)):
+        folder = job_folder("multi-label", tiny_model, tmp_path / str(number))
+        plan = {"per_device_train_batch_size": batch, "global_batch_size": 8, "num_train_epochs": 1.0}
+        spec = replace(TASK, task="multi-label", **plan)
+        found.append(trained(spec, folder).metrics["eval_loss"])
+
+    assert found[0] == pytest.approx(found[1], rel=0.02)  # dropout draws other masks
+
+
+def test_a_model_of_numbers_is_trained_further_from_where_it_is(tiny_model: Path, tmp_path: Path) -> None:
+    first = trained(replace(TASK, task="regression"), job_folder("regression", tiny_model, tmp_path / "first"))
+    model = tmp_path / "first" / "job" / "model"
+    spec = replace(TASK, task="regression", learning_rate=1e-9, num_train_epochs=1.0)
+
+    further = trained(spec, job_folder("regression", model, tmp_path / "further"))
+
+    assert further.metrics["rmse"] == pytest.approx(first.metrics["rmse"], rel=1e-3)
