@@ -382,6 +382,7 @@ CHANGES_OF_ADAPTERS: dict[str, Any] = {
 SAME_RESULT = {
     "dry_run": True,
     "again": True,
+    "register": "sentiment-en",
     "profile_steps": 10,
     "trials_per_job": 4,
     "max_silence_minutes": 5.0,

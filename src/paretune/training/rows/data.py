@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +112,15 @@ def prepare(
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
+    judged_on = digest(rows["validation"], labels)
     if (folder / "dataset.json").exists():
-        return PreparedDataset.read(folder)
+        return _with_validation_rows(PreparedDataset.read(folder), judged_on)
     _remove_abandoned_drafts(cache)
     draft = cache / f".{key}.{os.getpid()}"
     draft.mkdir(parents=True)
     try:
         facts = _write_splits(spec, rows, tokenizer, draft) | baselines(rows, len(labels))
-        PreparedDataset(key=key, folder=draft, labels=labels, facts=facts).write()
+        PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=judged_on).write()
         try:
             draft.rename(folder)
         except OSError:  # the folder exists: complete, from another process, or incomplete, from an interrupted copy
@@ -129,6 +130,29 @@ def prepare(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return PreparedDataset.read(folder)
+
+
+def digest(rows: Rows, labels: tuple[str, ...]) -> str:
+    """Sixteen hexadecimal digits of the texts and labels of `rows`, in their order, and of the class names `labels`.
+
+    Nothing of a tokenizer or a length is in it: models that read the same rows differently are judged on the same rows.
+    """
+    found = hashlib.sha256(json.dumps([len(rows), labels]).encode())
+    for text in rows.texts:
+        encoded = text.encode(errors="surrogatepass")
+        found.update(len(encoded).to_bytes(8, "little") + encoded)
+    if rows.labels is not None:
+        found.update(json.dumps(rows.labels.tolist()).encode())
+    return found.hexdigest()[:16]
+
+
+def _with_validation_rows(prepared: PreparedDataset, judged_on: str) -> PreparedDataset:
+    """The same with the digest of its validation rows, which earlier versions did not keep."""
+    if prepared.validation_rows:
+        return prepared
+    completed = replace(prepared, validation_rows=judged_on)
+    completed.write()
+    return completed
 
 
 def baselines(rows: Mapping[str, Rows], classes: int) -> dict[str, float]:
