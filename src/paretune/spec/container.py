@@ -179,9 +179,7 @@ class PreparedDataset:
         """The prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
         rows = raw.get("validation_rows", "")
-        return cls(
-            key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"], validation_rows=rows
-        )
+        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"], validation_rows=rows)
 
     def write(self) -> None:
         """Write the description beside the rows, last of all: its presence means the folder is complete."""

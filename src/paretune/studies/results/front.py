@@ -10,8 +10,9 @@ import moocore
 import numpy as np
 
 from paretune.core import pareto
+from paretune.estimating.noise import TELLING_ERRORS, Scatter
 from paretune.studies.definition.objectives import QUALITIES, Constraints, costs
-from paretune.studies.results.noise import TELLING_ERRORS, Noise, Scatter
+from paretune.studies.results.noise import Noise
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.trials import AS_RUN, Trial
 

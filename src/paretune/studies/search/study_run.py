@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 
 from paretune.core.errors import ParetuneError, TrackingUnavailable
+from paretune.estimating.noise import Scatter
 from paretune.jobs.progress import say_on_stderr
 from paretune.spec import metrics
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, JobSpec
@@ -14,7 +15,6 @@ from paretune.spec.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import QUALITIES
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
-from paretune.studies.results.noise import Scatter
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_job, default_trial
