@@ -443,8 +443,8 @@ def _register_faults(spec: JobSpec) -> list[str]:
     name, faults = spec.register or "", []
     if not _REGISTERED_NAME.fullmatch(name) or len(name) > LONGEST_REGISTERED_NAME:
         faults.append(
-            f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, with a letter or digit at "
-            f"both ends, as AWS names Model Package Groups, got {name!r}: take one such as sentiment-en"
+            f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, the ends no hyphens, as "
+            f"AWS names Model Package Groups, got {name!r}: take one such as sentiment-en"
         )
     if spec.probe_steps is not None:
         faults.append(f"register={name} needs a model, and a job with probe_steps leaves none: leave one of them out")

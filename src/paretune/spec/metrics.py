@@ -28,6 +28,9 @@ BASELINE_MAJORITY = "baseline_f1_majority"
 """Macro F1 of always answering the most frequent class, same validation split."""
 BASELINE_TFIDF = "baseline_f1_tfidf"  # Macro F1 of TF-IDF and logistic regression, same training and validation rows
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser may change
+TOTAL_PARAMETERS = "total_parameters"  # parameters of the model, trained or not
+EVALUATION_SAMPLES = "evaluation_samples_per_second"
+"""Validation rows per second over all devices in the last evaluation, reading tokenised rows included."""
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds that were predicted before the job began; `_low` and `_high` bound an 80 % interval."""

@@ -83,6 +83,15 @@ STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a comma
 TRIAL = "paretune.trial"
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 
+# A version of a registered model, beside its figures, which are called as the metrics of its run.
+JUDGED_BY = "paretune.judged_by"  # name of the metric that it is compared by
+NOISE_BASIS = "paretune.noise_basis"  # what the standard error of that metric stands on, in words
+MEASURED_ON = "paretune.measured_on"  # instance type, device and precision that its seconds per 1,000 rows belong to
+CHAMPION = "paretune.champion"  # whether it became the champion when it was registered: true or false
+DECISION = "paretune.decision"  # why it did or did not, in words, with the figures
+REGISTERED = "paretune.registered"
+"""On the run of a job or a study: the version that its model is, such as `sentiment/3`; or why there is none."""
+
 # Imported runs.
 ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is imported once
 SOURCE = "paretune.source"  # name of the table

@@ -105,10 +105,13 @@ def plain_kind(annotation: Any) -> type:
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type."""
+    """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type.
+
+    Its model is not registered: a study registers the one that it recommends.
+    """
     spec = JobSpec.from_text({name: _typed(value) for name, value in {**job, **point}.items()})
     refuse(launch_faults(spec))
-    return spec
+    return spec if spec.register is None else spec.replace(register=None)
 
 
 def _typed(value: Any) -> str:
