@@ -112,7 +112,7 @@ def prepare(
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
-    judged_on = digest(rows["validation"], labels)
+    judged_on = digest_of(rows["validation"], labels)
     if (folder / "dataset.json").exists():
         return _with_validation_rows(PreparedDataset.read(folder), judged_on)
     _remove_abandoned_drafts(cache)
@@ -132,7 +132,7 @@ def prepare(
     return PreparedDataset.read(folder)
 
 
-def digest(rows: Rows, labels: tuple[str, ...]) -> str:
+def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
     """Sixteen hexadecimal digits of the texts and labels of `rows`, in their order, and of the class names `labels`.
 
     Nothing of a tokenizer or a length is in it: models that read the same rows differently are judged on the same rows.
@@ -223,7 +223,7 @@ def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folde
         if spec.task == "causal-lm":
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
         else:
-            tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
+            tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         _write_split(folder / f"{split}.arrow", tokens, part.labels)
@@ -233,7 +233,7 @@ def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folde
     return facts | {USED_TOKENS: len(used)}
 
 
-def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
+def tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
     """Token ids of each text, at most `limit`, and how many texts were longer than that."""
     tokens: list[list[int]] = []
     truncated = 0
