@@ -150,11 +150,6 @@ class Tracking:
         scratch.mkdir(parents=True, exist_ok=True)
         return fetch(self._client, address, scratch)
 
-    def model_files(self, address: str, scratch: Path) -> ModelFiles:
-        """The files of the model at `models:/...` or `runs:/...`; see `model_files.fetch`."""
-        scratch.mkdir(parents=True, exist_ok=True)
-        return fetch(self._client, address, scratch)
-
     def open_command(self, run_id: str) -> str:
         """What to type or open to look at a run."""
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.

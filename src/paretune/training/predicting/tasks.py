@@ -87,7 +87,7 @@ class OneClass(Answers):
 
     def answers(self, logits: np.ndarray) -> np.ndarray:
         """Class ids (N,)."""
-        return logits.argmax(axis=-1).astype(np.int32)
+        return np.asarray(logits.argmax(axis=-1), dtype=np.int32)
 
     def truth(self, label: Any) -> int:
         """The id of a class name."""
@@ -118,7 +118,7 @@ class SeveralLabels(Answers):
 
     def answers(self, logits: np.ndarray) -> np.ndarray:
         """One truth for each label (N, C)."""
-        return np.greater_equal(logits, math.log(_LIKELY / (1 - _LIKELY)))
+        return np.asarray(logits >= math.log(_LIKELY / (1 - _LIKELY)))
 
     def truth(self, label: Any) -> list[bool]:
         """The same of a list of names, or of a text: a JSON list, or names with | between them."""
