@@ -10,14 +10,13 @@ from mlflow import MlflowClient
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from paretune.core.errors import BadInput, first_line
+from paretune.tracking import schema
 from paretune.tracking.models import logged_model_of
 from paretune.tracking.run import TROUBLE, without_password
 
 _BELOW = ("", "model", "peft", "data/model")
 """Where in a model of MLflow the files of a Hugging Face model lie."""
 _MARKS = ("config.json", "adapter_config.json")
-_PLACE = "paretune.model"
-"""Tag of a LoggedModel whose files lie elsewhere: where."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,7 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
 
 def _place_of(logged: Any) -> str:
     """Where the files of a LoggedModel are: with it, or elsewhere as its tag says."""
-    elsewhere = str(logged.tags.get(_PLACE, ""))
+    elsewhere = str(logged.tags.get(schema.MODEL, ""))
     return elsewhere if elsewhere.startswith("s3:") else str(logged.artifact_location)
 
 

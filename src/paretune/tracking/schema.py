@@ -19,6 +19,7 @@ Absent from runs of other projects that were recorded before 2026-11-20.
 COMMAND = "paretune.command"  # the `mlflow run` line that repeats the job
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
+MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
 """Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on

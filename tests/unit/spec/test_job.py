@@ -681,3 +681,19 @@ def test_trials_share_no_job_that_is_made_for_one(others: dict[str, Any], name: 
 
 def test_the_command_that_repeats_a_trial_repeats_it_by_itself() -> None:
     assert "trials_per_job" not in JobSpec(trials_per_job=4, seed=7).command()
+
+
+@pytest.mark.parametrize("name", ["a", "sentiment-en", "A1--b", "9" * 57])
+def test_a_registered_name_may_be_what_a_model_package_group_may_be_called(name: str) -> None:
+    assert JobSpec(register=name).register == name
+
+
+@pytest.mark.parametrize("name", ["-a", "a-", "a_b", "a/b", "a.b", "ä", "a b", "9" * 58, "a\n"])
+def test_another_registered_name_is_refused_with_the_rule(name: str) -> None:
+    with pytest.raises(BadInput, match="register must be at most 57 letters, digits and hyphens"):
+        JobSpec(register=name)
+
+
+def test_a_probe_has_no_model_to_register() -> None:
+    with pytest.raises(BadInput, match="register=a needs a model, and a job with probe_steps leaves none"):
+        JobSpec(register="a", probe_steps=20)
