@@ -112,7 +112,7 @@ def prepare(
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
-    judged_on = digest_of(rows["validation"], labels)
+    judged_on = digest_of(rows["validation"], labels) if "validation" in rows else ""
     if (folder / "dataset.json").exists():
         return _with_validation_rows(PreparedDataset.read(folder), judged_on)
     _remove_abandoned_drafts(cache)
@@ -148,7 +148,7 @@ def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
 
 def _with_validation_rows(prepared: PreparedDataset, judged_on: str) -> PreparedDataset:
     """The same with the digest of its validation rows, which earlier versions did not keep."""
-    if prepared.validation_rows:
+    if prepared.validation_rows or not judged_on:
         return prepared
     completed = replace(prepared, validation_rows=judged_on)
     completed.write()
