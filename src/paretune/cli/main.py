@@ -19,6 +19,7 @@ from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
+from paretune.jobs.predicting.request import PredictRequest
 from paretune.spec.job import PARAMETER_GROUPS, JobSpec, parameter_help
 from paretune.spec.parameters import grouped, help_lines, parse, switches_of
 from paretune.studies.definition.design import DesignTerms, design_help
@@ -220,6 +221,12 @@ _COMMANDS = {
     ),
     "sync": _Command(
         "adopt running jobs, collect finished ones, fill MLflow", "paretune.cli.commands.sync:run", readers.nothing
+    ),
+    "predict": _Command(
+        "a registered or local model on the rows of a file, with F1 and dollars per 1,000 rows",
+        "paretune.cli.commands.predict:run",
+        readers.own(PredictRequest, "predict"),
+        lambda: help_lines(PredictRequest),
     ),
     "doctor": _Command(
         "what is wrong with machine, AWS account and MLflow, and the command that mends it",

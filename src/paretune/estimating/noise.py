@@ -7,6 +7,11 @@ standard normal number, whose median size is 0.6745.
 """
 
 import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtrit
 
 SECONDS_NOISE = 0.014 / (0.6745 * math.sqrt(2))
 """Standard deviation of the seconds of one run, relative: 0.0147. Dollars go with seconds."""
@@ -22,3 +27,52 @@ themselves lie between 0.0001 and 0.0037, and other data scatter more: with two,
 0.0026 and 0.0123 with a probability of 80 %, and two repeats weigh as much as all that is assumed."""
 SECONDS_DEGREES = 4
 """The same of SECONDS_NOISE, whose pairs agree better with each other."""
+TELLING_ERRORS = 2.0
+"""Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """What repeats have shown: the sum of squares around the mean of each group, and its degrees of freedom."""
+
+    squares: float = 0.0
+    degrees: int = 0
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[float]], *, is_relative: bool = False) -> "Scatter":
+        """Of groups of values that differ only in their seed, as shares of their mean where `is_relative`."""
+        found = cls()
+        for group in groups:
+            if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
+                squares = statistics.variance(group) / scale**2 * (len(group) - 1)
+                found += cls(squares=squares, degrees=len(group) - 1)
+        return found
+
+    def __add__(self, other: "Scatter") -> "Scatter":
+        """Both together."""
+        return Scatter(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
+
+
+def posterior_deviation(prior: float, degrees: float, found: Scatter) -> float:
+    """Standard deviation of one run: an assumed one, known with so many degrees of freedom, and what repeats show.
+
+    Source: Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2, scaled inverse chi-square prior.
+    """
+    return math.sqrt((degrees * prior**2 + found.squares) / (degrees + found.degrees))
+
+
+def binomial_error(f1: float, rows: int) -> float:
+    """Binomial standard error of an F1 measured on so many rows, one row at least."""
+    share = min(max(f1, 0.0), 1.0)
+    # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
+    return max(math.sqrt(share * (1 - share) / rows), 1 / rows)
+
+
+def widened(error: float, degrees: float) -> float:
+    """A standard error so much larger that 2 of it hold 95 %, although its deviation has few degrees of freedom."""
+    return error * float(stdtrit(degrees, 0.975)) / 1.96
+
+
+def are_alike(one: float, other: float, error: float, other_error: float) -> bool:
+    """Whether two means cannot be told apart: they differ by less than 2 standard errors of their difference."""
+    return abs(one - other) <= TELLING_ERRORS * math.hypot(error, other_error)

@@ -17,6 +17,7 @@ from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter, opening_tags
+from paretune.jobs.registration.register import register
 from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import settle_reused
@@ -116,7 +117,10 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
     if spec.on_sagemaker:
         said = settle_reused(workplace, outcome.job_name)
         on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
-    return outcome
+    if spec.register is None:
+        return outcome
+    sentence = register(spec.register, outcome.run_id, workplace.tracking)
+    return replace(outcome, remarks=(*outcome.remarks, sentence))
 
 
 def _foresee(

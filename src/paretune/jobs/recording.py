@@ -152,7 +152,8 @@ class JobRunWriter:
                 self._facts = {name: value for name, value in self._known.items() if name.startswith("baseline_")}
             elif inputs.dataset is not None:
                 self._facts = inputs.dataset.facts
-                self.run.set_tags({schema.DATASET_KEY: inputs.dataset.key})
+                judged_on = inputs.dataset.validation_rows or None
+                self.run.set_tags({schema.DATASET_KEY: inputs.dataset.key, schema.VALIDATION_ROWS: judged_on})
                 self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
                 self.run.log_metrics(self._facts)
 

@@ -1,6 +1,7 @@
 """Bring MLflow up to date with jobs whose launcher has ended.
 
 Those that run are adopted, those that have ended are collected, and a run whose job was never created is closed.
+A finished job whose model was to be registered, and is not, gets its version.
 Instances kept after a job are followed until they are given back, and booked. The jobs of MLflow projects are followed
 like those of our training.
 """
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import JobRunWriter, collect_nothing
+from paretune.jobs.registration.register import overdue, register
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import KeptPool, kept_runs
@@ -58,6 +60,7 @@ class Sync:
             Interrupted: Ctrl-C or SIGTERM; the jobs go on.
             TrackingUnavailable: MLflow does not answer; nothing was touched.
         """
+        unregistered = overdue(self.tracking)  # what is collected below registers its model itself
         taken = [(run.run_id, self._take_up(run)) for run in self.tracking.unfinished()]
         collected = [Collected(run_id=run_id, remark=remark) for run_id, remark in taken if remark]
         try:
@@ -76,7 +79,8 @@ class Sync:
         finally:
             for job in self._under_way.values():
                 job.writer.leave()
-        return collected
+        registered = ((run.run_id, register(run.params["register"], run.run_id, self.tracking)) for run in unregistered)
+        return collected + [Collected(run_id=run_id, remark=remark) for run_id, remark in registered]
 
     def _take_up(self, run: RecordedRun) -> str:
         """Begin to follow the job of a run; or why it is not followed."""
@@ -189,7 +193,10 @@ def _poll(job: RetryingJob) -> Collected | None:
         outcome = job.poll()
         if outcome is None:
             return None
-        return Collected(run_id=run_id, outcome=outcome, remark="; ".join(writer.remarks))
+        remarks = [*writer.remarks]
+        if writer.spec.register is not None:
+            remarks.append(register(writer.spec.register, run_id, writer.workplace.tracking))
+        return Collected(run_id=run_id, outcome=outcome, remark="; ".join(remarks))
     except JobFailed as error:
         return Collected(run_id=run_id, remark="\n".join([str(error), *writer.remarks]))
     except (LostContact, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job

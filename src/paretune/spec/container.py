@@ -164,22 +164,27 @@ class PreparedDataset:
 
     `key` is a digest of rows, split, tokenizer and length; equal keys mean equal bytes. `labels` are the class names in
     the order of their ids, empty for causal-lm. `facts` are metrics of the data alone: rows, tokens, baselines.
+    `validation_rows` is a digest of the rows that models are judged on: their texts, labels and the class names,
+    whatever the tokenizer and the training rows; empty where an earlier version has prepared them.
     """
 
     key: str
     folder: Path
     labels: tuple[str, ...]
     facts: Mapping[str, float]
+    validation_rows: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
         """The prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
-        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"])
+        rows = raw.get("validation_rows", "")
+        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"], validation_rows=rows)
 
     def write(self) -> None:
         """Write the description beside the rows, last of all: its presence means the folder is complete."""
-        write_json(self.folder / "dataset.json", {"key": self.key, "labels": self.labels, "facts": dict(self.facts)})
+        described = {"key": self.key, "labels": self.labels, "facts": dict(self.facts)}
+        write_json(self.folder / "dataset.json", described | {"validation_rows": self.validation_rows})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,6 +96,10 @@ RESERVED_TRAINING_ARGUMENTS = {
 }
 
 
+_REGISTERED_NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+"""ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5)."""
+LONGEST_REGISTERED_NAME = 57
+"""Characters: a SageMaker managed MLflow server adds some of its own to the name of the Model Package Group."""
 MOST_PROFILED_STEPS = 300
 """Of one job: a trace of more steps is too large to look at."""
 ADAPTERS = ("lora", "qlora")
@@ -253,6 +257,12 @@ class JobSpec(Cluster):
         maximum=64,
         affects={"bill"},
         not_searched="it changes no result",
+    )
+    register: str | None = parameter(
+        None,
+        "name in MLflow's model registry: the model becomes a version with alias candidate, champion if it is better",
+        affects={"launcher"},
+        not_searched="it changes no result; a study registers the model that it recommends",
     )
     again: bool = parameter(
         False,
@@ -414,6 +424,7 @@ def _contradictions(spec: JobSpec) -> list[str]:
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
     faults += _fit_faults(spec) + _profile_faults(spec) + _sharing_faults(spec) + _task_faults(spec)
+    faults += [] if spec.register is None else _register_faults(spec)
     faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
     faults += _legacy_smp_faults(spec) if spec.legacy_smp else []
     if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
@@ -456,6 +467,19 @@ def _task_faults(spec: JobSpec) -> list[str]:
         faults.append(f"{rule} goes without recorded_runs: a table of runs tells F1 only; leave it out")
     if spec.training_arguments.get("label_smoothing_factor"):
         faults.append(f"training_arguments must not set label_smoothing_factor with {rule}: leave it out")
+    return faults
+
+
+def _register_faults(spec: JobSpec) -> list[str]:
+    """Why no model of this job could become a version of the registered model that it names."""
+    name, faults = spec.register or "", []
+    if not _REGISTERED_NAME.fullmatch(name) or len(name) > LONGEST_REGISTERED_NAME:
+        faults.append(
+            f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, the ends no hyphens, as "
+            f"AWS names Model Package Groups, got {name!r}: take one such as sentiment-en"
+        )
+    if spec.probe_steps is not None:
+        faults.append(f"register={name} needs a model, and a job with probe_steps leaves none: leave one of them out")
     return faults
 
 

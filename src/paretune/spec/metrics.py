@@ -42,6 +42,9 @@ BASELINE_TFIDF_RMSE = "baseline_rmse_tfidf"  # RMSE of TF-IDF and ridge regressi
 LABEL_MEAN = "label_mean"  # of regression: mean of the labels of the training rows
 LABEL_STD = "label_std"  # and their standard deviation, divided by N
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser may change
+TOTAL_PARAMETERS = "total_parameters"  # parameters of the model, trained or not
+EVALUATION_SAMPLES = "evaluation_samples_per_second"
+"""Validation rows per second over all devices in the last evaluation, reading tokenised rows included."""
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds that were predicted before the job began; `_low` and `_high` bound an 80 % interval."""

@@ -8,7 +8,7 @@ PREFIX = "paretune."  # what every tag of ours begins with
 # What the run is.
 KIND = "paretune.kind"
 """What a run is that is no job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
-`prices`, `import`, `doctor`. Empty on a watcher that has started a job of its own after all.
+`prices`, `import`, `doctor`, `predict`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
@@ -19,6 +19,9 @@ Absent from runs of other projects that were recorded before 2026-11-20.
 COMMAND = "paretune.command"  # the `mlflow run` line that repeats the job
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
+MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
+VALIDATION_ROWS = "paretune.validation_rows"
+"""Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 
@@ -80,6 +83,15 @@ STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drive
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
+
+# A version of a registered model, beside its figures, which are called as the metrics of its run.
+JUDGED_BY = "paretune.judged_by"  # name of the metric that it is compared by
+NOISE_BASIS = "paretune.noise_basis"  # what the standard error of that metric stands on, in words
+MEASURED_ON = "paretune.measured_on"  # instance type, device and precision that its seconds per 1,000 rows belong to
+CHAMPION = "paretune.champion"  # whether it became the champion when it was registered: true or false
+DECISION = "paretune.decision"  # why it did or did not, in words, with the figures
+REGISTERED = "paretune.registered"
+"""On the run of a job or a study: the version that its model is, such as `sentiment/3`; or why there is none."""
 
 # Imported runs.
 ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is imported once

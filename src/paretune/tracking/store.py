@@ -20,7 +20,9 @@ from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.tracking import schema
+from paretune.tracking.model_files import ModelFiles, fetch
 from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.registry import Registry
 from paretune.tracking.run import TROUBLE, Run, is_refused, without_password
 
 _PROBE_TIMEOUT_S = 5.0
@@ -138,6 +140,15 @@ class Tracking:
                 return None
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 return Path(self._client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
+
+    def registry(self) -> Registry:
+        """The model registry that belongs to the store."""
+        return Registry(self._client, lambda: _alone_with(self.uri))
+
+    def model_files(self, address: str, scratch: Path) -> ModelFiles:
+        """The files of the model at `models:/...` or `runs:/...`; see `model_files.fetch`."""
+        scratch.mkdir(parents=True, exist_ok=True)
+        return fetch(self._client, address, scratch)
 
     def open_command(self, run_id: str) -> str:
         """What to type or open to look at a run."""

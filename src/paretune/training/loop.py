@@ -332,8 +332,11 @@ def _final_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]
     evaluated = history and history[-1]["step"] == trainer.state.global_step
     in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.shown is not None
     is_last_word = evaluated and in_this_process and not trainer.args.load_best_model_at_end
-    quality = _quality(history[-1] if is_last_word else trainer.evaluate(), "eval", task)
-    return {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
+    measured = history[-1] if is_last_word else trainer.evaluate()
+    quality = _quality(measured, "eval", task)
+    speed = float(measured.get("eval_samples_per_second", 0.0))
+    rates = {metrics.EVALUATION_SAMPLES: speed} if speed > 0 else {}
+    return {metrics.EVAL_LOSS: quality.pop("loss"), **quality, **rates}
 
 
 def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, float]:
@@ -353,7 +356,7 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
         **dict.fromkeys((metrics.PEAK_MEMORY_GIB, metrics.MEMORY_GIB_PER_PROCESS), device.largest_peak_memory_gib()),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
-        "total_parameters": shape.total,
+        metrics.TOTAL_PARAMETERS: shape.total,
         "matrix_parameters": shape.matrices,
         **sizes,
     }

@@ -110,12 +110,18 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
         faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
-    longest = getattr(config, "max_position_embeddings", None)
-    if isinstance(longest, int):
-        longest -= config.pad_token_id + 1 if kind in _POSITIONS_AFTER_PADDING else 0
-        if spec.max_seq_length > longest:
-            faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
+    longest = longest_text(config)
+    if longest is not None and spec.max_seq_length > longest:
+        faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
     return faults or (_adapter_faults(spec, folder) if spec.fine_tuning in ADAPTERS else [])
+
+
+def longest_text(config: Any) -> int | None:
+    """Tokens that a model of this configuration reads at most; None where its configuration sets no limit."""
+    longest = getattr(config, "max_position_embeddings", None)
+    if not isinstance(longest, int):
+        return None
+    return longest - (config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0)
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:

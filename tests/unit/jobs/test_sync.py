@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, LaunchRefused, LostContact
@@ -189,6 +190,23 @@ def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk
 
     assert desk.sync() == {}
     assert [point.step for point in desk.client.get_metric_history(run_id, "train/loss")] == [1, 2]
+
+
+def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=1), register="sentiment-en")
+    desk.sync()  # collects it; its model is not in MLflow
+    assert desk.tags(run_id)["registered"] == "no: its run has no model in MLflow (see log_model)"
+    killed = desk.leave(EndingJob("", looks=0), register="sentiment-en")
+    desk.tracking.run(killed).set_tags({"paretune.state": "Completed"})  # right before it would have registered
+    made = desk.client.create_logged_model("0", name="model", source_run_id=killed)
+    desk.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
+
+    collected = desk.sync()
+
+    assert collected.keys() == {killed}
+    assert collected[killed].remark.startswith("registered as sentiment-en/1, candidate; there is no champion: ")
+    assert desk.sync() == {}
+    assert [one.version for one in desk.client.search_model_versions("name = 'sentiment-en'")] == [1]
 
 
 PROFILE = {"profile.json": b'{"summary": "compute 90 %"}', "profile.md": b"# Profile", "trace.json.gz": b"packed"}

@@ -382,6 +382,7 @@ CHANGES_OF_ADAPTERS: dict[str, Any] = {
 SAME_RESULT = {
     "dry_run": True,
     "again": True,
+    "register": "sentiment-en",
     "profile_steps": 10,
     "trials_per_job": 4,
     "max_silence_minutes": 5.0,
@@ -705,3 +706,19 @@ def test_what_a_task_cannot_be_trained_with_is_refused(task: str, changes: dict[
 
     assert f"task={task}" in str(caught.value)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a", "sentiment-en", "A1--b", "9" * 57])
+def test_a_registered_name_may_be_what_a_model_package_group_may_be_called(name: str) -> None:
+    assert JobSpec(register=name).register == name
+
+
+@pytest.mark.parametrize("name", ["-a", "a-", "a_b", "a/b", "a.b", "ä", "a b", "9" * 58, "a\n"])
+def test_another_registered_name_is_refused_with_the_rule(name: str) -> None:
+    with pytest.raises(BadInput, match="register must be at most 57 letters, digits and hyphens"):
+        JobSpec(register=name)
+
+
+def test_a_probe_has_no_model_to_register() -> None:
+    with pytest.raises(BadInput, match="register=a needs a model, and a job with probe_steps leaves none"):
+        JobSpec(register="a", probe_steps=20)

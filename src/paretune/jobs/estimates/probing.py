@@ -38,6 +38,7 @@ def probe_of(item: Estimate) -> JobSpec:
     minutes = max(_SHORTEST_MINUTES, math.ceil(_PATIENCE * seconds / 60))
     return item.spec.replace(
         probe_steps=PROBE_STEPS,
+        register=None,
         max_runtime_minutes=float(min(minutes, item.spec.max_runtime_minutes)),
         max_cost_usd=None,
         fallback_instance_types=None,

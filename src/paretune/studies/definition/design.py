@@ -212,6 +212,8 @@ def _own_faults(draft: DesignDraft) -> Iterator[Fault]:
         yield from ((("responses",), text.replace("objective", "response", 1)) for text in faults)
     for name, value in draft.job.items():
         yield from ((("job", name), text) for text in value_faults(row_parameters()[name], row_kinds()[name], value))
+    if draft.job.get("register") is not None:
+        yield ("job", "register"), "register cannot be in job: a design recommends no model to register; leave it out"
     if draft.job.get("probe_steps") is not None:
         yield ("job", "probe_steps"), "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
     for name, levels in draft.factors.items():

@@ -146,10 +146,13 @@ def is_whole(name: str, entry: Range) -> bool:
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type."""
+    """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type.
+
+    Its model is not registered: a study registers the one that it recommends.
+    """
     spec = JobSpec.from_text({name: _typed(value) for name, value in _gathered({**job, **point}).items()})
     refuse(launch_faults(spec))
-    return spec
+    return spec if spec.register is None else spec.replace(register=None)
 
 
 def mapping_in(job: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -6,13 +6,14 @@ from functools import cached_property
 
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
 from paretune.core.text_table import text_table
+from paretune.estimating.noise import Scatter
 from paretune.presentation.numbers import usd
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.definition.objectives import Constraints, spelled
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.noise import INTERVAL, Scatter
+from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
 from paretune.studies.results.quantities import axis, between

@@ -10,9 +10,10 @@ import moocore
 import numpy as np
 
 from paretune.core import pareto
+from paretune.estimating.noise import TELLING_ERRORS, Scatter
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by
 from paretune.studies.definition.quality import Quality
-from paretune.studies.results.noise import TELLING_ERRORS, Noise, Scatter
+from paretune.studies.results.noise import Noise
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.trials import AS_RUN, Trial
 

@@ -19,12 +19,18 @@ from dataclasses import dataclass
 
 from scipy.special import stdtrit
 
-from paretune.estimating.noise import F1_DEGREES, SECONDS_DEGREES, SECONDS_NOISE
+from paretune.estimating.noise import (
+    F1_DEGREES,
+    SECONDS_DEGREES,
+    SECONDS_NOISE,
+    Scatter,
+    binomial_error,
+    posterior_deviation,
+    widened,
+)
 from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.definition.quality import KNOWN, Quality
 
-TELLING_ERRORS = 2.0
-"""Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
 INTERVAL = 0.8
 """Probability that a stated interval holds what a job reaches in the mean over all seeds."""
 _OF_THE_SPREAD = 0.1
@@ -32,28 +38,6 @@ _OF_THE_SPREAD = 0.1
 search in which chance does more than that finds nothing."""
 _OF_THE_VALUE = 0.01  # the same as a share of the value, where configurations do not differ
 _NORMAL_MEDIAN = 0.6745  # median size of a standard normal number
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scatter:
-    """What repeats have shown: the sum of squares around the mean of each group, and its degrees of freedom."""
-
-    squares: float = 0.0
-    degrees: int = 0
-
-    @classmethod
-    def of(cls, groups: Sequence[Sequence[float]], *, is_relative: bool = False) -> "Scatter":
-        """Of groups of values that differ only in their seed, as shares of their mean where `is_relative`."""
-        found = cls()
-        for group in groups:
-            if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
-                squares = statistics.variance(group) / scale**2 * (len(group) - 1)
-                found += cls(squares=squares, degrees=len(group) - 1)
-        return found
-
-    def __add__(self, other: "Scatter") -> "Scatter":
-        """Both together."""
-        return Scatter(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +66,7 @@ class Noise:
 
     def widened(self, error: float) -> float:
         """A standard error so much larger that 2 of it hold 95 %, although the deviation itself is not sure."""
-        return error * float(stdtrit(self.degrees, 0.975)) / 1.96
+        return widened(error, self.degrees)
 
     def margin(self, error: float) -> float:
         """Half of the interval that holds INTERVAL, around a mean with this `widened` standard error."""
@@ -106,7 +90,7 @@ def pooled(
     prior, sure, assumption = _assumed(objective, groups, validation_rows, known)
     here = Scatter.of(groups, is_relative=is_relative)
     found = here + (earlier or Scatter())
-    deviation = math.sqrt((sure * prior**2 + found.squares) / (sure + found.degrees))
+    deviation = posterior_deviation(prior, sure, found)
     basis = f"assumed before any repeats: {assumption}"
     if found.degrees:
         seen = [f"{here.degrees} repeat{'s' if here.degrees != 1 else ''} in this study"] if here.degrees else []
@@ -114,11 +98,6 @@ def pooled(
             seen.append(f"{earlier.degrees} in earlier runs of the same model and data")
         basis = f"pooled from {' and '.join(seen)}, which count beside what is {basis}"
     return Noise(deviation=deviation, degrees=sure + found.degrees, is_relative=is_relative, basis=basis)
-
-
-def are_alike(one: float, other: float, error: float, other_error: float) -> bool:
-    """Whether two means cannot be told apart: they differ by less than 2 standard errors of their difference."""
-    return abs(one - other) <= TELLING_ERRORS * math.hypot(error, other_error)
 
 
 def _assumed(
@@ -133,9 +112,7 @@ def _assumed(
     said = f"{kind}, the most that repeated SageMaker jobs have shown in F1"
     values = [value for group in groups for value in group]
     if known.is_share and validation_rows and values:
-        share = min(max(statistics.median(values), 0.0), 1.0)
-        # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
-        binomial = max(math.sqrt(share * (1 - share) / validation_rows), 1 / validation_rows)
+        binomial = binomial_error(statistics.median(values), validation_rows)
         if binomial > known.noise:
             return binomial, F1_DEGREES, f"binomial standard error of F1 on {validation_rows:,} validation rows"
     return known.noise, F1_DEGREES, said

@@ -7,14 +7,15 @@ from contextlib import suppress
 from functools import cached_property
 
 from paretune.core.errors import ParetuneError, TrackingUnavailable
+from paretune.estimating.noise import Scatter
 from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.registration.register import register
 from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, JobSpec
 from paretune.spec.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OWN_TRAINING
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
-from paretune.studies.results.noise import Scatter
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_job, default_trial
@@ -104,6 +105,7 @@ class StudyRunWriter:
         self._close(None if others else RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; what is recommended was trained again with other seeds, {times}" if repeats else ""
+        again += "" if others else self._register(found)
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return StudyResult(
             answer=found,
@@ -111,6 +113,16 @@ class StudyRunWriter:
             ending=f"{reason}{again}",
             open_command=self._tracking.open_command(self.run_id),
         )
+
+    def _register(self, found: StudyAnswer) -> str:
+        """Register the model of the first run of what is recommended; what came of it, after a semicolon."""
+        name = self._file.job.get("register")
+        if not name:
+            return ""
+        if not found.picks:
+            return f"; nothing is registered as {name}, for nothing is recommended"
+        trial = found.picks[0].point.trial
+        return f"; trial {trial.number}, which is recommended: {register(str(name), trial.run_id, self._tracking)}"
 
     def interrupted(self, error: BaseException) -> None:
         """Write what there is, and how to go on."""

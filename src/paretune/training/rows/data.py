@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,14 +143,15 @@ def prepare(
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
+    judged_on = digest_of(rows["validation"], labels) if "validation" in rows else ""
     if (folder / "dataset.json").exists():
-        return PreparedDataset.read(folder)
+        return _with_validation_rows(PreparedDataset.read(folder), judged_on)
     _remove_abandoned_drafts(cache)
     draft = cache / f".{key}.{os.getpid()}"
     draft.mkdir(parents=True)
     try:
         facts = _write_splits(spec, rows, tokenizer, draft) | _label_facts(spec, rows, labels)
-        PreparedDataset(key=key, folder=draft, labels=labels, facts=facts).write()
+        PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=judged_on).write()
         try:
             draft.rename(folder)
         except OSError:  # the folder exists: complete, from another process, or incomplete, from an interrupted copy
@@ -177,6 +178,29 @@ def _label_facts(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...
         same = f"label_column {spec.label_column!r} is {train.labels[0]:g} in all training rows"
         raise BadInput([f"{same}: raise max_train_samples"])
     return spread | regression_baselines(*parts)
+
+
+def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
+    """Sixteen hexadecimal digits of the texts and labels of `rows`, in their order, and of the class names `labels`.
+
+    Nothing of a tokenizer or a length is in it: models that read the same rows differently are judged on the same rows.
+    """
+    found = hashlib.sha256(json.dumps([len(rows), labels]).encode())
+    for text in rows.texts:
+        encoded = text.encode(errors="surrogatepass")
+        found.update(len(encoded).to_bytes(8, "little") + encoded)
+    if rows.labels is not None:
+        found.update(json.dumps(rows.labels.tolist()).encode())
+    return found.hexdigest()[:16]
+
+
+def _with_validation_rows(prepared: PreparedDataset, judged_on: str) -> PreparedDataset:
+    """The same with the digest of its validation rows, which earlier versions did not keep."""
+    if prepared.validation_rows or not judged_on:
+        return prepared
+    completed = replace(prepared, validation_rows=judged_on)
+    completed.write()
+    return completed
 
 
 def baselines(rows: Mapping[str, Rows], classes: int) -> dict[str, float]:
@@ -248,7 +272,7 @@ def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folde
         if spec.task == "causal-lm":
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
         else:
-            tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
+            tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         _write_split(folder / f"{split}.arrow", tokens, part.labels)
@@ -258,7 +282,7 @@ def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folde
     return facts | {USED_TOKENS: len(used)}
 
 
-def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
+def tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
     """Token ids of each text, at most `limit`, and how many texts were longer than that."""
     tokens: list[list[int]] = []
     truncated = 0

@@ -5,7 +5,7 @@ The `datasets` library reads; splits, samples and checks are made here.
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,27 @@ def _missing_faults(spec: JobSpec, kept: np.ndarray | None, names: Sequence[str]
     return [f"{lacking}: raise max_train_samples"] if missing else []
 
 
+def stream(path: Path, size: int) -> Iterator[dict[str, list[Any]]]:
+    """The rows of a file in their order, at most `size` at a time: column to values, None where there is none.
+
+    Cells of CSV and TSV are texts, as they stand in the file. Memory does not grow with the file; a `.json` file that
+    is one list is read whole.
+
+    Raises:
+        BadInput: it is not there, has another ending, is empty or cannot be read.
+    """
+    check_file(path, "data")
+    reader, options = _READERS[path.suffix.lower()]
+    try:
+        if reader == "csv":
+            names = pd.read_csv(path, nrows=0, sep=options.get("sep", ",")).columns
+            options = options | {"features": datasets.Features({name: datasets.Value("string") for name in names})}
+        rows = datasets.load_dataset(reader, data_files={"train": str(path)}, split="train", streaming=True, **options)
+        yield from rows.iter(batch_size=size)
+    except Exception as error:
+        raise BadInput([_load_fault("data", str(path), error, is_local=True)]) from error
+
+
 def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
@@ -125,13 +146,18 @@ def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
     return _READERS[".csv"][1] if isinstance(builder.config, CsvConfig) else {}
 
 
-def _read_file(path: Path, parameter: str) -> datasets.Dataset:
+def check_file(path: Path, parameter: str) -> None:
+    """Raise `BadInput` where the file of `parameter` is not there, has an ending that is not read, or is empty."""
     if not path.is_file():
         raise BadInput([f"{parameter} {path} does not exist (looked from {Path.cwd()})"])
     if path.suffix.lower() not in _READERS:
         raise BadInput([f"{parameter} must end in {', '.join(_READERS)}, got {path}"])
     if path.stat().st_size == 0:
         raise BadInput([f"{parameter} {path} is empty"])
+
+
+def _read_file(path: Path, parameter: str) -> datasets.Dataset:
+    check_file(path, parameter)
     reader, options = _READERS[path.suffix.lower()]
     try:
         return datasets.load_dataset(reader, data_files={"train": str(path)}, split="train", **options)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from paretune.estimating.noise import SECONDS_NOISE
-from paretune.studies.results.noise import INTERVAL, Scatter, are_alike, pooled
+from paretune.estimating.noise import SECONDS_NOISE, Scatter, are_alike
+from paretune.studies.results.noise import INTERVAL, pooled
 
 
 def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:

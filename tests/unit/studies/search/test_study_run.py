@@ -1,5 +1,6 @@
 """What a study takes from the runs of earlier ones."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,28 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert main(["study", "--study", str(path)]) == 0
 
     assert capsys.readouterr().err.count("is above reference_batch_size 16") == warnings
+
+
+def test_a_study_registers_the_model_that_it_recommends_and_no_other(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(workplace, n_trials=5)
+
+    assert main(["study", "--study", str(path), "--register", "sentiment-en"]) == 0
+
+    recommended = int(re.findall(r"Take trial (\d+) ", said := capsys.readouterr().out)[0])
+    why = "nothing is registered as sentiment-en: a simulated job has no model"
+    assert f"trial {recommended}, which is recommended: {why}" in said
+    asked = Tracking({}, SystemClock()).runs("tags.`paretune.registered` LIKE '%'")
+    assert [run.tags[schema.TRIAL] for run in asked] == [str(recommended)]
+    assert asked[0].params["register"] == ""
+
+
+def test_a_study_checks_the_name_of_its_model_before_the_first_trial(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(workplace, n_trials=5)
+
+    assert main(["study", "--study", str(path), "--register", "sentiment_en"]) == 2
+
+    assert "register must be at most 57 letters, digits and hyphens" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Prepared data: made once, found again by its content, and read as batches."""
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -226,6 +227,40 @@ def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> 
 
     assert len({prepared.key for prepared in variants}) == len(variants)
     assert all(prepared.folder == tmp_path / prepared.key for prepared in variants)
+
+
+def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_alone(tmp_path: Path) -> None:
+    validation = some_rows()["validation"]
+    assert validation.labels is not None
+    other_training = some_rows(train=replace(some_rows()["train"], texts=["a", "b", "c d"]))
+    alike = [
+        prepare_words(tmp_path),
+        prepare_words(tmp_path, replace(SPEC, max_seq_length=9)),
+        prepare_words(tmp_path, truncation_side="left"),
+        prepare_words(tmp_path, rows=other_training),
+    ]
+    others = [
+        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["e", "ec"]))),
+        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["c", "e e"]))),
+        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, labels=1 - validation.labels))),
+        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
+    ]
+
+    assert len({prepared.key for prepared in alike}) == 4
+    assert len({prepared.validation_rows for prepared in alike}) == 1
+    assert len({prepared.validation_rows for prepared in [alike[0], *others]}) == 5
+
+
+def test_rows_that_an_earlier_version_has_prepared_get_their_digest_when_they_are_found_again(tmp_path: Path) -> None:
+    now = prepare_words(tmp_path)
+    described = json.loads((now.folder / "dataset.json").read_text())
+    del described["validation_rows"]
+    (now.folder / "dataset.json").write_text(json.dumps(described))
+    assert PreparedDataset.read(now.folder).validation_rows == ""
+
+    prepare_words(tmp_path)
+
+    assert PreparedDataset.read(now.folder) == now
 
 
 def test_a_change_of_what_does_not_matter_gives_the_same_key(tmp_path: Path) -> None:

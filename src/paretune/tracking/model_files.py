@@ -1,0 +1,103 @@
+"""The files of a model that MLflow knows, on this machine: of a registered version, a LoggedModel or a run."""
+
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.utils.file_utils import local_file_uri_to_path
+
+from paretune.core.errors import BadInput, first_line
+from paretune.tracking import schema
+from paretune.tracking.models import logged_model_of
+from paretune.tracking.run import TROUBLE, without_password
+
+_BELOW = ("", "model", "peft", "data/model")
+"""Where in a model of MLflow the files of a Hugging Face model lie."""
+_MARKS = ("config.json", "adapter_config.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFiles:
+    """A model on this machine.
+
+    Attributes:
+        name: what it is, for people, such as `sentiment/3`.
+        folder: its Hugging Face folder.
+        run_id: the run of the job that has trained it; empty where it is not known.
+        params: parameters of that run.
+    """
+
+    name: str
+    folder: Path
+    run_id: str
+    params: dict[str, str]
+
+
+def fetch(client: MlflowClient, address: str, scratch: Path) -> ModelFiles:
+    """The model at `models:/NAME@ALIAS`, `models:/NAME/3`, `models:/m-ID`, `runs:/ID` or `runs:/ID/PATH`.
+
+    What is not on this machine is downloaded into the folder `scratch`.
+
+    Raises:
+        BadInput: there is no such model, or its files are not those of a Hugging Face model.
+    """
+    try:
+        name, run_id, place = _resolve(client, address)
+        root = _downloaded(place, scratch)
+        params = dict(client.get_run(run_id).data.params) if run_id else {}
+    except TROUBLE as error:
+        reason = without_password(first_line(error))
+        raise BadInput([f"model {address} cannot be read from MLflow: {reason}"]) from error
+    for below in _BELOW:
+        if any((root / below / mark).is_file() for mark in _MARKS):
+            return ModelFiles(name=name, folder=root / below, run_id=run_id, params=params)
+    raise BadInput([f"model {address} holds no Hugging Face model: expected {' or '.join(_MARKS)} in it"])
+
+
+def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
+    """Name, run id and place of the files of a model; the place is a path or an address of a store."""
+    kind, _, rest = address.partition(":/")
+    if kind == "runs":
+        run_id, _, path = rest.partition("/")
+        if path:
+            return address, run_id, address
+        logged = logged_model_of(client, client.get_run(run_id).info.run_id)
+        if logged is None:
+            raise BadInput([f"run {run_id} has no model in MLflow: give its folder, or runs:/{run_id}/PATH"])
+        return address, run_id, _place_of(logged)
+    if rest.startswith("m-"):
+        logged = client.get_logged_model(rest)
+        return address, logged.source_run_id or "", _place_of(logged)
+    name, at, alias = rest.partition("@")
+    if at:
+        version = client.get_model_version_by_alias(name, alias)
+    else:
+        name, _, number = rest.partition("/")
+        version = client.get_model_version(name, number)
+    found = f"{version.name}/{version.version}"
+    if version.model_id:
+        return found, version.run_id or "", _place_of(client.get_logged_model(version.model_id))
+    return found, version.run_id or "", str(version.source)
+
+
+def _place_of(logged: Any) -> str:
+    """Where the files of a LoggedModel are: with it, or elsewhere as its tag says."""
+    elsewhere = str(logged.tags.get(schema.MODEL, ""))
+    return elsewhere if elsewhere.startswith("s3:") else str(logged.artifact_location)
+
+
+def _downloaded(place: str, scratch: Path) -> Path:
+    """The files at a place, on this machine; an archive is unpacked."""
+    scheme = place.partition(":")[0] if "://" in place or ":/" in place else ""
+    if scheme in ("", "file"):
+        found = Path(local_file_uri_to_path(place))  # type: ignore[no-untyped-call]
+    else:
+        found = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=str(scratch)))
+    if not found.is_file():
+        return found
+    with tarfile.open(found) as archive:
+        archive.extractall(scratch / "unpacked", filter="data")
+    return scratch / "unpacked"

@@ -1,0 +1,83 @@
+"""The files of a model at each kind of address, in a real MLflow store."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModel, LoggedModelStatus
+
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
+from paretune.tracking import Tracking
+
+NAME = "sentiment-en"
+
+
+@pytest.fixture
+def tracking(workplace: Path) -> Tracking:
+    """The empty store of the workplace."""
+    return Tracking({}, SystemClock())
+
+
+@pytest.fixture
+def logged(tracking: Tracking, tmp_path: Path) -> LoggedModel:
+    """A LoggedModel with its files, of a run with a parameter; version 1 of NAME is made of it, and champion."""
+    client = MlflowClient()
+    run = tracking.create("job")
+    run.log_params({"max_seq_length": "48"})
+    files = tmp_path / "files" / "model"
+    files.mkdir(parents=True)
+    (files / "config.json").write_text("{}")
+    made = client.create_logged_model("0", name="model", source_run_id=run.run_id)
+    client.log_model_artifacts(made.model_id, str(files.parent))
+    client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
+    tracking.registry().add(NAME, made.model_id, run.run_id, {})
+    client.set_registered_model_alias(NAME, "champion", "1")
+    return made
+
+
+@pytest.mark.parametrize("address", [f"models:/{NAME}@champion", f"models:/{NAME}/1", "models:/MODEL", "runs:/RUN"])
+def test_every_address_leads_to_the_same_files_and_to_what_its_run_has_recorded(
+    tracking: Tracking, logged: LoggedModel, tmp_path: Path, address: str
+) -> None:
+    address = address.replace("MODEL", logged.model_id).replace("RUN", logged.source_run_id or "")
+
+    found = tracking.model_files(address, tmp_path / "scratch")
+
+    assert (found.folder / "config.json").read_text() == "{}"
+    assert found.run_id == logged.source_run_id
+    assert found.params["max_seq_length"] == "48"
+    assert found.name == (f"{NAME}/1" if NAME in address else address)
+
+
+def test_the_files_of_a_job_that_were_packed_are_unpacked(tracking: Tracking, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "config.json", "config.json")
+    run = tracking.create("job")
+    MlflowClient().log_artifact(run.run_id, str(tmp_path / "model.tar.gz"))
+
+    found = tracking.model_files(f"runs:/{run.run_id}/model.tar.gz", tmp_path / "scratch")
+
+    assert (found.folder / "config.json").read_text() == "{}"
+
+
+def test_an_address_that_leads_nowhere_is_bad_input_with_its_reason(
+    tracking: Tracking, logged: LoggedModel, tmp_path: Path
+) -> None:
+    empty = tracking.create("job")
+    empty.log_text("x", "notes/readme.txt")
+    cases = {
+        f"models:/{NAME}@candidate": "candidate",
+        f"models:/{NAME}/7": "version=7",
+        "models:/nobody/1": "nobody",
+        "models:/m-0123": "m-0123",
+        "runs:/0123456789abcdef0123456789abcdef": "0123456789abcdef",
+        f"runs:/{empty.run_id}": "has no model in MLflow",
+        f"runs:/{empty.run_id}/notes": "holds no Hugging Face model: expected config.json or adapter_config.json",
+    }
+    for address, sentence in cases.items():
+        with pytest.raises(BadInput, match=sentence) as raised:
+            tracking.model_files(address, tmp_path / "scratch")
+        assert len(raised.value.faults) == 1
