@@ -231,6 +231,18 @@ class JobSpec(Cluster):
         affects={"launcher"},
         not_searched="it measures a job and changes no result",
     )
+    merge: bool = parameter(
+        True,
+        "lora, qlora: add the adapters to the weights at the end; false: adapters alone, with the name of their base",
+        affects={"launcher"},
+        not_searched="it is another form of the same model",
+    )
+    log_model: bool = parameter(
+        True,
+        "record the model in MLflow, for mlflow.transformers.load_model; false: leave it where the job has written it",
+        affects={"launcher"},
+        not_searched="it changes no result",
+    )
     trials_per_job: int = parameter(
         1,
         "trials of a study that one job trains, with one start-up for all; without effect on a single job",

@@ -383,6 +383,8 @@ SAME_RESULT = {
     "dry_run": True,
     "again": True,
     "profile_steps": 10,
+    "merge": False,
+    "log_model": False,
     "trials_per_job": 4,
     "max_silence_minutes": 5.0,
     "max_runtime_minutes": 5.0,
