@@ -22,6 +22,7 @@ FLOORS = {
     "estimating.recorded": 4.2,
     "training.rows": 5.1,
     "training.on_processor": 5.1,
+    "training.returned": 5.15,
     "training.profiling": 5.1,
     "training.parallel": 5.1,
     "training.shared": 5.1,

@@ -54,11 +54,12 @@ def _written_shares(spec: JobSpec) -> tuple[float, float]:
     """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
 
     A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
-    twice more, in the model's and in its own format. Without the frozen weights are only adapters. A head is counted as
-    half of all weights: the output layer of a small language model.
+    twice more, in the model's and in its own format. Without the frozen weights are only adapters that are not merged,
+    and their checkpoints. A head is counted as half of all weights: the output layer of a small language model.
     """
     if spec.fine_tuning in ADAPTERS:
-        return adapter_share(spec), 3 * adapter_share(spec)
+        share = adapter_share(spec)
+        return 1.0 + share if spec.merge else share, 3 * share
     if spec.fine_tuning == "head":
         return 1.0, 2.0
     return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0

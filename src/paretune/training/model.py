@@ -227,7 +227,9 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     from peft import LoraConfig, TaskType, get_peft_model
 
     is_causal = spec.task == "causal-lm"
-    whole = [*([] if is_causal else _heads(model)), *drawn]
+    heads = [] if is_causal else _heads(model)
+    # Not what lies in a head: peft would wrap it twice, and train a copy that no forward pass uses.
+    whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, asked = [name for name in _linear_layers(model) if name not in whole], _asked_targets(spec)
     adapters = LoraConfig(
         task_type=TaskType.CAUSAL_LM if is_causal else TaskType.SEQ_CLS,
