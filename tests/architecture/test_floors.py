@@ -31,6 +31,7 @@ FLOORS = {
     "launchers": 5.1,
     "launchers.simulated": 5.2,
     "launchers.sagemaker": 5.2,
+    "jobs.models": 6.05,
     "jobs": 6.1,
     "jobs.estimates": 6.2,
     "jobs.doctor": 6.2,
@@ -60,7 +61,7 @@ DOORS = {
     **{
         package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
     },
-    "huggingface_hub": {"training"},
+    "huggingface_hub": {"training", "jobs"},  # the latter for model cards
     "statsmodels": {"reporting"},
 }
 """Package to the folders that may import it."""

@@ -35,6 +35,8 @@ BUNDLED = "bundled:"
 BUNDLED_BEFORE = "embedded:"
 """The same until version 0.1: still read, and what hashes and the descriptions of studies are still made of."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
+BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"
+"""Hub id of the model that the bundled one is a copy of, and the licence that its card states."""
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may be files or folders of the launching machine, beside `entry_script`."""

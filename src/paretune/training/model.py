@@ -28,7 +28,7 @@ from paretune.training import device
 from paretune.training.rows import bundled, hub
 
 _FOUR_BITS = "nf4"
-_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 # Model types that number positions from pad_token_id + 1, so texts cannot use the rows before it: the text models of

@@ -20,8 +20,7 @@ import transformers
 from safetensors.torch import save_file
 
 from paretune.core.errors import first_line
-from paretune.spec.job import ADAPTERS, BUNDLED, JobSpec
-from paretune.training.rows import bundled
+from paretune.spec.job import ADAPTERS, BUNDLED, BUNDLED_MODEL_ID, JobSpec
 
 LARGEST_FILE = 2**31
 """Bytes of weights in one file: 2 GiB; the names are Hugging Face's for models in several files."""
@@ -82,7 +81,7 @@ class ReturnedFolder:
 def base_name(model: str) -> str:
     """What peft finds the base model by: a hub id, or the path of a folder."""
     if model.startswith(BUNDLED):
-        return bundled.MODEL_HUB_ID
+        return BUNDLED_MODEL_ID
     path = Path(model).expanduser()
     return str(path.resolve()) if path.is_dir() else model
 
@@ -135,7 +134,7 @@ def _name_parts(folder: Path, files: list[list[str]], total: int) -> None:
     if len(files) == 1:
         (folder / _part(1)).rename(folder / _WEIGHTS)
         return
-    where = {}
+    where: dict[str, str] = {}
     for number, names in enumerate(files, start=1):
         final = f"model-{number:05d}-of-{len(files):05d}.safetensors"
         (folder / _part(number)).rename(folder / final)

