@@ -6,6 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
+from yaml import YAMLError  # type: ignore[import-untyped]  # comes with huggingface_hub
 
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
@@ -81,7 +82,7 @@ def licence_of(job: FinishedJob) -> str:
         return UNKNOWN
     try:
         stated = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict().get("license")
-    except ValueError:  # no metadata that can be read
+    except (OSError, ValueError, YAMLError):  # no metadata that can be read
         return UNKNOWN
     return stated if isinstance(stated, str) and stated else UNKNOWN
 

@@ -1,5 +1,6 @@
 """Have MLflow list the model of a finished job, and say in its run where the files are, or why it is not listed."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from paretune.jobs.models.card import FinishedJob, card_of
@@ -32,7 +33,8 @@ def record_model(run: Run, job: FinishedJob) -> str:
     card = card_of(job)
     run.log_text(card, _CARD)
     if folder is not None:
-        (folder / _CARD).write_text(card, encoding="utf-8")
+        with suppress(OSError):  # the run and the LoggedModel have it, too
+            (folder / _CARD).write_text(card, encoding="utf-8")
     run.set_tags({schema.MODEL: job.place, schema.NO_MODEL: None if job.spec.log_model else "log_model=false"})
     if not job.spec.log_model:
         return ""
