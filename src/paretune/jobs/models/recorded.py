@@ -32,7 +32,7 @@ def record_model(run: Run, job: FinishedJob) -> str:
         return ""
     card = card_of(job)
     run.log_text(card, _CARD)
-    if folder is not None:
+    if folder is not None and (job.spec.entry_script is None or not (folder / _CARD).exists()):  # or the script's own
         with suppress(OSError):  # the run and the LoggedModel have it, too
             (folder / _CARD).write_text(card, encoding="utf-8")
     run.set_tags({schema.MODEL: job.place, schema.NO_MODEL: None if job.spec.log_model else "log_model=false"})
