@@ -43,6 +43,7 @@ class EndingJob(Job):
     seen: int = 0
     pools: list[WarmPool] = field(default_factory=list)  # at each look; the last one stays
     left: dict[str, bytes] | Exception = field(default_factory=dict)  # its profile
+    place: str = ""  # of its model
 
     def state(self) -> JobState:
         self.seen += 1
@@ -75,7 +76,7 @@ class EndingJob(Job):
         return "somewhere"
 
     def model_location(self) -> str:
-        return "model"
+        return self.place
 
     def profile(self) -> dict[str, bytes]:
         if isinstance(self.left, Exception):
@@ -189,6 +190,20 @@ def test_a_second_time_there_is_nothing_to_do_and_no_event_is_written_twice(desk
 
     assert desk.sync() == {}
     assert [point.step for point in desk.client.get_metric_history(run_id, "train/loss")] == [1, 2]
+
+
+def test_the_model_of_a_collected_job_is_recorded_once_however_often_it_is_collected(desk: Desk) -> None:
+    archive = "s3://mine/output/model.tar.gz"
+    run_id = desk.leave(EndingJob("", looks=0, place=archive), entry_script=None)
+
+    for _ in range(2):
+        outcome = desk.sync()[run_id].outcome
+        desk.client.set_tag(run_id, "paretune.state", "Running")  # as if that process had died just before
+
+    (model,) = desk.client.search_logged_models(["0"])
+    assert (model.source_run_id, model.tags["paretune.model"]) == (run_id, archive)
+    assert outcome is not None
+    assert outcome.model_uri == model.model_uri
 
 
 PROFILE = {"profile.json": b'{"summary": "compute 90 %"}', "profile.md": b"# Profile", "trace.json.gz": b"packed"}
