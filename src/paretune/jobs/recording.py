@@ -345,8 +345,7 @@ class JobRunWriter:
             if self._profile:
                 self.run.log_files(self._profile, PROFILE)
             if report is not None and job is not None and state is JobState.COMPLETED:
-                self.run.flush()  # the model shows figures that the run has
-                self._model_uri = record_model(self.run, self._finished(job, report, measured))
+                self._model_uri = self._record_model(job, report, measured)
             self.run.set_tags(
                 {
                     schema.STATE: state.value,
@@ -364,8 +363,12 @@ class JobRunWriter:
         self._closed = True
         return measured
 
-    def _finished(self, job: Job, report: JobReport, measured: Mapping[str, float]) -> FinishedJob:
-        return FinishedJob(
+    def _record_model(self, job: Job, report: JobReport, measured: Mapping[str, float]) -> str:
+        """Have MLflow list the model of the finished job; its address there, empty where it has none."""
+        if self._launcher.origin != "measured":
+            return ""
+        self.run.flush()  # the model shows figures that the run has
+        finished = FinishedJob(
             name=run_name(self.spec),
             run_id=self.run.run_id,
             job_name=job.name,
@@ -377,6 +380,7 @@ class JobRunWriter:
             price=self._price,
             origin=self._launcher.origin,
         )
+        return record_model(self.run, finished)
 
     def _tag_plan(self, plan: BatchPlan, which: tuple[str, ...]) -> None:
         names = ("per_device_train_batch_size", "gradient_accumulation_steps")
