@@ -104,6 +104,19 @@ def test_weights_are_copied_where_the_disk_has_no_links(
     assert not copied.samefile(checkpoint / "model.safetensors")
 
 
+def test_a_store_on_another_machine_is_sent_the_files(
+    client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paretune.tracking.models._local_folder", lambda _: None)
+
+    place = Path(log_model(client, run_id, model).artifact_location)
+
+    sent = place / "model" / "model.safetensors"
+    assert (sent.stat().st_size, sent.is_symlink()) == (LARGE, False)
+    assert not sent.samefile(checkpoint / "model.safetensors")
+    assert {"MLmodel", "README.md", "requirements.txt"} <= {path.name for path in place.iterdir()}
+
+
 def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
     client: MlflowClient, run_id: str, model: JobModel
 ) -> None:
