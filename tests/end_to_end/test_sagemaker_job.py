@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from paretune.pricing.prices import PriceList
+from paretune.tracking.models import logged_model_of
 from tests.conftest import copy_store, sentences, user_s_own, write_csv
 from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, account, job_of_seconds
 from tests.stand_ins.sagemaker.calls import OWNER
@@ -96,7 +97,13 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
     assert (tags["paretune.price_region"], tags["paretune.price_as_of"]) == ("us-east-1", price.as_of)
     assert tags["paretune.secondary_status"] == "Completed"
     artifacts = {item.path for item in cloud.client.list_artifacts(run.info.run_id)}
-    assert {"report.json", "confusion_matrix.png", "classification_report.txt"} <= artifacts
+    assert {"report.json", "confusion_matrix.png", "classification_report.txt", "README.md"} <= artifacts
+    model = logged_model_of(cloud.client, run.info.run_id)
+    assert model is not None
+    assert model.tags["paretune.model"] == tags["paretune.model"]
+    assert tags["paretune.model"].startswith("s3://")
+    assert tags["paretune.model"].endswith(f"{job['TrainingJobName']}/output/model.tar.gz")
+    assert "f1" in {metric.key for metric in model.metrics or ()}
     for shown in ("Starting", "Downloading", "Training", "Uploading", "Completed", "F1 (macro, validation)"):
         assert shown in done.text
 

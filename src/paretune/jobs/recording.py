@@ -7,6 +7,7 @@ from pathlib import Path
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.advice import below_baseline
+from paretune.jobs.models import FinishedJob, record_model
 from paretune.jobs.priced import price_tags
 from paretune.jobs.result import JobResult
 from paretune.jobs.warm_pools import KEPT, Retention, retained, tell_follower
@@ -121,6 +122,7 @@ class JobRunWriter:
         self._events: list[Event] = []
         self._profile: Mapping[str, bytes] = {}
         self._retries = 0
+        self._model_uri = ""  # of the finished job's model in MLflow
 
     def begin(
         self,
@@ -248,6 +250,7 @@ class JobRunWriter:
             price=self._price,
             open_command="" if self.spec.runs_project else self.workplace.tracking.open_command(self.run.run_id),
             model=job.model_location(),
+            model_uri=self._model_uri,
             has_gap=self.run.has_gap,
             origin=self._launcher.origin,
             basis=job.facts().get("basis", ""),
@@ -342,6 +345,8 @@ class JobRunWriter:
                 self._artifacts(report)
             if self._profile:
                 self.run.log_files(self._profile, PROFILE)
+            if report is not None and job is not None and state is JobState.COMPLETED:
+                self._model_uri = self._record_model(job, report, measured)
             self.run.set_tags(
                 {
                     schema.STATE: state.value,
@@ -358,6 +363,25 @@ class JobRunWriter:
             tell_follower(self.workplace.tracking, self.pool, job.name)
         self._closed = True
         return measured
+
+    def _record_model(self, job: Job, report: JobReport, measured: Mapping[str, float]) -> str:
+        """Have MLflow list the model of the finished job; its address there, empty where it has none."""
+        if self._launcher.origin != "measured":
+            return ""
+        self.run.flush()  # the model shows figures that the run has
+        finished = FinishedJob(
+            name=run_name(self.spec),
+            run_id=self.run.run_id,
+            job_name=job.name,
+            spec=self.spec,
+            report=report,
+            place=job.model_location(),
+            data_hash=self.run.tags().get(schema.DATASET_KEY, ""),
+            metrics={**self._facts, **measured},
+            price=self._price,
+            origin=self._launcher.origin,
+        )
+        return record_model(self.run, finished)
 
     def _tag_plan(self, plan: BatchPlan, which: tuple[str, ...]) -> None:
         names = ("per_device_train_batch_size", "gradient_accumulation_steps")

@@ -30,6 +30,8 @@ class JobResult(Result):
         params: what its run records of that, as text.
         metrics: name to value, named as in MLflow; what was not measured is absent.
         price: of one instance; None where it is not known, then so are the dollars.
+        model: where the files of the model are: a folder, or an S3 URI.
+        model_uri: address of the model in MLflow; empty where it has none.
         has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
         basis: where a simulated job's figures come from, in words.
         remarks: what its record lacks and why, and a model that is worse than TF-IDF, in sentences.
@@ -42,6 +44,7 @@ class JobResult(Result):
     open_command: str
     model: str
     has_gap: bool
+    model_uri: str = ""
     spec: JobSpec = field(default_factory=JobSpec)
     params: Mapping[str, str] = field(default_factory=dict)
     origin: str = "measured"
@@ -70,6 +73,7 @@ class JobResult(Result):
             "metrics": as_json(self.metrics),
             "price": as_json(asdict(self.price)) if self.price is not None else None,
             "model": self.model,
+            "model_uri": self.model_uri or None,
             "open_command": self.open_command,
             "has_gap": self.has_gap,
             "remarks": list(self.remarks),
@@ -119,6 +123,7 @@ class JobResult(Result):
             "truncated texts": self._number(metrics.TRUNCATED_SHARE, ".1%"),
             self.origin: self.basis,
             "model": self.model.removeprefix(f"{Path.cwd()}/"),
+            "model in MLflow": self.model_uri,
         }
 
     def _number(self, name: str, form: str, unit: str = "") -> str:

@@ -45,17 +45,19 @@ def bytes_of_weights(spec: JobSpec, parameters: int) -> float:
 def _bytes_of_model(spec: JobSpec, read: float, weights: float) -> float:
     """Bytes of the model as it is read, of its checkpoints and of the trained one; `weights` are its bytes in fp32."""
     written, checkpoint = _written_shares(spec)
+    merged = read if spec.fine_tuning in ADAPTERS and spec.merge and not spec.probe_steps else 0
     trials = spec.trials_per_job  # each leaves its model and, where it is stopped, a checkpoint
     checkpoints = _most_checkpoints(spec) + (0 if spec.probe_steps else trials - 1)
-    return read + (2 * trials * written + checkpoints * checkpoint) * weights
+    return read + 2 * trials * merged + (2 * trials * written + checkpoints * checkpoint) * weights
 
 
 def _written_shares(spec: JobSpec) -> tuple[float, float]:
     """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
 
     A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
-    twice more, in the model's and in its own format. Without the frozen weights are only adapters. A head is counted as
-    half of all weights: the output layer of a small language model.
+    twice more, in the model's and in its own format. Adapters are written without the frozen weights; merged, they are
+    as large as the model that was read. A head is counted as half of all weights: the output layer of a small language
+    model.
     """
     if spec.fine_tuning in ADAPTERS:
         return adapter_share(spec), 3 * adapter_share(spec)

@@ -36,6 +36,8 @@ BUNDLED = "bundled:"
 BUNDLED_BEFORE = "embedded:"
 """The same until version 0.1: still read, and what hashes and the descriptions of studies are still made of."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
+BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"
+"""Hub id of the model that the bundled one is a copy of, and the licence that its card states."""
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may be files or folders of the launching machine, beside `entry_script`."""
@@ -249,6 +251,18 @@ class JobSpec(Cluster):
         maximum=MOST_PROFILED_STEPS,
         affects={"launcher"},
         not_searched="it measures a job and changes no result",
+    )
+    merge: bool = parameter(
+        True,
+        "lora, qlora: add the adapters to the weights at the end; false: adapters alone, with the name of their base",
+        affects={"launcher"},
+        not_searched="it is another form of the same model",
+    )
+    log_model: bool = parameter(
+        True,
+        "record the model in MLflow, for mlflow.transformers.load_model; false: leave it where the job has written it",
+        affects={"launcher"},
+        not_searched="it changes no result",
     )
     trials_per_job: int = parameter(
         1,
@@ -480,6 +494,8 @@ def _register_faults(spec: JobSpec) -> list[str]:
         )
     if spec.probe_steps is not None:
         faults.append(f"register={name} needs a model, and a job with probe_steps leaves none: leave one of them out")
+    if not spec.log_model:
+        faults.append(f"register={name} needs the model in MLflow, got log_model=false: leave one of them out")
     return faults
 
 

@@ -1,12 +1,277 @@
-"""The model of a finished job as a LoggedModel of MLflow."""
+"""The model of a finished job as a LoggedModel of MLflow, made around the files of its folder without loading them.
 
+What lies on this machine becomes a model of the transformers and pyfunc flavours:
+
+    MLmodel  requirements.txt  conda.yaml  python_env.yaml  input_example.json  README.md
+    model/                   the files of the job's model folder
+    components/tokenizer/    those of them that are no weights
+
+What lies elsewhere (S3) stays there: the LoggedModel has the card and says where the files are, in its tag and in the
+MLmodel file, and has no flavour that could load it.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml  # type: ignore[import-untyped]  # comes with MLflow
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModel, LoggedModelStatus
+from mlflow import __version__ as mlflow_version
+from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
+from mlflow.models import Model, ModelSignature
+from mlflow.types import ColSpec, DataType, Schema
+from mlflow.utils import PYTHON_VERSION
+from mlflow.utils.environment import _mlflow_conda_env, _PythonEnv
+from mlflow.utils.file_utils import local_file_uri_to_path
+
+from paretune.spec import metrics
+from paretune.tracking import schema
+
+CLASSIFICATION, GENERATION = "text-classification", "text-generation"
+"""Tasks of `transformers.pipeline` that our own trainings are for."""
+_PIPELINES = {
+    "ForSequenceClassification": CLASSIFICATION,
+    "ForCausalLM": GENERATION,
+    "LMHeadModel": GENERATION,
+    "ForTokenClassification": "token-classification",
+    "ForMaskedLM": "fill-mask",
+}
+"""How the name of a class of transformers ends, to the task of its pipeline, of those that read one text."""
+_TEXT = Schema([ColSpec(DataType.string)])
+# As mlflow.transformers declares them (mlflow 3.17.2, transformers/signature.py); importing it would import PyTorch.
+_SIGNATURES = {
+    CLASSIFICATION: ModelSignature(
+        inputs=_TEXT, outputs=Schema([ColSpec(DataType.string, name="label"), ColSpec(DataType.double, name="score")])
+    ),
+    GENERATION: ModelSignature(inputs=_TEXT, outputs=Schema([ColSpec(DataType.string)])),
+}
+_EXAMPLE = "Everything that could be known was known beforehand."
+"""Input example: a sentence of nobody's, because rows of the user's data do not belong in a record."""
+_OF_MODEL = (
+    *dict.fromkeys(measure for task in metrics.TASKS.values() for measure in task.measures),
+    *(metrics.EVAL_LOSS, metrics.BASELINE_TFIDF, metrics.BASELINE_MAJORITY),
+    *(metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES),
+)
+"""Metrics of the run that the list of models shows."""
+_ENVIRONMENT = {"conda": "conda.yaml", "virtualenv": "python_env.yaml"}
+_LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor cannot change two at once
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
+_PICKLED_ARGUMENTS = "training_args.bin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobModel:
+    """What a job has returned.
+
+    Attributes:
+        place: where its files are: a path of this machine or an S3 URI.
+        folder: the same as a folder that can be read here; None where the files stay where they are.
+        card: text of its README.md.
+        requirements: packages that load it, with versions where they are known, as pip takes them.
+        params: what of the job the list of models shows.
+        dataset: name and digest of the rows that it was judged on; empty where they are not known.
+    """
+
+    name: str
+    place: str
+    folder: Path | None
+    card: str
+    requirements: tuple[str, ...]
+    params: Mapping[str, str] = field(default_factory=dict)
+    dataset: tuple[str, str] | None = None
 
 
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
-    """The model of the finished job of a run; None where there is none that is ready."""
-    experiment = client.get_run(run_id).info.experiment_id
-    found = client.search_logged_models([experiment], filter_string=f"source_run_id = '{run_id}'")
-    ready = [one for one in found if one.status == LoggedModelStatus.READY]
-    return max(ready, key=lambda one: one.creation_timestamp, default=None)
+    """The model of the finished job of a run; one that the job's command has logged itself where there is none of ours.
+
+    Where its files are is its tag `paretune.model`; `model_uri` is its address in MLflow.
+    """
+    ready = [one for one in _models_of(client, client.get_run(run_id)) if one.status == LoggedModelStatus.READY]
+    return max(ready, key=lambda one: (schema.MODEL in one.tags, one.creation_timestamp), default=None)
+
+
+def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel:
+    """The LoggedModel of a run, which is made if there is none, and completed where that was interrupted."""
+    run = client.get_run(run_id)
+    begun = next((one for one in _models_of(client, run) if schema.MODEL in one.tags), None)
+    if begun is not None and begun.status == LoggedModelStatus.READY:
+        return begun
+    if begun is None:
+        begun = client.create_logged_model(
+            run.info.experiment_id,
+            name=model.name,
+            source_run_id=run_id,
+            tags={schema.MODEL: model.place},
+            params={name: text for name, text in model.params.items() if text},
+            model_type=None,
+        )
+    known = run.outputs.model_outputs if run.outputs is not None else []
+    if begun.model_id not in [output.model_id for output in known]:
+        client.log_outputs(run_id, [LoggedModelOutput(begun.model_id, step=0)])
+    _store(client, begun, model)
+    _link_metrics(client, run, begun, model.dataset)
+    return client.finalize_logged_model(begun.model_id, LoggedModelStatus.READY)
+
+
+def why_not(folder: Path) -> str:
+    """Why what lies in a folder cannot be logged as a model that transformers loads; empty where it can."""
+    config = _config(folder)
+    if not config:
+        return "no config.json of a Hugging Face model"
+    if not any(_weights(folder)):
+        return "no weights (model.safetensors)"
+    if not any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json")):
+        return "no tokenizer beside the weights"
+    return "" if _task(config) else f"no pipeline of texts for architectures={config.get('architectures')}"
+
+
+def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
+    return list(
+        client.search_logged_models([run.info.experiment_id], filter_string=f"source_run_id = '{run.info.run_id}'")
+    )
+
+
+def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
+    """Write the files where MLflow keeps those of this model; large ones are hard links where that is this disk."""
+    local = _local_folder(logged.artifact_location)
+    with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
+        place = local or Path(scratch) / "model"
+        place.mkdir(parents=True, exist_ok=True)
+        for source, name in _files(model.folder) if model.folder is not None else ():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).unlink(missing_ok=True)
+            if local is None:
+                (place / name).symlink_to(source.resolve())
+            else:
+                _link_or_copy(source, place / name)
+        _describe(logged, model, place)
+        if local is None:
+            client.log_model_artifacts(logged.model_id, str(place))
+
+
+def _local_folder(location: str) -> Path | None:
+    if urlsplit(location).scheme not in ("", "file"):
+        return None
+    return Path(local_file_uri_to_path(location)).absolute()  # type: ignore[no-untyped-call]
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Each file that belongs to the model, and its names in the LoggedModel."""
+    weights = {*_weights(folder)}
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or path.suffix in _LEFT_OUT or path.name == _PICKLED_ARGUMENTS:
+            continue
+        yield path, f"model/{path.name}"
+        if path not in weights and "adapter" not in path.name and path.name != "README.md":
+            yield path, f"components/tokenizer/{path.name}"
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    if source.stat().st_size >= _LINKED_FROM:
+        try:
+            os.link(source.resolve(), target)
+        except OSError:  # another disk, or one without links
+            pass
+        else:
+            return
+    shutil.copyfile(source, target)
+
+
+def _describe(logged: LoggedModel, model: JobModel, place: Path) -> None:
+    """Write the MLmodel file and what it names."""
+    config = {} if model.folder is None else _config(model.folder)
+    task = _task(config)
+    described = Model(
+        run_id=logged.source_run_id,
+        model_id=logged.model_id,
+        metadata={schema.MODEL: model.place},
+        signature=_SIGNATURES.get(task, ModelSignature(inputs=_TEXT)) if task else None,
+    )
+    if model.folder is not None and not why_not(model.folder):
+        described.saved_input_example_info = _write_example(place)
+        described.add_flavor("transformers", **_flavour(config, task))
+        # Not by mlflow.pyfunc, whose import takes seconds and warns of its own types.
+        python = {"loader_module": "mlflow.transformers", "python_version": PYTHON_VERSION, "env": _ENVIRONMENT}
+        described.add_flavor("python_function", **python)
+    described.model_size_bytes = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    described.save(str(place / "MLmodel"))
+    _write_environment(place, [f"mlflow=={mlflow_version}", *model.requirements])
+    (place / "README.md").write_text(model.card, encoding="utf-8")
+
+
+def _write_example(place: Path) -> dict[str, str]:
+    """Write the input example as mlflow.models does, whose way there is `Model.log`; what MLmodel says of it."""
+    named = {"artifact_path": "input_example.json", "serving_input_path": "serving_input_example.json"}
+    (place / named["artifact_path"]).write_text(json.dumps([_EXAMPLE]))
+    (place / named["serving_input_path"]).write_text(json.dumps({"inputs": [_EXAMPLE]}))
+    return {**named, "type": "json_object"}
+
+
+def _write_environment(place: Path, requirements: list[str]) -> None:
+    """Write what a server of MLflow installs for the model."""
+    conda = _mlflow_conda_env(additional_pip_deps=requirements)  # type: ignore[no-untyped-call]
+    (place / "requirements.txt").write_text("\n".join(requirements) + "\n")
+    (place / _ENVIRONMENT["conda"]).write_text(yaml.safe_dump(conda))
+    _PythonEnv.current().to_yaml(str(place / _ENVIRONMENT["virtualenv"]))  # type: ignore[no-untyped-call]
+
+
+def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:
+    """What mlflow.transformers reads in order to load the model."""
+    architectures = config["architectures"]
+    assert isinstance(architectures, list)  # `_task` has read it
+    return {
+        "transformers_version": config.get("transformers_version"),
+        "code": None,
+        "task": task,
+        "pipeline_model_type": architectures[0],
+        "model_binary": "model",
+        "components": ["tokenizer"],
+        "tokenizer_type": "AutoTokenizer",
+    }
+
+
+def _config(folder: Path) -> dict[str, object]:
+    """The content of config.json; empty where there is none that can be read."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _task(config: Mapping[str, object]) -> str:
+    """Task of the pipeline for a model of this configuration; empty where none of ours is for it."""
+    named = config.get("architectures")
+    name = str(named[0]) if isinstance(named, list) and named else ""
+    return next((task for end, task in _PIPELINES.items() if name.endswith(end)), "")
+
+
+def _weights(folder: Path) -> list[Path]:
+    return [path for pattern in _WEIGHTS for path in folder.glob(pattern)]
+
+
+def _link_metrics(client: MlflowClient, run: Run, logged: LoggedModel, dataset: tuple[str, str] | None) -> None:
+    """Have the list of models show the run's figures: the points that the run has, so that no curve gets another."""
+    latest = [client.get_metric_history(run.info.run_id, name)[-1] for name in _OF_MODEL if name in run.data.metrics]
+    name, digest = dataset or (None, None)
+    linked = [
+        Metric(
+            point.key,
+            point.value,
+            point.timestamp,
+            point.step,
+            model_id=logged.model_id,
+            dataset_name=name,
+            dataset_digest=digest,
+            run_id=run.info.run_id,
+        )
+        for point in latest
+    ]
+    if linked:
+        client.log_batch(run.info.run_id, metrics=linked)

@@ -23,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
 from paretune.spec.container import Event
+from paretune.tracking.models import JobModel, log_model
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
@@ -119,6 +120,12 @@ class Run:
             for name, content in files.items():
                 (Path(place) / Path(name).name).write_bytes(content)
             self._try(lambda: self._client.log_artifacts(self.run_id, place, folder))
+
+    def log_model(self, model: JobModel) -> str:
+        """Have MLflow list the model of the job; its address there, empty while MLflow does not answer."""
+        found: list[str] = []
+        self._try(lambda: found.append(log_model(self._client, self.run_id, model).model_uri))
+        return found[0] if found else ""
 
     def log_figure(self, figure: Any, path: str) -> None:
         """Store a matplotlib figure as an artifact."""

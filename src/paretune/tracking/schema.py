@@ -22,6 +22,8 @@ DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
 """Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
+MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
+NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 

@@ -21,6 +21,7 @@ from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.on_processor import suit_processor
 from paretune.training.on_processor.memory import keep_freed_memory, use_one_arena
+from paretune.training.returned import ReturnedFolder
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import as_batch, read_vocabulary
 from paretune.training.shared import members
@@ -309,10 +310,11 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
         if test is not None:
             measured = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test", document.spec.task)
             quality |= {f"test_{name}": value for name, value in measured.items()}
+    speed = _speed(parts, document)  # before the model is written: that takes memory of its own
+    if not is_probe:
         if document.spec.task == metrics.REGRESSION:
             parts.units.put_into(trainer.model)
-        parts.strategy.save(trainer, parts.build, str(folder.model))
-    speed = _speed(parts, document)
+        parts.strategy.save(trainer, parts.build, _returned(document, folder, trainer.callback.events))
     if not trainer.is_world_process_zero():
         return
     if not is_probe:
@@ -324,6 +326,15 @@ def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resum
         **shown,
     )
     report.write(folder.report)
+
+
+def _returned(document: JobDocument, folder: JobFolder, events: EventWriter) -> ReturnedFolder:
+    return ReturnedFolder(
+        path=folder.model,
+        source=folder.model_source.resolve(),
+        spec=document.spec,
+        tell=lambda sentence: events.write(0, {}, message=sentence),
+    )
 
 
 def _final_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:

@@ -29,7 +29,7 @@ from paretune.training import device
 from paretune.training.rows import bundled, hub
 
 _FOUR_BITS = "nf4"
-_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 # Model types that number positions from pad_token_id + 1, so texts cannot use the rows before it: the text models of
@@ -241,7 +241,9 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     from peft import LoraConfig, TaskType, get_peft_model
 
     is_causal = spec.task == "causal-lm"
-    whole = [*([] if is_causal else _heads(model)), *drawn]
+    heads = [] if is_causal else _heads(model)
+    # Not what lies in a head: peft would wrap it twice, and train a copy that no forward pass uses.
+    whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, asked = [name for name in _linear_layers(model) if name not in whole], _asked_targets(spec)
     adapters = LoraConfig(
         task_type=TaskType.CAUSAL_LM if is_causal else TaskType.SEQ_CLS,

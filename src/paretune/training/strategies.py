@@ -29,6 +29,7 @@ from paretune.training.parallel.mesh import PIPELINE, TENSOR, mesh_of
 from paretune.training.parallel.pipeline import Pipeline
 from paretune.training.parallel.stages import Stage
 from paretune.training.parallel.tensor import divide_matrices
+from paretune.training.returned import ReturnedFolder
 from paretune.training.sharding import PipelinedTrainer, ShardedTrainer, gather, layers_of, shard
 from paretune.training.shared.together import SharedModel
 from paretune.training.shared.turns import Seat
@@ -86,14 +87,18 @@ class Strategy:
         """What a report says of the strategy that its specification does not."""
         return {}
 
-    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
+    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ReturnedFolder) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
 
         `build` makes a model of the same shape as the one given to `spread`.
         """
         restore_embeddings(trainer.model)
-        if trainer.is_world_process_zero():
-            trainer.save_model(folder)
+        if not trainer.is_world_process_zero():
+            return
+        if folder.has_adapters:
+            folder.write(trainer.model)
+        else:
+            trainer.save_model(str(folder.path))
 
 
 class SideBySide(Strategy):
@@ -177,12 +182,16 @@ class FullySharded(Strategy):
         kind = PipelinedTrainer if self._degrees.pipeline > 1 else ShardedTrainer
         return kind(degrees=self._degrees, offloaded=self.spec.cpu_offload, **arguments)
 
-    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
+    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ReturnedFolder) -> None:
         """Gather the weights in the first process, which writes them."""
         plain = gather(trainer.model, build)
-        if plain is not None:
-            restore_embeddings(plain)
-            plain.save_pretrained(folder)
+        if plain is None:
+            return
+        restore_embeddings(plain)
+        if folder.has_adapters:
+            folder.write(plain)
+        else:
+            plain.save_pretrained(folder.path)
 
 
 class SageMakerDataParallel(Strategy):
@@ -279,9 +288,9 @@ class DeepSpeed(Strategy):
         }
         return super().training_arguments() | {"deepspeed": configuration}
 
-    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: str) -> None:
-        """Write the model with DeepSpeed's own gathering, in which every process takes part."""
-        trainer.save_model(folder)
+    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ReturnedFolder) -> None:
+        """Write the model with DeepSpeed's own gathering, in which every process takes part; adapters unmerged."""
+        trainer.save_model(str(folder.path))
 
 
 _STRATEGIES: Mapping[str, type[Strategy]] = {

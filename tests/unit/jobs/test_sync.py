@@ -44,6 +44,7 @@ class EndingJob(Job):
     seen: int = 0
     pools: list[WarmPool] = field(default_factory=list)  # at each look; the last one stays
     left: dict[str, bytes] | Exception = field(default_factory=dict)  # its profile
+    place: str = ""  # of its model
 
     def state(self) -> JobState:
         self.seen += 1
@@ -76,7 +77,7 @@ class EndingJob(Job):
         return "somewhere"
 
     def model_location(self) -> str:
-        return "model"
+        return self.place
 
     def profile(self) -> dict[str, bytes]:
         if isinstance(self.left, Exception):
@@ -207,6 +208,20 @@ def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_howeve
     assert collected[killed].remark.startswith("registered as sentiment-en/1, candidate; there is no champion: ")
     assert desk.sync() == {}
     assert [one.version for one in desk.client.search_model_versions("name = 'sentiment-en'")] == [1]
+
+
+def test_the_model_of_a_collected_job_is_recorded_once_however_often_it_is_collected(desk: Desk) -> None:
+    archive = "s3://mine/output/model.tar.gz"
+    run_id = desk.leave(EndingJob("", looks=0, place=archive), entry_script=None)
+
+    for _ in range(2):
+        outcome = desk.sync()[run_id].outcome
+        desk.client.set_tag(run_id, "paretune.state", "Running")  # as if that process had died just before
+
+    (model,) = desk.client.search_logged_models(["0"])
+    assert (model.source_run_id, model.tags["paretune.model"]) == (run_id, archive)
+    assert outcome is not None
+    assert outcome.model_uri == model.model_uri
 
 
 PROFILE = {"profile.json": b'{"summary": "compute 90 %"}', "profile.md": b"# Profile", "trace.json.gz": b"packed"}

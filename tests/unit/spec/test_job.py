@@ -384,6 +384,8 @@ SAME_RESULT = {
     "again": True,
     "register": "sentiment-en",
     "profile_steps": 10,
+    "merge": False,
+    "log_model": False,
     "trials_per_job": 4,
     "max_silence_minutes": 5.0,
     "max_runtime_minutes": 5.0,
@@ -717,6 +719,11 @@ def test_a_registered_name_may_be_what_a_model_package_group_may_be_called(name:
 def test_another_registered_name_is_refused_with_the_rule(name: str) -> None:
     with pytest.raises(BadInput, match="register must be at most 57 letters, digits and hyphens"):
         JobSpec(register=name)
+
+
+def test_a_model_that_is_not_in_mlflow_is_not_registered() -> None:
+    with pytest.raises(BadInput, match="register=a needs the model in MLflow, got log_model=false"):
+        JobSpec(register="a", log_model=False)
 
 
 def test_a_probe_has_no_model_to_register() -> None:

@@ -52,7 +52,8 @@ def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registr
         model_id = registry.model_id(run.run_id)
         is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
         if model_id is None or is_simulated:
-            why = "a simulated job has no model" if is_simulated else "its run has no model in MLflow (see log_model)"
+            known = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
+            why = "a simulated job has no model" if is_simulated else known
             tracking.run(run.run_id).set_tags({schema.REGISTERED: f"no: {why}"})
             return f"nothing is registered as {name}: {why}"
         condition = condition_of_repeats(run)

@@ -1,0 +1,146 @@
+"""Models that a job returns, loaded in another process by transformers and by MLflow: they give the recorded F1."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from sklearn.metrics import f1_score
+
+from paretune.core.clock import SystemClock
+from paretune.jobs.models import FinishedJob, record_model
+from paretune.spec.container import JobDocument, JobFolder, JobReport
+from paretune.spec.job import JobSpec
+from paretune.tracking import Run
+from tests.conftest import copy_store, sentences
+
+pytestmark = [
+    pytest.mark.slow,
+    # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+    # peft notices that GPT-2 stores its matrices transposed, and says that it has adapted to it.
+    pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
+]
+
+LABELS = ("negative", "positive")
+FINE_TUNINGS = ("full", "head", "lora", "qlora")
+VALIDATION = sentences(60, seed=7)
+ANSWER = """
+import json, sys
+import mlflow
+from transformers import pipeline
+
+asked = json.load(sys.stdin)
+told = {}
+for name, (folder, uri) in asked["models"].items():
+    loaded = {"folder": pipeline("text-classification", model=folder), "mlflow": mlflow.transformers.load_model(uri)}
+    told[name] = {way: [said["label"] for said in one(asked["texts"])] for way, one in loaded.items()}
+writer = pipeline("text-generation", model=asked["writer"])
+told["writer"] = writer("the film", max_new_tokens=3, pad_token_id=0)[0]["generated_text"]
+json.dump(told, open(sys.argv[1], "w"))
+"""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Reports by fine_tuning, and what another process has answered: by fine_tuning, way of loading, a label a row."""
+
+    reports: dict[str, JobReport]
+    told: dict[str, Any]
+
+    def f1(self, fine_tuning: str, way: str) -> float:
+        """Macro F1 of those answers."""
+        return float(f1_score([label for _, label in VALIDATION], self.told[fine_tuning][way], average="macro"))
+
+
+def train(spec: JobSpec, place: Path, model: Path) -> JobFolder:
+    """One training in this process, of 48 rows that the tiny tokenizer reads."""
+    from transformers import AutoTokenizer
+
+    from paretune.training.loop import train
+    from paretune.training.rows import data
+    from paretune.training.rows.data import Rows
+    from paretune.training.stop_signal import StopSignal
+
+    def rows(of: list[tuple[str, str]]) -> Rows:
+        labels = np.array([LABELS.index(label) for _, label in of]) if spec.task == "classification" else None
+        return Rows(texts=[text for text, _ in of], labels=labels)
+
+    splits = {"train": rows(sentences(48)), "validation": rows(VALIDATION)}
+    labels = LABELS if spec.task == "classification" else ()
+    made = data.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), place / "prepared")
+    folder = JobFolder(place / "job")
+    folder.make()
+    for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):
+        link.symlink_to(source)
+    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
+    return folder
+
+
+def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
+    """The address of the model in MLflow."""
+    report = JobReport.read(folder.report)
+    run = Run(client, client.create_run("0").info.run_id, SystemClock())
+    job = FinishedJob(name="tiny", run_id=run.run_id, job_name="job", spec=spec, report=report, place=str(folder.model))
+    return record_model(run, job)
+
+
+@pytest.fixture(scope="module")
+def returned(
+    tiny_model: Path, tiny_causal_model: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Returned:
+    """A job of each `fine_tuning`, and a language model with merged adapters, answered for by another process."""
+    place = tmp_path_factory.mktemp("returned")
+    uri = copy_store(empty_store, place)
+    common: dict[str, Any] = {"precision": "fp32", "max_seq_length": 32, "per_device_train_batch_size": 8}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", uri)
+        client = MlflowClient()
+        reports, models = {}, {}
+        for name in FINE_TUNINGS:
+            spec = JobSpec(**common, model=str(tiny_model), fine_tuning=name, num_train_epochs=5.0, learning_rate=5e-3)
+            folder = train(spec, place / name, tiny_model)
+            reports[name] = JobReport.read(folder.report)
+            models[name] = (str(folder.model), record(client, spec, folder))
+        writer = JobSpec(**common, model=str(tiny_causal_model), fine_tuning="lora", task="causal-lm")
+        asked = {
+            "models": models,
+            "texts": [text for text, _ in VALIDATION],
+            "writer": str(train(writer, place / "writer", tiny_causal_model).model),
+        }
+        answered = subprocess.run(
+            [sys.executable, "-c", ANSWER, str(place / "told.json")],
+            input=json.dumps(asked),
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert answered.returncode == 0, answered.stderr
+    return Returned(reports, json.loads((place / "told.json").read_text()))
+
+
+@pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
+@pytest.mark.parametrize("way", ["folder", "mlflow"])
+def test_the_model_loaded_elsewhere_gives_the_f1_that_was_recorded(
+    returned: Returned, fine_tuning: str, way: str
+) -> None:
+    assert returned.f1(fine_tuning, way) == pytest.approx(returned.reports[fine_tuning].metrics["f1"], abs=1e-9)
+
+
+def test_the_models_have_learnt_so_that_another_model_would_give_another_f1(returned: Returned) -> None:
+    learnt = {name: report.metrics["f1"] for name, report in returned.reports.items()}
+    assert learnt["full"] > 0.6
+    assert len(set(learnt.values())) > 1
+
+
+def test_a_language_model_with_merged_adapters_goes_on_with_a_text(returned: Returned) -> None:
+    assert returned.told["writer"].startswith("the film")

@@ -1,0 +1,195 @@
+"""The LoggedModel of a job: which files it has, what it tells, and that there is one of each run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModel
+from mlflow.models import Model
+
+from paretune.spec import metrics
+from paretune.tracking import schema
+from paretune.tracking.models import JobModel, log_model, logged_model_of, why_not
+
+LARGE = 2**20
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """What a training leaves: weights of 1 MiB, configuration, tokenizer, and states that nobody needs any more."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))
+    (folder / "model.safetensors").write_bytes(bytes(LARGE))
+    for name in ("tokenizer.json", "tokenizer_config.json", "optimizer.pt", "training_args.bin"):
+        (folder / name).write_text("{}")
+    (folder / "checkpoint-3").mkdir()
+    return folder
+
+
+@pytest.fixture
+def model(checkpoint: Path) -> JobModel:
+    return JobModel(
+        name="b16",
+        place=str(checkpoint),
+        folder=checkpoint,
+        card="# A card",
+        requirements=("torch==2.13.0",),
+        params={"learning_rate": "5e-05", "validation_file": ""},
+        dataset=("reviews.csv", "1a2b"),
+    )
+
+
+@pytest.fixture
+def client(workplace: Path) -> MlflowClient:
+    return MlflowClient()
+
+
+@pytest.fixture
+def run_id(client: MlflowClient) -> str:
+    run_id = str(client.create_run("0").info.run_id)
+    client.log_metric(run_id, metrics.F1, 0.75)
+    return run_id
+
+
+def the_model(client: MlflowClient, run_id: str) -> LoggedModel:
+    found = logged_model_of(client, run_id)
+    assert found is not None
+    return found
+
+
+def disk_is_full(*_: object) -> None:
+    raise OSError("the disk is full")
+
+
+def test_the_files_are_arranged_as_mlflow_loads_them_without_states_of_the_training(
+    client: MlflowClient, run_id: str, model: JobModel
+) -> None:
+    place = Path(log_model(client, run_id, model).artifact_location)
+
+    names = {path.name for path in (place / "model").iterdir()}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in (place / "components" / "tokenizer").iterdir()} == names - {"model.safetensors"}
+    assert (place / "README.md").read_text() == "# A card"
+    assert "torch==2.13.0" in (place / "requirements.txt").read_text().splitlines()
+    described = Model.load(str(place))
+    assert described.flavors["transformers"]["task"] == "text-classification"
+    assert described.signature.outputs.input_names() == ["label", "score"]
+    example = described.load_input_example(str(place))
+    assert isinstance(example, list)
+    assert [type(text) for text in example] == [str]
+
+
+def test_weights_are_on_the_disk_once_and_small_files_are_copies(
+    client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path
+) -> None:
+    place = Path(log_model(client, run_id, model).artifact_location) / "model"
+
+    assert (place / "model.safetensors").samefile(checkpoint / "model.safetensors")
+    assert not (place / "config.json").samefile(checkpoint / "config.json")
+
+
+def test_weights_are_copied_where_the_disk_has_no_links(
+    client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("cross-device link")
+
+    monkeypatch.setattr("os.link", refuse)
+
+    copied = Path(log_model(client, run_id, model).artifact_location) / "model" / "model.safetensors"
+    assert copied.stat().st_size == LARGE
+    assert not copied.samefile(checkpoint / "model.safetensors")
+
+
+def test_a_store_on_another_machine_is_sent_the_files(
+    client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paretune.tracking.models._local_folder", lambda _: None)
+
+    place = Path(log_model(client, run_id, model).artifact_location)
+
+    sent = place / "model" / "model.safetensors"
+    assert (sent.stat().st_size, sent.is_symlink()) == (LARGE, False)
+    assert not sent.samefile(checkpoint / "model.safetensors")
+    assert {"MLmodel", "README.md", "requirements.txt"} <= {path.name for path in place.iterdir()}
+
+
+def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
+    client: MlflowClient, run_id: str, model: JobModel
+) -> None:
+    first, again = (log_model(client, run_id, model).model_id for _ in range(2))
+
+    found = the_model(client, run_id)
+    assert found.model_id == first == again
+    outputs = client.get_run(run_id).outputs
+    assert outputs is not None
+    assert [one.model_id for one in outputs.model_outputs] == [first]
+    assert [(one.key, one.value, one.dataset_name) for one in found.metrics or ()] == [
+        (metrics.F1, 0.75, "reviews.csv")
+    ]
+    assert len(client.get_metric_history(run_id, metrics.F1)) == 1
+    assert (found.tags[schema.MODEL], found.params) == (model.place, {"learning_rate": "5e-05"})
+
+
+def test_a_model_whose_logging_was_interrupted_is_completed(
+    client: MlflowClient, run_id: str, model: JobModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr("paretune.tracking.models._describe", disk_is_full)
+        with pytest.raises(OSError, match="full"):
+            log_model(client, run_id, model)
+    assert logged_model_of(client, run_id) is None
+
+    done = log_model(client, run_id, model)
+
+    assert [one.model_id for one in client.search_logged_models(["0"])] == [done.model_id]
+    assert (Path(done.artifact_location) / "MLmodel").exists()
+
+
+def test_a_model_that_stays_in_s3_is_registered_by_its_place_and_copies_nothing(
+    client: MlflowClient, run_id: str, model: JobModel
+) -> None:
+    far = replace(model, place="s3://mine/job/output/model.tar.gz", folder=None)
+
+    logged = log_model(client, run_id, far)
+
+    place = Path(logged.artifact_location)
+    assert logged.tags[schema.MODEL] == far.place
+    assert not (place / "model").exists()
+    described = Model.load(str(place))
+    assert (described.flavors, described.metadata) == ({}, {schema.MODEL: far.place})
+
+
+def test_a_model_that_a_command_has_logged_itself_is_found_but_ours_comes_first(
+    client: MlflowClient, run_id: str, model: JobModel
+) -> None:
+    theirs = client.create_logged_model("0", name="theirs", source_run_id=run_id)
+    client.finalize_logged_model(theirs.model_id, "READY")
+    assert the_model(client, run_id).model_id == theirs.model_id
+
+    ours = log_model(client, run_id, model)
+
+    assert the_model(client, run_id).model_id == ours.model_id
+
+
+@pytest.mark.parametrize(
+    ("lacking", "reason"),
+    [("config.json", "no config.json"), ("model.safetensors", "no weights"), ("tokenizer", "no tokenizer")],
+)
+def test_a_folder_that_is_no_checkpoint_is_refused_with_what_it_lacks(
+    checkpoint: Path, lacking: str, reason: str
+) -> None:
+    assert why_not(checkpoint) == ""
+    for path in checkpoint.glob(f"{lacking}*"):
+        path.unlink()
+
+    assert why_not(checkpoint).startswith(reason)
+
+
+def test_a_model_of_no_texts_is_refused_by_its_architecture(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text(json.dumps({"architectures": ["ViTForImageClassification"]}))
+
+    assert "ViTForImageClassification" in why_not(checkpoint)
