@@ -30,6 +30,7 @@ FLOORS = {
     "launchers": 5.1,
     "launchers.simulated": 5.2,
     "launchers.sagemaker": 5.2,
+    "projects": 5.5,
     "jobs": 6.1,
     "jobs.estimates": 6.2,
     "jobs.doctor": 6.2,
@@ -50,7 +51,7 @@ FLOORS = {
 """Folder to floor. A folder imports from floors below its own; nothing from another folder on its own floor."""
 
 DOORS = {
-    "mlflow": {"tracking", "mlflow_backend"},
+    "mlflow": {"tracking", "projects", "mlflow_backend"},
     "optuna": {"studies"},
     "pydoe": {"studies"},
     "formulaic": {"studies"},
@@ -67,7 +68,7 @@ FRAMES = {"paretune.core.result": {"pandas"}}
 """Module of the lower floors to what it imports when somebody asks for it: a result as a pandas frame."""
 LARGEST_FOLDER = 13
 """Modules that lie side by side, `__init__` not counted."""
-CLOSED_TO_TRAINING = {"launchers", "tracking", "jobs", "studies", "mlflow_backend", "cli"}
+CLOSED_TO_TRAINING = {"launchers", "tracking", "projects", "jobs", "studies", "mlflow_backend", "cli"}
 
 
 @cache

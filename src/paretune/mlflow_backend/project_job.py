@@ -30,13 +30,13 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller
 from paretune.launchers.sagemaker.request import tracking_environment
-from paretune.mlflow_backend import container_entrypoint
-from paretune.mlflow_backend.collection import Collector
-from paretune.mlflow_backend.command import Command, read_command
 from paretune.mlflow_backend.configuration import Configuration, read_configuration, user_keys
-from paretune.mlflow_backend.environment import Environment, mentions_mlflow, python_note, read_environment
 from paretune.mlflow_backend.submitted_run import SageMakerSubmittedRun, tell
 from paretune.pricing.prices import price_remarks
+from paretune.projects import container_entrypoint
+from paretune.projects.collection import Collector
+from paretune.projects.command import Command, read_command
+from paretune.projects.environment import Environment, mentions_mlflow, python_note, read_environment
 from paretune.spec.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema, without_password
 

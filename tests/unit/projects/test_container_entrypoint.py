@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from paretune.core import silence
-from paretune.mlflow_backend import container_entrypoint as inside
+from paretune.projects import container_entrypoint as inside
 from tests.processes import wait_until
 
 

@@ -23,7 +23,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 from paretune.core.clock import Clock
 from paretune.core.errors import LostContact
 from paretune.launchers.base import Job
-from paretune.mlflow_backend.container_entrypoint import RUN_NAME, STORE
+from paretune.projects.container_entrypoint import RUN_NAME, STORE
 from paretune.tracking import schema, without_password
 
 _ATTEMPTS = 5  # to read results and copy them
