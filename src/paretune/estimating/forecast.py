@@ -56,7 +56,7 @@ class Forecast:
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
         """The estimate of a job with this batch; None where its model or its rows are not known."""
         built = known_architecture(spec, inputs)
-        if built is None or spec.entry_script is not None:
+        if built is None or spec.runs_own_training:
             return None
         return self._estimator.estimate(spec, built, price, plan=plan, facts=_facts(inputs))
 
@@ -67,7 +67,7 @@ class Forecast:
         """
         plan, shown = spec.plan(), None
         built = known_architecture(spec, inputs)
-        if built is None or spec.entry_script is not None:
+        if built is None or spec.runs_own_training:
             return plan, None
         while (described := describe(spec, plan, built, _facts(inputs), self._steps)) and (
             smaller := plan.with_less_memory()

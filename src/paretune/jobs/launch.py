@@ -25,6 +25,7 @@ from paretune.launchers.base import JobState, Launcher, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
 from paretune.spec.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import first_plan
@@ -96,6 +97,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         on_events,
         inputs=lambda: prepared or inputs_of(spec, workplace),
         plan=plan or first_plan(spec, writer.run.tags()),
+        halves=not spec.runs_project,
     )
     try:
         writer.begin(inputs, plan=plan, estimate=estimate, warnings=warnings)
@@ -205,6 +207,10 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
     where = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     kind = "simulated job" if spec.is_simulated else "job"
+    if spec.project is not None:
+        given = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
+        what = f"entry point {spec.entry_point} of {spec.project}{f' with {given}' if given else ''}"
+        return f"job {job_name(run_id, 1)}{where}: {what}; ended after {spec.max_runtime_minutes:g} minutes{silence}"
     return (
         f"{kind} {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
@@ -219,7 +225,10 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())
     shown = {
         "specification": spec.as_text(),
-        "batch": asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "batch": None
+        if spec.project is not None
+        else asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,

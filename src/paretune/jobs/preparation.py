@@ -14,6 +14,7 @@ from pathlib import Path
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
+from paretune.projects.payload import project_inputs
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
 from paretune.spec.job import BUNDLED, INPUT_FILES, JobSpec, missing_files
 from paretune.spec.parameters import affecting
@@ -24,6 +25,8 @@ _POLL_S = 0.1
 def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
     """The prepared data set and the model's folder for `spec`; an equal preparation of an earlier job is taken again.
 
+    Of a project, its code and its command.
+
     Nothing where its launcher reads nothing, or a script of the user's own reads what it needs. `meanwhile` is called
     while the process prepares; the faults it finds are reported together with the others.
 
@@ -32,6 +35,8 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
         Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
+    if spec.project is not None:
+        return _of_project(spec, workplace, meanwhile)
     reads, has_script = workplace.launcher.reads_inputs, spec.entry_script is not None
     known = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
     if known is None:
@@ -47,9 +52,21 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     return known
 
 
+def _of_project(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
+    faults: list[str] = []
+    inputs = JobInputs()
+    with collecting(faults):
+        inputs = project_inputs(spec, workplace.home)
+    with collecting(faults):
+        meanwhile()
+    refuse(faults)
+    return inputs
+
+
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     """What is known of a job's inputs without preparing them."""
-    known = load_cached_inputs(spec, workplace.home) if workplace.launcher.reads_inputs else None
+    is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
+    known = load_cached_inputs(spec, workplace.home) if is_cached else None
     return known or JobInputs()
 
 
