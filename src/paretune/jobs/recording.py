@@ -245,6 +245,7 @@ class JobRunWriter:
             failure = job.failure()
             kind = OutOfMemory if failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY else JobFailed
             raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
+        is_shown = self.spec.entry_script != PROJECT  # else `mlflow run` says where
         return JobResult(
             run_id=self.run.run_id,
             job_name=job.name,
@@ -252,9 +253,7 @@ class JobRunWriter:
             params=params_of(self.spec),
             metrics=measured | dict(self._facts),
             price=self._price,
-            open_command=""
-            if self.spec.entry_script == PROJECT
-            else self.workplace.tracking.open_command(self.run.run_id),
+            open_command=self.workplace.tracking.open_command(self.run.run_id) if is_shown else "",
             model=job.model_location(),
             has_gap=self.run.has_gap,
             origin=self._launcher.origin,

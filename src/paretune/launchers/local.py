@@ -136,7 +136,8 @@ class LocalJob(Job):
 
     def model_location(self) -> str:
         """Folder of the trained model; empty where a project's command has put nothing into it."""
-        return str(self.folder.model) if any(self.folder.model.iterdir()) else ""
+        is_project = _code(self.folder).exists()
+        return "" if is_project and not any(self.folder.model.iterdir()) else str(self.folder.model)
 
     def results(self) -> Path | None:
         """The folder of events and report, where a project's command records."""
@@ -277,7 +278,7 @@ class LocalLauncher(Launcher):
         self, folder: JobFolder, document: JobDocument, project: ProjectPayload
     ) -> "subprocess.Popen[bytes]":
         """Run its command in a copy of its files; large ones and those that do not travel are linked."""
-        code = folder.document.parent.with_name("code")
+        code = _code(folder)
         for name, path in project.code.items():
             (code / name).parent.mkdir(parents=True, exist_ok=True)
             if path.stat().st_size > _LARGEST_COPY:
@@ -357,6 +358,11 @@ def _alone_in(folder: JobFolder) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _code(folder: JobFolder) -> Path:
+    """Where the files of a project lie in the folder of its job."""
+    return folder.document.parent.with_name("code")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def in_files(ml: Path, project: Path, began: float) -> dict[str, float]:
 
 
 def in_store(ml: Path, run_id: str) -> dict[str, float]:
-    """The last values of the metrics in the job's store; of several runs the last one's, the job's own run above all."""
+    """The last values of the metrics in the job's store: the newest run's, those of the job's own run above all."""
     path = ml / "output" / "data" / STORE / "mlflow.db"
     found: dict[str, float] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:

@@ -457,9 +457,7 @@ def _project_faults(spec: JobSpec) -> list[str]:
         alone = [name for name in _OF_A_PROJECT if name in changed]
         faults = [f"{name} goes with project: give the folder or git URI of one, or leave it out" for name in alone]
         if spec.size is not None and not spec.runs_own_training:
-            faults.append(
-                "size goes with project or entry_script: of paretune's own training it is known; leave it out"
-            )
+            faults.append("size goes with project or entry_script: paretune knows its own training; leave it out")
         return faults
     rule = f"project={spec.project}"
     ours = [item.name for item in fields(JobSpec) if item.name not in _WITH_A_PROJECT and item.name in changed]

@@ -67,7 +67,7 @@ class StudyFile(Draft):
     def takes_split(self) -> bool:
         """Whether seconds and F1 are learnt apart: where that was asked for, or nothing else was and it can be done."""
         if self.method is None:
-            return self.sampler is None and can_be_split(self.objectives)
+            return self.sampler is None and not self.is_own and can_be_split(self.objectives)
         return self.method == "split"
 
     @property

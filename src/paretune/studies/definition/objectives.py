@@ -44,6 +44,11 @@ Constraints = Mapping[str, Mapping[str, float]]
 """Metric to {"min": x}, {"max": y} or both, the ends included."""
 
 
+def runs_own_training(job: Mapping[str, Any]) -> bool:
+    """Whether jobs run a training of the user's own: nobody here knows its metrics, its seconds and its memory."""
+    return any(str(job.get(name) or "").strip() for name in ("entry_script", "project"))
+
+
 def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
     """Dollars and what the task is judged by."""
     quality = metrics.PERPLEXITY if job.get("task") == "causal-lm" else metrics.F1
@@ -60,8 +65,11 @@ def nearest(name: str, known: Collection[str]) -> str:
     return did_you_mean(name, known, or_longer=True) or f"there are {', '.join(known)}"
 
 
-def objective_faults(name: str, direction: str) -> list[str]:
-    """What is wrong with one objective."""
+def objective_faults(name: str, direction: str, *, is_own: bool = False) -> list[str]:
+    """What is wrong with one objective; `is_own`: of a training of the user's own, which may log any metric."""
+    if name not in OBJECTIVES and is_own:
+        wrong = f"objective {name} must be minimize or maximize, got {direction!r}: say which way it is better"
+        return [] if direction in ("minimize", "maximize") else [wrong]
     if name not in OBJECTIVES:
         return [f"unknown objective {name}: {nearest(name, OBJECTIVES)}"]
     right = OBJECTIVES[name].direction
@@ -70,8 +78,10 @@ def objective_faults(name: str, direction: str) -> list[str]:
     return [] if direction == right else [f"objective {name} cannot be {direction}d: write {name}: {right}"]
 
 
-def bounds_faults(name: str, bounds: Mapping[str, float]) -> list[str]:
-    """What is wrong with one constraint."""
+def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = False) -> list[str]:
+    """What is wrong with one constraint; `is_own`: of a training of the user's own, which may log any metric."""
+    if name not in OBJECTIVES and is_own:
+        return [] if bounds else [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
     if name not in OBJECTIVES:
         return [f"unknown metric {name} in constraints: {nearest(name, OBJECTIVES)}"]
     if not bounds:

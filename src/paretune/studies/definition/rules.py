@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import Field, dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from paretune.spec.job import JobSpec
@@ -14,6 +15,7 @@ from paretune.studies.definition.objectives import (
     bounds_faults,
     default_objectives,
     objective_faults,
+    runs_own_training,
     unmeasured,
 )
 from paretune.studies.definition.space import (
@@ -24,6 +26,8 @@ from paretune.studies.definition.space import (
     Range,
     Search,
     combination_faults,
+    inside_faults,
+    is_inside,
     kind_of,
     parameters,
 )
@@ -73,6 +77,11 @@ class Draft(StudyTerms):
     objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
     constraints: Constraints = field(default_factory=dict)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether its jobs run a training of the user's own."""
+        return runs_own_training(self.job)
+
     def ranges(self) -> list[str]:
         """Searched parameters of which no list of values is given."""
         return [name for name, entry in self.search.items() if isinstance(entry, Range)]
@@ -101,8 +110,8 @@ def _own_faults(draft: Draft) -> Iterator[Fault]:
     sections: dict[str, Callable[[str, Any], list[str]]] = {
         "job": _parameter_faults,
         "search": _entry_faults,
-        "objectives": objective_faults,
-        "constraints": bounds_faults,
+        "objectives": partial(objective_faults, is_own=draft.is_own),
+        "constraints": partial(bounds_faults, is_own=draft.is_own),
     }
     for section, faults_in in sections.items():
         for name, part in getattr(draft, section).items():
@@ -141,6 +150,8 @@ def value_faults(item: "Field[Any]", annotation: Any, value: Any) -> list[str]:
 
 
 def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
+    if is_inside(name):
+        return inside_faults(name, entry.corners)
     if name not in parameters():
         return _parameter_faults(name, "")
     if name in NOT_SEARCHED:
@@ -175,7 +186,7 @@ def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
         yield from combination_faults(draft.job, draft.search)
     if not draft.objectives and _intact(broken, "objectives"):
         yield ("objectives",), "objectives must name at least one, such as cost_usd: minimize"
-    if not broken & {("job",), ("job", "task")}:
+    if not draft.is_own and not broken & {("job",), ("job", "task")}:
         for section in ("objectives", "constraints"):
             yield from unmeasured(draft.job.get("task") or "classification", section, getattr(draft, section))
     if _intact(broken, "budget_usd") and draft.budget_usd is None:

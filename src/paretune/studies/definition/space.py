@@ -1,16 +1,17 @@
 """What a study searches: values and ranges of parameters, and which of their combinations make a job."""
 
 import itertools
+import json
 import math
 import random
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any
 
 from paretune.core.errors import collecting, refuse
-from paretune.spec.job import JobSpec, launch_faults
+from paretune.spec.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, launch_faults
 from paretune.spec.parameters import COMPUTES, Effect, annotations, spell
 
 Value = str | int | float
@@ -104,11 +105,78 @@ def plain_kind(annotation: Any) -> type:
     return annotation if isinstance(annotation, type) else dict
 
 
+INSIDE = "."
+"""Between a parameter that is a mapping and a name in it: training_arguments.weight_decay."""
+
+
+def parameter_of(name: str) -> str:
+    """The parameter of a job that a searched name belongs to: that before the dot, where there is one."""
+    return name.partition(INSIDE)[0]
+
+
+def is_inside(name: str) -> bool:
+    """Whether a searched name is one in a mapping of the job, such as training_arguments.weight_decay."""
+    prefix, dot, inner = name.partition(INSIDE)
+    return bool(dot and inner) and prefix in parameters() and kind_of(prefix) is dict
+
+
+def is_searchable(name: str) -> bool:
+    """Whether a study may search the name: a parameter of a job, or one in a mapping of it."""
+    return (name in parameters() or is_inside(name)) and parameter_of(name) not in NOT_SEARCHED
+
+
+def inside_faults(name: str, values: Iterable[Any]) -> list[str]:
+    """What is wrong with a name in a mapping of the job, and with values of it: texts, numbers, true and false."""
+    prefix, _, inner = name.partition(INSIDE)
+    reserved = RESERVED_TRAINING_ARGUMENTS.get(inner) if prefix == "training_arguments" else None
+    found = [f"{prefix} must not set {inner}: {reserved}"] if reserved else []
+    for value in values:
+        if not isinstance(value, str | int | float):
+            found.append(f"{name} must be a text, a number, true or false, got {value!r}: search one value at a time")
+        elif isinstance(value, float) and not math.isfinite(value):
+            found.append(f"{name} must be a finite number, got {value}")
+    return found
+
+
+def is_whole(name: str, entry: Range) -> bool:
+    """Whether a range holds whole numbers only: of a whole parameter; in a mapping, where both ends are whole."""
+    if not is_inside(name):
+        return kind_of(name) is int
+    return all(isinstance(end, int) for end in (entry.low, entry.high))
+
+
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
     """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type."""
-    spec = JobSpec.from_text({name: _typed(value) for name, value in {**job, **point}.items()})
+    spec = JobSpec.from_text({name: _typed(value) for name, value in _gathered({**job, **point}).items()})
     refuse(launch_faults(spec))
     return spec
+
+
+def mapping_in(job: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """A parameter of a job that is a mapping, as one; empty where it is not set, or no JSON object."""
+    held = job.get(prefix) or {}
+    try:
+        held = json.loads(held) if isinstance(held, str) else held
+    except json.JSONDecodeError:
+        return {}
+    return dict(held) if isinstance(held, Mapping) else {}
+
+
+def _gathered(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with those of names in mappings put into these; job parameters of any other name stay as they are."""
+    inside = [name for name in values if is_inside(name)]
+    if not inside:
+        return dict(values)
+    found = {name: value for name, value in values.items() if name not in inside}
+    for name in inside:
+        prefix, _, inner = name.partition(INSIDE)
+        found[prefix] = {**mapping_in(found, prefix), inner: _plain(values[name])}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: numpy's numbers are not."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _typed(value: Any) -> str:

@@ -11,7 +11,7 @@ from paretune.spec.parameters import annotations, parse
 from paretune.studies.definition.objectives import default_objectives, nearest
 from paretune.studies.definition.reading import FileReading, each
 from paretune.studies.definition.rules import Draft, StudyTerms, faults_of
-from paretune.studies.definition.space import NOT_SEARCHED, Choices, FaultPath, Range, kind_of, parameters
+from paretune.studies.definition.space import NOT_SEARCHED, Choices, FaultPath, Range, is_inside, kind_of, parameters
 from paretune.studies.definition.yaml import STUDY, FileKind, Node
 
 _OF_A_RANGE = ("choices", "low", "high", "log")
@@ -53,7 +53,7 @@ class StudyReading(FileReading):
 
     def _entry(self, fault_path: FaultPath, node: Node) -> None:
         section, name = fault_path
-        if section == "search" and name in parameters():
+        if section == "search" and (name in parameters() or is_inside(name)):
             self._searched(fault_path, node)
         elif section in ("job", "search"):
             super()._entry(fault_path, node)
@@ -88,10 +88,14 @@ class StudyReading(FileReading):
             raise ValueError(f"{name}: choices must be a list, got {got}: write choices: [A, B]")
         if self._is_typed(name):
             return Choices(values=())  # what was typed takes its place
+        if is_inside(name):
+            return Choices(values=tuple(node.as_json() for node in listed_node.value))
         return Choices(values=tuple(each(listed_node.value, partial(self._value, fault_path, is_choice=True))))
 
     def _range(self, fault_path: FaultPath, entries: Mapping[str, Node]) -> Range:
-        name, kind, log = fault_path[1], kind_of(fault_path[1]), False
+        name, log = fault_path[1], False
+        are_whole = all(isinstance(entries[key].as_json(), int) for key in ("low", "high") if key in entries)
+        kind = (int if are_whole else float) if is_inside(name) else kind_of(name)
         if kind not in (int, float):
             raise ValueError(f"{name} is no number and has no range: write {{choices: [...]}}")
         if "log" in entries:

@@ -12,7 +12,7 @@ from paretune.spec.container import JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import COMPUTES, spell
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices, Range, Value, make_spec
+from paretune.studies.definition.space import Choices, Range, Value, is_inside, is_whole, make_spec
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver
 
@@ -34,7 +34,10 @@ def default_point(driver: Driver) -> dict[str, Value] | None:
     plan = spec.plan()
     point = {name: entry.corners[0] for name, entry in file.search.items()}
     for name in file.search.keys() - {"instance_type"}:
-        point[name] = _nearest(getattr(plan if hasattr(plan, name) else spec, name), file.search[name])
+        if is_inside(name):
+            point[name] = _middle(name, file.search[name])
+        else:
+            point[name] = _nearest(getattr(plan if hasattr(plan, name) else spec, name), file.search[name])
     try:
         if "instance_type" in point:
             on_each = [{**point, "instance_type": name} for name in file.search["instance_type"].corners]
@@ -54,6 +57,13 @@ def _nearest(wanted: Any, entry: Choices | Range) -> Value:
         kept = min(max(float(wanted), entry.low), entry.high)
         return round(kept) if isinstance(wanted, int) else kept
     return min(values, key=lambda value: _distance(float(value), float(wanted)))
+
+
+def _middle(name: str, entry: Choices | Range) -> Value:
+    """A value of a parameter whose default nobody here knows: the first choice, the middle of a range."""
+    if isinstance(entry, Choices):
+        return entry.values[0]
+    return round(entry.at(0.5)) if is_whole(name, entry) else entry.at(0.5)
 
 
 def _distance(one: float, other: float) -> float:

@@ -27,7 +27,7 @@ from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices, Range, Value, kind_of
+from paretune.studies.definition.space import Choices, Range, Value, is_whole
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Entry, TrialEnd
 from paretune.studies.search.trial_history import TrialHistory
@@ -278,7 +278,7 @@ def _distribution(name: str, entry: Choices | Range) -> BaseDistribution:
         return IntDistribution(0, len(entry.values) - 1)
     if isinstance(entry, Choices):
         return CategoricalDistribution(list(entry.values))
-    if kind_of(name) is int:
+    if is_whole(name, entry):
         return IntDistribution(int(entry.low), int(entry.high), log=entry.log)
     return FloatDistribution(entry.low, entry.high, log=entry.log)
 

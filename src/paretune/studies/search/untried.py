@@ -9,7 +9,7 @@ from contextlib import suppress
 from paretune.core.errors import BudgetRefused
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices, Range, Value, kind_of
+from paretune.studies.definition.space import Choices, Range, Value, is_whole
 from paretune.studies.search.driver import Driver
 
 _MOST_POINTS = 5_000
@@ -88,4 +88,4 @@ def _value(name: str, entry: Choices | Range, draw: random.Random) -> Value:
     if isinstance(entry, Choices):
         return draw.choice(entry.values)
     value = entry.at(draw.random())
-    return round(value) if kind_of(name) is int else value
+    return round(value) if is_whole(name, entry) else value

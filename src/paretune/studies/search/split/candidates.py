@@ -10,7 +10,7 @@ import numpy as np
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices, Range, Value, kind_of
+from paretune.studies.definition.space import Choices, Range, Value, is_whole
 
 LEVELS = 9
 """Values that a range is cut into."""
@@ -56,4 +56,4 @@ def _values(name: str, entry: Choices | Range) -> list[Value]:
     if isinstance(entry, Choices):
         return list(entry.values)
     numbers = [*(entry.at(index / (LEVELS - 1)) for index in range(LEVELS - 1)), entry.high]
-    return list(dict.fromkeys(map(round, numbers)) if kind_of(name) is int else numbers)
+    return list(dict.fromkeys(map(round, numbers)) if is_whole(name, entry) else numbers)
