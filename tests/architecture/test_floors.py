@@ -18,6 +18,7 @@ FLOORS = {
     "pricing": 3,
     "tracking": 3,
     "estimating.traced": 4.05,
+    "estimating.learnt": 4.05,
     "estimating": 4.1,
     "estimating.recorded": 4.2,
     "training.rows": 5.1,

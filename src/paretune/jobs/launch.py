@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
-from paretune.estimating.estimates import Estimate
 from paretune.estimating.hardware import speed_remarks
+from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
@@ -122,7 +122,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
 
 def _foresee(
     spec: JobSpec, inputs: JobInputs | None, workplace: Workplace
-) -> tuple[BatchPlan | None, Estimate | None, list[str], list[str]]:
+) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
     """The batch to begin with, the job's estimate, what to tell the user about both, and warnings.
 
     The batch is None for a job that was started before: its run says with which one.
@@ -146,9 +146,12 @@ def _foresee(
             f"steps (global batch size stays {plan.global_batch_size})"
         )
     job = foreseen(spec, inputs, workplace, plan=plan)
-    if job.estimate is not None:
-        sentences.append(job.estimate.sentence())
-    return plan, job.estimate, sentences, warnings_of(with_history([job], workplace.tracking))
+    estimate: TimeEstimate | None = job.estimate
+    if spec.runs_own_training:
+        estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
+    if estimate is not None:
+        sentences.append(estimate.sentence())
+    return plan, estimate, sentences, warnings_of(with_history([job], workplace.tracking))
 
 
 def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
-from paretune.estimating.estimates import Estimate
+from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.advice import below_baseline
 from paretune.jobs.priced import price_tags
 from paretune.jobs.result import JobResult
@@ -134,7 +134,7 @@ class JobRunWriter:
         inputs: JobInputs | None,
         *,
         plan: BatchPlan | None = None,
-        estimate: Estimate | None = None,
+        estimate: TimeEstimate | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         """Parameters, tags, what is known of the data alone, what the job was predicted to take, and warnings.
