@@ -1,4 +1,4 @@
-"""Ten trainings that know nothing of paretune, each in a study of cost against its own metric, from ten lines of YAML."""
+"""Ten trainings that know nothing of paretune, each in a study of cost against its own metric by ten lines of YAML."""
 
 import shutil
 from collections.abc import Mapping

@@ -113,7 +113,11 @@ class LocalJob(Job):
     def failure(self) -> tuple[FailureKind, str] | None:
         """Kind and reason of the failure, or of a stop that the user did not request."""
         end = _read(self._end) if self.state().is_terminal else None
-        return (FailureKind(end["kind"]), end["reason"]) if end is not None and end["reason"] else None
+        if end is None or not end["reason"]:
+            return None
+        is_bare = _code(self.folder).exists() and "ended with exit code" in end["reason"]
+        last = self.log_tail(1) if is_bare else []  # a project's command says more than its exit code
+        return FailureKind(end["kind"]), ": ".join([end["reason"], *(line.strip() for line in last)])
 
     def seconds(self) -> float:
         """Wall-clock seconds from the start to the end, or to now."""

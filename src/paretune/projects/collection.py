@@ -162,10 +162,9 @@ def _counterpart(run: StoredRun, experiment: str, names: dict[str, str], client:
     found = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.run_id}'", max_results=1)
     if found:
         return str(found[0].info.run_id)
-    tags = {schema.COPIED_FROM: run.run_id}
-    parent = run.tags.get(MLFLOW_PARENT_RUN_ID)
-    if parent in names:
-        tags[MLFLOW_PARENT_RUN_ID] = names[parent]
+    own = next(iter(names.values()))  # of the job: what its command has opened beside it lies below it
+    parent = names.get(run.tags.get(MLFLOW_PARENT_RUN_ID, ""), own)
+    tags = {schema.COPIED_FROM: run.run_id, MLFLOW_PARENT_RUN_ID: parent}
     return str(client.create_run(experiment, start_time=run.start_ms, tags=tags, run_name=run.name).info.run_id)
 
 

@@ -344,6 +344,10 @@ class JobSpec(Cluster):
         Raises:
             BadInput: its devices cannot share the global batch size evenly.
         """
+        if self.project is not None:  # its command batches as it likes
+            own = self.processes_per_instance if instance_type == self.instance_type else None
+            changes = {"fallback_instance_types": None, "processes_per_instance": own}
+            return replace(self, instance_type=instance_type, **changes)  # type: ignore[arg-type]  # names of fields
         plan = self.plan()
         elsewhere = replace(
             self,
