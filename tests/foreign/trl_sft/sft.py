@@ -8,7 +8,7 @@ def main():
     training_args, model_args = TrlParser((SFTConfig, ModelConfig)).parse_args_and_config()
     training_args.per_device_train_batch_size = 4
     training_args.max_length = 16
-    training_args.eos_token = "[SEP]"  # of BERT's tokenizer
+    training_args.eos_token = "[SEP]"  # noqa: S105
     rows = Dataset.from_dict({"text": ["a film that is worth its time", "two hours nobody gives back"] * 8})
     trainer = SFTTrainer(
         model=model_args.model_name_or_path, args=training_args, train_dataset=rows, eval_dataset=rows.select(range(4))
