@@ -290,6 +290,7 @@ class LocalLauncher(Launcher):
             else:
                 shutil.copy2(path, code / name)
         for name, path in project.beside.items():
+            (code / name).parent.mkdir(parents=True, exist_ok=True)
             _link(code / name, path.resolve())
         run = run_of(document.job_name)
         write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
