@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paretune.estimating.exchange import Exchange
-from paretune.estimating.learnt.times import Seconds
+from paretune.estimating.learnt.seconds import Seconds
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
 from paretune.estimating.posterior import Noise, Posterior, interval
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
+from paretune.estimating.learnt.seconds import Seconds
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
@@ -23,15 +24,6 @@ _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
 """Standard deviation of the logarithm of seconds around the line, and with how many degrees of freedom it is known."""
 _PRIOR_WEIGHT = 0.1
 """Weight, in runs, of the assumption that start-up and each size have an equal share of the seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seconds:
-    """Billable seconds of a job, with an interval that holds 80 % of such jobs."""
-
-    seconds: float
-    seconds_low: float
-    seconds_high: float
 
 
 @dataclass(frozen=True, kw_only=True)
