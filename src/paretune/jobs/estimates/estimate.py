@@ -29,7 +29,7 @@ from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import JobInputs
-from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec.job import BUNDLED, JobSpec, missing_files
 from paretune.spec.parameters import COMPUTES, affecting
 from paretune.spec.profile import completed
 from paretune.spec.regions import usual_region
@@ -83,6 +83,7 @@ def run_estimate(
 ) -> EstimateTable | OwnEstimates:
     """The table of the request, recorded; what was never measured is probed first, if asked for."""
     if request.specs[0].runs_own_training:
+        refuse(list(dict.fromkeys(fault for spec in request.specs for fault in missing_files(spec.as_text()))))
         environment = dict(os.environ)
         prices = PriceList.read(environment)
         known = [usual_price(spec, prices, environment) for spec in request.specs]
