@@ -18,6 +18,7 @@ FLOORS = {
     "pricing": 3,
     "tracking": 3,
     "estimating.traced": 4.05,
+    "estimating.learnt": 4.05,
     "estimating": 4.1,
     "estimating.recorded": 4.2,
     "training.tasks": 5.05,
@@ -36,6 +37,7 @@ FLOORS = {
     "launchers.sagemaker.objects": 5.25,
     "jobs.registration": 6.05,
     "jobs.models": 6.05,
+    "projects": 5.5,
     "jobs": 6.1,
     "jobs.estimates": 6.2,
     "jobs.doctor": 6.2,
@@ -58,7 +60,7 @@ FLOORS = {
 """Folder to floor. A folder imports from floors below its own; nothing from another folder on its own floor."""
 
 DOORS = {
-    "mlflow": {"tracking", "mlflow_backend"},
+    "mlflow": {"tracking", "projects", "mlflow_backend"},
     "optuna": {"studies"},
     "pydoe": {"studies"},
     "formulaic": {"studies"},
@@ -76,7 +78,7 @@ FRAMES = {"paretune.core.result": {"pandas"}}
 """Module of the lower floors to what it imports when somebody asks for it: a result as a pandas frame."""
 LARGEST_FOLDER = 13
 """Modules that lie side by side, `__init__` not counted."""
-CLOSED_TO_TRAINING = {"launchers", "tracking", "jobs", "studies", "mlflow_backend", "agents", "cli"}
+CLOSED_TO_TRAINING = {"launchers", "tracking", "projects", "jobs", "studies", "mlflow_backend", "agents", "cli"}
 
 
 @cache

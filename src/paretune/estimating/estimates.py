@@ -9,12 +9,12 @@ from paretune.core.errors import BadInput
 from paretune.core.pareto import front
 from paretune.estimating.architecture import Architecture, hub_config, of_config, well_known
 from paretune.estimating.evidence import Evidence
+from paretune.estimating.learnt.times import TimeEstimate
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.estimating.traced.cache import TracedSteps
-from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
@@ -22,39 +22,23 @@ from paretune.spec.job import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """What one job is predicted to take.
+class Estimate(TimeEstimate):
+    """What one job of paretune's own training is predicted to take.
 
     Attributes:
-        measured_here: number of jobs of this model that have run on this cluster.
         usable_gib: memory that one device has for it.
-        price: of one instance; None when it is not known, then so are the dollars.
-        basis: where the prediction comes from, in words.
         is_traced: whether the memory is that of the model's own code, not of a formula.
         did_not_fit: an earlier job that shows that this one has too little memory.
         tokens: that the whole training takes; None where nobody counts them, but for causal-lm.
     """
 
-    spec: JobSpec
     plan: BatchPlan
-    measured_here: int
     time: Prediction
     memory: MemoryPrediction
     usable_gib: float
-    price: Price | None
-    basis: str
     is_traced: bool = False
     did_not_fit: Footprint | None = None
     tokens: float | None = None
-
-    def usd(self, seconds: float) -> float | None:
-        """Dollars of so many billable seconds."""
-        return cost_usd(self.price, self.spec, seconds)
-
-    @property
-    def cost_usd(self) -> float | None:
-        """Predicted dollars."""
-        return self.usd(self.time.seconds)
 
     @property
     def usd_per_billion_tokens(self) -> float | None:
@@ -68,21 +52,9 @@ class Estimate:
             return "no"
         return "yes" if self.memory.gib_high <= self.usable_gib else "unsure"
 
-    def sentence(self) -> str:
-        """The estimate as one line for a person who has just launched the job."""
-        low, high = self.time.seconds_low, self.time.seconds_high
-        dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
-        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}"
-
     def as_metrics(self) -> dict[str, float]:
-        """What a job's run records of its own estimate."""
-        found = {
-            metrics.ESTIMATED_SECONDS: self.time.seconds,
-            f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
-            f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
-            metrics.ESTIMATED_MEMORY_GIB: self.memory.gib,
-        }
-        return found if self.cost_usd is None else found | {metrics.ESTIMATED_COST_USD: self.cost_usd}
+        """The same, with the memory."""
+        return super().as_metrics() | {metrics.ESTIMATED_MEMORY_GIB: self.memory.gib}
 
 
 class Estimator:

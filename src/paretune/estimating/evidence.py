@@ -106,7 +106,7 @@ def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evide
 def _read(job: RecordedJob, steps: TracedSteps | None) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """The job of a run as it really ran: on the type and with the per-device batch that it ended with."""
     spec = job.spec_as_run()
-    if spec.entry_script is not None:
+    if spec.runs_own_training:
         raise BadInput(["a script of the user's own may do anything"])
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
         spec = replace(spec, precision=job.used_precision)  # `auto` may have gone on in fp32

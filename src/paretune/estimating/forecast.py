@@ -13,6 +13,7 @@ from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.estimates import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
+from paretune.estimating.learnt.times import LearntTimes, TimeEstimate
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing_features import describe
 from paretune.estimating.traced.cache import TracedSteps
@@ -49,14 +50,28 @@ class Forecast:
             logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
             return Estimator(Evidence(), self._steps)
 
+    @cached_property
+    def _learnt(self) -> LearntTimes:
+        if self._tracking is None:
+            return LearntTimes()
+        try:
+            return LearntTimes.collect(self._tracking, machine_name())
+        except TrackingUnavailable:  # the job's own record will say so
+            return LearntTimes()
+
     def renew(self) -> None:
         """Take the runs into account that have come since."""
+        self.__dict__.pop("_learnt", None)
         self.__dict__.pop("_estimator", None)
+
+    def time_of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> TimeEstimate | None:
+        """The same of seconds and dollars alone, which finished runs tell of a training of the user's own, too."""
+        return self._learnt.predict(spec, price) if spec.runs_own_training else self.of(spec, plan, inputs, price)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
         """The estimate of a job with this batch; None where its model or its rows are not known."""
         built = known_architecture(spec, inputs)
-        if built is None or spec.entry_script is not None:
+        if built is None or spec.runs_own_training:
             return None
         return self._estimator.estimate(spec, built, price, plan=plan, facts=_facts(inputs))
 
@@ -67,7 +82,7 @@ class Forecast:
         """
         plan, shown = spec.plan(), None
         built = known_architecture(spec, inputs)
-        if built is None or spec.entry_script is not None:
+        if built is None or spec.runs_own_training:
             return plan, None
         while (described := describe(spec, plan, built, _facts(inputs), self._steps)) and (
             smaller := plan.with_less_memory()

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paretune.estimating.exchange import Exchange
+from paretune.estimating.learnt.seconds import Seconds
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
 from paretune.estimating.posterior import Noise, Posterior, interval
 
@@ -145,15 +146,9 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """Billable seconds of a job, with an interval that holds 80 % of such jobs.
+class Prediction(Seconds):
+    """The same of paretune's own training; `startup_seconds` is what lies around the steps, evaluation included."""
 
-    `startup_seconds` is what lies around the steps, evaluation included.
-    """
-
-    seconds: float
-    seconds_low: float
-    seconds_high: float
     startup_seconds: float
     step_seconds: float
     steps: int

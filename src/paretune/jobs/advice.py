@@ -30,7 +30,8 @@ LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9
 """Shares below and above which an estimate is worth a warning."""
 _NEARLY = 0.9  # of a scaled rate: what somebody has rounded is scaled as well
 _THE_JOB = ("model", "dataset", "task", "fine_tuning")
-"""What two jobs have in common of which one shows that the other works, beside the script."""
+"""What two jobs have in common of which one shows that the other works, beside a training of the user's own."""
+_OWN_TRAINING = ("entry_script", "project", "entry_point")
 _MOST_LOOKED_AT = 50
 _FAR_TOO_HIGH = 30.0
 """Times the default learning rate: a rate above it is the first suspect where nothing was learnt. Not measured."""
@@ -108,13 +109,13 @@ def has_worked(spec: JobSpec, tracking: Tracking) -> bool | None:
     condition = f"tags.`{schema.ORIGIN}` {origin} and tags.`{schema.STATE}` = 'Completed'"
     condition += " and params.instance_type LIKE 'ml.%'"
     texts = spec.as_text()
-    alike = {name: texts[name] for name in _THE_JOB}
+    alike = {name: texts[name] for name in (_THE_JOB if spec.project is None else ("project",))}
     condition += "".join(f" and params.{name} = '{text}'" for name, text in alike.items() if "'" not in text)
     try:
         found = tracking.runs(condition, newest=_MOST_LOOKED_AT)
     except TrackingUnavailable:  # the job's own record will say so
         return None
-    wanted = {**alike, "entry_script": texts["entry_script"]}
+    wanted = {**alike, **{name: texts[name] for name in _OWN_TRAINING}}
     return any(all(run.params.get(name, "") == text for name, text in wanted.items()) for run in found)
 
 
@@ -124,7 +125,7 @@ def with_history(jobs: Sequence[ForeseenJob], tracking: Tracking) -> list[Forese
     found = []
     for job in jobs:
         texts = job.spec.as_text()
-        alike = (*(texts[name] for name in (*_THE_JOB, "entry_script")), str(job.spec.instance_count > 1))
+        alike = (*(texts[name] for name in (*_THE_JOB, *_OWN_TRAINING)), str(job.spec.instance_count > 1))
         if alike not in known:
             known[alike] = has_worked(job.spec, tracking)
         found.append(replace(job, has_worked=known[alike]))
@@ -179,7 +180,7 @@ def full_rate_of_adapters(job: ForeseenJob) -> str:
 
 def _is_full_rate(spec: JobSpec) -> bool:
     between = (default_learning_rate("full") * default_learning_rate(spec.fine_tuning)) ** 0.5
-    return spec.fine_tuning in ADAPTERS and spec.entry_script is None and spec.unscaled_learning_rate < between
+    return spec.fine_tuning in ADAPTERS and not spec.runs_own_training and spec.unscaled_learning_rate < between
 
 
 def idle_devices(job: ForeseenJob) -> str:
@@ -198,8 +199,9 @@ def unproven(job: ForeseenJob) -> str:
     spec = job.spec
     if job.has_worked is not False:
         return ""
+    what = f"{spec.model} on {spec.dataset}" if spec.project is None else spec.project
     return (
-        f"instance_count {spec.instance_count}, and no run of {spec.model} on {spec.dataset} has completed on an "
+        f"instance_count {spec.instance_count}, and no run of {what} has completed on an "
         f"instance yet: a mistake would cost {spec.instance_count} times as much; first -P instance_count=1"
     )
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
-from paretune.estimating.estimates import Estimate
 from paretune.estimating.hardware import speed_remarks
+from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
@@ -26,6 +26,7 @@ from paretune.launchers.base import JobState, Launcher, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
 from paretune.spec.profile import completed, remarks
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import first_plan
@@ -98,6 +99,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         on_events,
         inputs=lambda: prepared or inputs_of(spec, workplace),
         plan=plan or first_plan(spec, writer.run.tags()),
+        halves=not spec.runs_project,
     )
     try:
         writer.begin(inputs, plan=plan, estimate=estimate, warnings=warnings)
@@ -125,7 +127,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
 
 def _foresee(
     spec: JobSpec, inputs: JobInputs | None, workplace: Workplace
-) -> tuple[BatchPlan | None, Estimate | None, list[str], list[str]]:
+) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
     """The batch to begin with, the job's estimate, what to tell the user about both, and warnings.
 
     The batch is None for a job that was started before: its run says with which one.
@@ -149,9 +151,12 @@ def _foresee(
             f"steps (global batch size stays {plan.global_batch_size})"
         )
     job = foreseen(spec, inputs, workplace, plan=plan)
-    if job.estimate is not None:
-        sentences.append(job.estimate.sentence())
-    return plan, job.estimate, sentences, warnings_of(with_history([job], workplace.tracking))
+    estimate: TimeEstimate | None = job.estimate
+    if spec.runs_own_training:
+        estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
+    if estimate is not None:
+        sentences.append(estimate.sentence())
+    return plan, estimate, sentences, warnings_of(with_history([job], workplace.tracking))
 
 
 def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
@@ -210,6 +215,10 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
     where = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     kind = "simulated job" if spec.is_simulated else "job"
+    if spec.project is not None:
+        given = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
+        what = f"entry point {spec.entry_point} of {spec.project}{f' with {given}' if given else ''}"
+        return f"job {job_name(run_id, 1)}{where}: {what}; ended after {spec.max_runtime_minutes:g} minutes{silence}"
     return (
         f"{kind} {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
         f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
@@ -225,7 +234,10 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     said = remarks(spec, workplace.environment)
     shown = {
         "specification": spec.as_text(),
-        "batch": asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "batch": None
+        if spec.project is not None
+        else asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,

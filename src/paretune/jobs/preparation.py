@@ -14,6 +14,7 @@ from pathlib import Path
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
+from paretune.projects.payload import project_inputs
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
 from paretune.spec.job import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, JobSpec, missing_files
 from paretune.spec.parameters import affecting
@@ -25,6 +26,8 @@ _FETCHED = "fetched"
 def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
     """The prepared data set and the model's folder for `spec`; an equal preparation of an earlier job is taken again.
 
+    Of a project, its code and its command.
+
     Nothing where its launcher reads nothing, or a script of the user's own reads what it needs. `meanwhile` is called
     while the process prepares; the faults it finds are reported together with the others.
 
@@ -33,6 +36,8 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
         Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
         JobFailed: the preparing process broke, which is a bug or a full disk.
     """
+    if spec.project is not None:
+        return _of_project(spec, workplace, meanwhile)
     reads, has_script = workplace.launcher.reads_inputs, spec.entry_script is not None
     if reads and not has_script:
         _fetch(spec, workplace)
@@ -83,9 +88,21 @@ def _on_disk(text: str, home: Path) -> Path:
     return Path(json.loads(note.read_text())["path"]) if note.is_file() else note
 
 
+def _of_project(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
+    faults: list[str] = []
+    inputs = JobInputs()
+    with collecting(faults):
+        inputs = project_inputs(spec, workplace.home)
+    with collecting(faults):
+        meanwhile()
+    refuse(faults)
+    return inputs
+
+
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     """What is known of a job's inputs without preparing them."""
-    known = load_cached_inputs(spec, workplace.home) if workplace.launcher.reads_inputs else None
+    is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
+    known = load_cached_inputs(spec, workplace.home) if is_cached else None
     return known or JobInputs()
 
 

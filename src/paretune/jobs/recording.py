@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
-from paretune.estimating.estimates import Estimate
+from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.advice import below_baseline
 from paretune.jobs.models import FinishedJob, record_model
 from paretune.jobs.priced import price_tags
@@ -15,10 +15,11 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
 from paretune.pricing.budget import cost_usd
+from paretune.projects.collection import Collector
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import PROFILE, PROFILE_JSON, Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec.job import BUNDLED, PROJECT, JobSpec
 from paretune.spec.parameters import spell
 from paretune.tracking import Run, RunStatus, schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
@@ -26,6 +27,11 @@ from paretune.tracking.figures import classification_report, confusion_figure, l
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     """What a script of the user's own has not left for the record, and how Hugging Face's examples are told to."""
+    if spec.project is not None and report is not None and not report.metrics:
+        return [
+            "the command has left no metric: it may log them to MLflow, write numbers into a metrics.json or "
+            "all_results.json, or print lines such as accuracy=0.9"
+        ]
     if spec.entry_script is None or spec.runs_project or report is None:
         return []
     found, script = report.metrics, Path(spec.entry_script).name
@@ -88,7 +94,7 @@ class JobRunWriter:
     Args:
         run: the run; by default the one of this command, or a new one.
         collect: called with job and run id when the job has ended, before its run is closed: takes over what the job
-            has recorded itself, and returns a sentence for each part that it could not.
+            has recorded itself, and returns a sentence for each part that it could not. By default done for a project.
     """
 
     def __init__(
@@ -97,7 +103,7 @@ class JobRunWriter:
         workplace: Workplace,
         *,
         run: Run | None = None,
-        collect: Callable[[Job, str], list[str]] = collect_nothing,
+        collect: Callable[[Job, str], list[str]] | None = None,
     ) -> None:
         self.spec = spec
         self.workplace = workplace
@@ -113,7 +119,8 @@ class JobRunWriter:
         self._attempts: list[Job] = []  # that have ended
         self._closed = False
         self._launcher = workplace.launcher
-        self._collect = collect
+        by_default = collect_nothing if spec.project is None else Collector(workplace.clock)
+        self._collect = collect or by_default
         self._is_adopted = False  # an earlier process has begun the run
         self._known: Mapping[str, float] = {}  # metrics written by an earlier process
         self._price = workplace.launcher.price(spec)
@@ -129,7 +136,7 @@ class JobRunWriter:
         inputs: JobInputs | None,
         *,
         plan: BatchPlan | None = None,
-        estimate: Estimate | None = None,
+        estimate: TimeEstimate | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         """Parameters, tags, what is known of the data alone, what the job was predicted to take, and warnings.
@@ -226,7 +233,7 @@ class JobRunWriter:
         with self.run.later():
             self.run.log_events(self._events)
         self.remarks = [
-            *self._collect(job, self.run.run_id),
+            *self._take_over(job),
             *script_remarks(self.spec, report),
             *self._quality(report),
             *self._read_profile(job),
@@ -241,6 +248,7 @@ class JobRunWriter:
             failure = job.failure()
             kind = OutOfMemory if failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY else JobFailed
             raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
+        is_shown = self.spec.entry_script != PROJECT  # else `mlflow run` says where
         return JobResult(
             run_id=self.run.run_id,
             job_name=job.name,
@@ -248,7 +256,7 @@ class JobRunWriter:
             params=params_of(self.spec),
             metrics=measured | dict(self._facts),
             price=self._price,
-            open_command="" if self.spec.runs_project else self.workplace.tracking.open_command(self.run.run_id),
+            open_command=self.workplace.tracking.open_command(self.run.run_id) if is_shown else "",
             model=job.model_location(),
             model_uri=self._model_uri,
             has_gap=self.run.has_gap,
@@ -261,13 +269,20 @@ class JobRunWriter:
         """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
         if self._closed:
             return
-        self.remarks = self._collect(job, self.run.run_id) if job is not None else []
+        self.remarks = self._take_over(job) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
             self.remarks += [*self._quality(job.report()), *self._read_profile(job)]
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
             ended = JobState.STOPPED if isinstance(error, Interrupted | KeyboardInterrupt) else JobState.FAILED
             self._write(None, ended, str(error), job)
+
+    def _take_over(self, job: Job) -> list[str]:
+        """Copy what the command has recorded itself; sentences on what could not be."""
+        remarks = self._collect(job, self.run.run_id)
+        if self.spec.project is not None:
+            self._known = self.run.metrics()  # its curves have their last points
+        return remarks
 
     def _quality(self, report: JobReport | None) -> list[str]:
         """That the model is worse than its baseline."""
@@ -417,7 +432,16 @@ class JobRunWriter:
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:
-    """The parameters of a run: every field of its specification, and what of batch and rate was derived."""
+    """The parameters of a run: every field of its specification, and what of batch and rate was derived.
+
+    Of a project's job only what was set, and each of the command's own as `project_parameters.NAME`: the command may
+    record any other name itself.
+    """
+    if spec.project is not None:
+        texts = spec.as_text()
+        names = dict.fromkeys(["instance_type", "instance_count", "entry_point", *spec.changed()])
+        own = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
+        return {name: texts[name] for name in names} | own
     plan = spec.plan()
     return spec.as_text() | {
         "learning_rate": spell(spec.unscaled_learning_rate),
@@ -444,7 +468,10 @@ def _now(workplace: Workplace) -> str:
 
 
 def run_name(spec: JobSpec) -> str:
-    """What a run is called in the list of runs: batch, learning rate, model."""
+    """What a run is called in the list of runs: batch, learning rate, model; of a project its parameters."""
+    if spec.project is not None:
+        given = " ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
+        return f"{Path(spec.project.rstrip('/')).name or spec.project} {spec.entry_point} {given}".strip()[:200]
     what = spec.entry_script or spec.model
     plan = spec.plan()
     simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names

@@ -21,6 +21,10 @@ _ALWAYS = (
 )
 
 
+_MOST_SHOWN = 8
+"""Metrics of a training of the user's own in the table at the end."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobResult(Result):
     """A finished job: what it measured, what it cost and where it is recorded.
@@ -58,7 +62,8 @@ class JobResult(Result):
 
     def rows(self) -> list[Row]:
         """One row: ids, cluster, batch and rate, every parameter that was set, every metric."""
-        names = dict.fromkeys([*_ALWAYS, *self.spec.changed()])
+        always = _ALWAYS if self.spec.project is None else (*_ALWAYS[:2], "entry_point")
+        names = dict.fromkeys([*always, *self.spec.changed()])
         params = {name: value_of(self.params.get(name, "")) for name in names}
         return [{"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **params, **self.metrics}]
 
@@ -101,7 +106,7 @@ class JobResult(Result):
     def _quantities(self) -> dict[str, str]:
         """What to show of it, in order; an empty text where it is not known."""
         most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
-        return {
+        return self._logged() | {
             "F1 (macro, validation)": self._number(metrics.F1, ".4f"),
             "  TF-IDF + logistic regression": self._number(metrics.BASELINE_TFIDF, ".4f"),
             f"  most frequent {most_frequent}": self._number(metrics.BASELINE_MAJORITY, ".4f"),
@@ -125,6 +130,14 @@ class JobResult(Result):
             "model": self.model.removeprefix(f"{Path.cwd()}/"),
             "model in MLflow": self.model_uri,
         }
+
+    def _logged(self) -> dict[str, str]:
+        """What a training of the user's own has measured, the first few by its own names."""
+        if not self.spec.runs_own_training:
+            return {}
+        known = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}
+        own = [name for name in self.metrics if name not in known]
+        return {name: self._number(name, ".6g") for name in own[:_MOST_SHOWN]}
 
     def _number(self, name: str, form: str, unit: str = "") -> str:
         value = self.metrics.get(name)

@@ -21,7 +21,7 @@ from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.launchers.shared import attach, group_of
 from paretune.spec.container import Event
-from paretune.spec.job import JobSpec
+from paretune.spec.job import PROJECT, JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 
@@ -98,9 +98,10 @@ class Sync:
             return f"its job cannot be looked at: {error}"
         if begun is None:
             return _close_never_created(run, spec, workplace)
-        collect = self.collect if run.tags.get(schema.LOGGING) == "collect" else collect_nothing
+        collects = spec.project is not None or run.tags.get(schema.LOGGING) == "collect"
+        collect = self.collect if collects else collect_nothing
         writer = JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id), collect=collect)
-        writer.begin_project({}) if spec.runs_project else writer.begin(None)
+        writer.begin_project({}) if spec.entry_script == PROJECT else writer.begin(None)
         plan = first_plan(spec, run.tags)
         job = RetryingJob(writer, self.on_events, plan=plan, halves=not spec.runs_project, name=name)
         try:

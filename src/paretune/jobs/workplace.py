@@ -91,7 +91,7 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        key = (spec.on_sagemaker, spec.is_simulated, spec.runs_project, spec.region, spec.bucket)
+        key = (spec.on_sagemaker, spec.is_simulated, spec.runs_project, spec.project is None, spec.region, spec.bucket)
         if key not in self._known:
             clock = self._clock(spec)
             self._known[key] = Workplace(
@@ -139,5 +139,6 @@ class Workplaces:
             environment,
             tracking_uri="" if spec.runs_project else tracking_uri(),
             runs_projects=spec.runs_project,
+            reads_reports=spec.project is not None,
             check=self.interruption.check,
         )

@@ -156,6 +156,10 @@ class Job(ABC):
     def model_location(self) -> str:
         """Where the trained model is, once the state is COMPLETED."""
 
+    def results(self) -> Path | None:
+        """The folder of what it left beside its model, where that lies on this machine; None anywhere else."""
+        return None
+
     def save_results(self, path: Path) -> bool:
         """Write the archive of what the job left in its output folder to `path`; False when there is none.
 

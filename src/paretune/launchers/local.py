@@ -4,6 +4,7 @@
     HOME/jobs/NAME/process.json     process that runs it and process that started it
     HOME/jobs/NAME/stop             time and reason of the first stop request
     HOME/jobs/NAME/end.json         terminal state; written once, by the first process that sees the end
+    HOME/jobs/NAME/input/data/code/ of a project's job: the copy of the project in which its command runs
     HOME/checkpoints/HASH/          checkpoints of a specification: a later job with the same one continues from them
 
 A local job ends when the process that started it ends.
@@ -12,6 +13,7 @@ A local job ends when the process that started it ends.
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from typing import Any
 from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.base import Job, JobState, Launcher, run_of
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
 from paretune.spec.container import (
@@ -35,6 +37,7 @@ from paretune.spec.container import (
     JobInputs,
     JobReport,
     PreparedDataset,
+    ProjectPayload,
     read_report,
     write_json,
     write_json_once,
@@ -43,6 +46,8 @@ from paretune.spec.job import JobSpec
 
 STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
+_LARGEST_COPY = 2**20
+"""Bytes of a project's file that is copied into the folder of its job; a larger one is linked there."""
 _STARTER_GRACE_S = 2.0
 """Seconds in which only the process that started a job, which knows the exit code, records its end."""
 
@@ -108,7 +113,11 @@ class LocalJob(Job):
     def failure(self) -> tuple[FailureKind, str] | None:
         """Kind and reason of the failure, or of a stop that the user did not request."""
         end = _read(self._end) if self.state().is_terminal else None
-        return (FailureKind(end["kind"]), end["reason"]) if end is not None and end["reason"] else None
+        if end is None or not end["reason"]:
+            return None
+        is_bare = _code(self.folder).exists() and "ended with exit code" in end["reason"]
+        last = self.log_tail(1) if is_bare else []  # a project's command says more than its exit code
+        return FailureKind(end["kind"]), ": ".join([end["reason"], *(line.strip() for line in last)])
 
     def seconds(self) -> float:
         """Wall-clock seconds from the start to the end, or to now."""
@@ -130,8 +139,13 @@ class LocalJob(Job):
         return str(self.folder.log)
 
     def model_location(self) -> str:
-        """Folder of the trained model."""
-        return str(self.folder.model)
+        """Folder of the trained model; empty where a project's command has put nothing into it."""
+        is_project = _code(self.folder).exists()
+        return "" if is_project and not any(self.folder.model.iterdir()) else str(self.folder.model)
+
+    def results(self) -> Path | None:
+        """The folder of events and report, where a project's command records."""
+        return self.folder.report.parent
 
     def profile(self) -> Mapping[str, bytes]:
         """The files in the profile's folder."""
@@ -233,17 +247,11 @@ class LocalLauncher(Launcher):
         return local_price(spec.local_price_usd_per_hour)
 
     def _begin(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> LocalJob:
-        write_json(folder.document, document.as_json())
-        if inputs.dataset is not None:
-            _link(folder.dataset, inputs.dataset.folder.resolve())
-        if inputs.model is not None:
-            _link(folder.model_source, inputs.model.resolve())
         with ExitStack() as stack:
-            locks: list[int] = []
-            for part in document.members or (document,):
-                claimed = self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset)
-                locks += stack.enter_context(claimed)
-            child = self._start(folder, document, locks)
+            if inputs.project is not None:
+                child = self._start_project(folder, document, inputs.project)
+            else:
+                child = self._start_training(folder, document, inputs, stack)
         started: dict[str, Any] = {
             "started": self._clock.now(),
             "max_seconds": document.max_seconds,
@@ -254,7 +262,49 @@ class LocalLauncher(Launcher):
         write_json(folder.root / "process.json", started)
         return LocalJob(document.job_name, folder.root, self._clock, child)
 
-    def _start(self, folder: JobFolder, document: JobDocument, locks: list[int]) -> "subprocess.Popen[bytes]":
+    def _start_training(
+        self, folder: JobFolder, document: JobDocument, inputs: JobInputs, stack: ExitStack
+    ) -> "subprocess.Popen[bytes]":
+        write_json(folder.document, document.as_json())
+        if inputs.dataset is not None:
+            _link(folder.dataset, inputs.dataset.folder.resolve())
+        if inputs.model is not None:
+            _link(folder.model_source, inputs.model.resolve())
+        locks: list[int] = []
+        for part in document.members or (document,):
+            claimed = self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset)
+            locks += stack.enter_context(claimed)
+        words = [sys.executable, "-m", "paretune.training", str(folder.root)]
+        own = {"PYTHONSAFEPATH": "1"}  # or a datasets.py in the current folder hides the library
+        return self._start(words, folder, document, own, pass_fds=locks)
+
+    def _start_project(
+        self, folder: JobFolder, document: JobDocument, project: ProjectPayload
+    ) -> "subprocess.Popen[bytes]":
+        """Run its command in a copy of its files; large ones and those that do not travel are linked."""
+        code = _code(folder)
+        for name, path in project.code.items():
+            (code / name).parent.mkdir(parents=True, exist_ok=True)
+            if path.stat().st_size > _LARGEST_COPY:
+                _link(code / name, path.resolve())
+            else:
+                shutil.copy2(path, code / name)
+        for name, path in project.beside.items():
+            (code / name).parent.mkdir(parents=True, exist_ok=True)
+            _link(code / name, path.resolve())
+        run = run_of(document.job_name)
+        write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
+        own = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",
+            "SM_MODEL_DIR": str(folder.model),  # as SageMaker's containers say it to scripts
+            "SM_OUTPUT_DATA_DIR": str(folder.report.parent),
+            **project.variables,
+        }
+        return self._start([sys.executable, project.program, str(folder.root)], folder, document, own, cwd=code)
+
+    def _start(
+        self, words: list[str], folder: JobFolder, document: JobDocument, own: Mapping[str, str], **options: Any
+    ) -> "subprocess.Popen[bytes]":
         share, asked = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
         environment = {
             # Without it gloo resolves the host name, which can fail.
@@ -265,18 +315,18 @@ class LocalLauncher(Launcher):
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "PYTHONUNBUFFERED": "1",
-            "PYTHONSAFEPATH": "1",  # or a datasets.py in the current folder hides the library
             "PARETUNE_STARTER": str(os.getpid()),
+            **own,
         }
         with folder.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "paretune.training", str(folder.root)],
+                words,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
-                pass_fds=locks,
+                **options,
             )
 
     @contextmanager
@@ -313,6 +363,11 @@ def _alone_in(folder: JobFolder) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _code(folder: JobFolder) -> Path:
+    """Where the files of a project lie in the folder of its job."""
+    return folder.document.parent.with_name("code")
 
 
 def _read(path: Path) -> dict[str, Any]:

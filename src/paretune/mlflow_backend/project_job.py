@@ -17,7 +17,6 @@ from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run,
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
-from paretune.core import silence
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
@@ -30,13 +29,13 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller
 from paretune.launchers.sagemaker.request import tracking_environment
-from paretune.mlflow_backend import container_entrypoint
-from paretune.mlflow_backend.collection import Collector
-from paretune.mlflow_backend.command import Command, read_command
 from paretune.mlflow_backend.configuration import Configuration, read_configuration, user_keys
-from paretune.mlflow_backend.environment import Environment, mentions_mlflow, python_note, read_environment
 from paretune.mlflow_backend.submitted_run import SageMakerSubmittedRun, tell
 from paretune.pricing.prices import price_remarks
+from paretune.projects.collection import Collector
+from paretune.projects.command import Command, read_command
+from paretune.projects.environment import Environment, mentions_mlflow, python_note, read_environment
+from paretune.projects.payload import INSIDE, inside_files
 from paretune.spec.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema, without_password
 
@@ -229,10 +228,9 @@ def _payload(
     on_sagemaker = direct is not None and direct["MLFLOW_TRACKING_URI"].startswith("arn:")
     if on_sagemaker and mentions_mlflow(requirements, files.values()):
         requirements.append("sagemaker-mlflow")  # SageMaker's own tracking server needs this plugin
-    inside = {"inside.py": Path(container_entrypoint.__file__), "silence.py": Path(silence.__file__)}
     return ProjectPayload(
-        code={f"project/{name}": path for name, path in files.items()} | inside,
-        command="python3 inside.py /opt/ml",
+        code={f"project/{name}": path for name, path in files.items()} | inside_files(),
+        program=INSIDE,
         document={
             "command": project.command.text,
             "requirements": requirements,

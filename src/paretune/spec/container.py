@@ -193,14 +193,16 @@ class ProjectPayload:
 
     Attributes:
         code: name in the job's current folder to the file that travels there.
-        command: shell command that starts it.
-        document: what it finds as input/data/job/job.json.
+        program: the Python file among them that starts it; its argument is the root of the job's folder.
+        document: what it finds as input/data/job/job.json; the launcher adds `run_id` where it is absent.
         inputs: channel name to a file or folder on the launching machine.
+        beside: name in the current folder of a job on this machine to a file or folder that is linked there.
     """
 
     code: Mapping[str, Path]
-    command: str
+    program: str
     document: Mapping[str, Any]
+    beside: Mapping[str, Path] = field(default_factory=dict)
     inputs: Mapping[str, Path] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -209,7 +211,7 @@ class ProjectPayload:
 class JobInputs:
     """What a job reads, as it lies on the launching machine: prepared rows and the model to start from.
 
-    Both are None when an entry script finds its own; `project` is what runs in place of our training.
+    Both are None when a script or project finds its own; `project` is what runs in place of our training.
     """
 
     dataset: PreparedDataset | None = None

@@ -17,8 +17,9 @@ from urllib.parse import unquote
 from paretune.core.errors import collecting, refuse
 from paretune.spec import metrics
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster, unsupported
+from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster, listed, spreading_defaults, unsupported
 from paretune.spec.legacy_smp import LEGACY_SMP_ENDED, LEGACY_SMP_TYPES
+from paretune.spec.metrics import finite_numbers
 from paretune.spec.parameters import (
     COMPUTES,
     Effect,
@@ -237,6 +238,30 @@ class JobSpec(Cluster):
         affects=_TRAINING,
         not_searched="a study compares settings of one training",
     )
+    project: str | None = parameter(
+        None,
+        "an MLflow project or any folder with scripts, run instead of paretune's training: folder or git URI",
+        affects=_TRAINING,
+        not_searched="a study compares settings of one training",
+    )
+    entry_point: str = parameter(
+        "main",
+        "project: its entry point, or a script in it such as train.py or run.sh",
+        affects=_TRAINING,
+        not_searched="a study compares settings of one training",
+    )
+    project_parameters: Mapping[str, Any] = parameter(
+        {},
+        "project: JSON object of the entry point's parameters",
+        affects=_TRAINING,
+        example='{"alpha": 0.1}',
+    )
+    size: str | None = parameter(
+        None,
+        "project, entry_script: comma-separated parameters that its seconds grow with, such as max_rows",
+        affects={"launcher"},
+        not_searched="it says how seconds are estimated",
+    )
     probe_steps: int | None = parameter(
         None,
         "train only so many optimiser steps, judge nothing: what a step takes and holds",
@@ -337,7 +362,17 @@ class JobSpec(Cluster):
     @property
     def runs_project(self) -> bool:
         """Whether the job runs the command of an MLflow project in place of our training."""
-        return self.entry_script == PROJECT
+        return self.project is not None or self.entry_script == PROJECT
+
+    @property
+    def runs_own_training(self) -> bool:
+        """Whether a training of the user's own runs, a script or a project: nothing of it is known beforehand."""
+        return self.project is not None or self.entry_script is not None
+
+    def sizes(self) -> dict[str, float]:
+        """The numbers that `size` names: a project's parameters, training arguments, or parameters of the job."""
+        known: dict[str, Any] = self.as_text() | dict(self.training_arguments) | dict(self.project_parameters)
+        return finite_numbers({name: known[name] for name in listed(self.size) if name in known})
 
     def replace(self, **changes: Any) -> "JobSpec":
         """The same specification with some fields changed, checked again."""
@@ -349,6 +384,10 @@ class JobSpec(Cluster):
         Raises:
             BadInput: its devices cannot share the global batch size evenly.
         """
+        if self.project is not None:  # its command batches as it likes
+            own = self.processes_per_instance if instance_type == self.instance_type else None
+            changes = {"fallback_instance_types": None, "processes_per_instance": own}
+            return replace(self, instance_type=instance_type, **changes)  # type: ignore[arg-type]  # names of fields
         plan = self.plan()
         elsewhere = replace(
             self,
@@ -412,11 +451,19 @@ def default_learning_rate(fine_tuning: str) -> float:
     return _ADAPTERS_OVER_FULL * FULL_LEARNING_RATE if fine_tuning in ADAPTERS else FULL_LEARNING_RATE
 
 
+_OF_A_PROJECT = ("entry_point", "project_parameters")
+_WITH_A_PROJECT = {
+    *(item.name for item in fields(Cluster)),
+    *_OF_A_PROJECT,
+    *("project", "size", "seed", "again", "dry_run"),
+} - spreading_defaults().keys()
+"""Parameters that mean something for the command of a project."""
+
 PARAMETER_GROUPS = {
     "model": "model and data",
     "per_device_train_batch_size": "batch size, learning rate and epochs",
     "precision": "how it is trained",
-    "entry_script": "your own script, probes and dry runs",
+    "entry_script": "your own script or project, probes and dry runs",
     **CLUSTER_GROUPS,
 }
 """First parameter of each group of the help to the group's title, in the order of `parameter_help`."""
@@ -439,12 +486,39 @@ def _contradictions(spec: JobSpec) -> list[str]:
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
     faults += _fit_faults(spec) + _profile_faults(spec) + _sharing_faults(spec) + _task_faults(spec)
     faults += [] if spec.register is None else _register_faults(spec)
+    faults += _project_faults(spec)
     faults += _training_compiler_faults(spec) if spec.compiler == TRAINING_COMPILER else []
     faults += _legacy_smp_faults(spec) if spec.legacy_smp else []
-    if spec.entry_script is None and spec.validation_file and spec.dataset.startswith(BUNDLED):
+    if not spec.runs_own_training and spec.validation_file and spec.dataset.startswith(BUNDLED):
         rule = "validation_file goes with a data set of your own"
         faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")
     return faults
+
+
+def _project_faults(spec: JobSpec) -> list[str]:
+    """What does not go with a project, or needs one."""
+    changed = spec.changed()
+    if spec.project is None:
+        alone = [name for name in _OF_A_PROJECT if name in changed]
+        faults = [f"{name} goes with project: give the folder or git URI of one, or leave it out" for name in alone]
+        if spec.size is not None and not spec.runs_own_training:
+            faults.append("size goes with project or entry_script: paretune knows its own training; leave it out")
+        return faults
+    rule = f"project={spec.project}"
+    ours = [item.name for item in fields(JobSpec) if item.name not in _WITH_A_PROJECT and item.name in changed]
+    faults = [f"{rule} goes without {name}: {_instead(name)}" for name in ours]
+    if spec.is_simulated:
+        faults.append(f"{rule} goes with jobs that really run, got launcher=simulated: nothing is known of its command")
+    if not spec.has_instances and spec.instance_count > 1:
+        count = f"got {spec.instance_count}: its command starts what it needs itself"
+        faults.append(f"instance_count must be 1 for a project on this machine, {count}")
+    return faults
+
+
+def _instead(name: str) -> str:
+    if name in {"entry_script", "trials_per_job"}:
+        return "the job runs the project's command; leave one of them out"
+    return f"it is of paretune's own training; what the command takes stands in project_parameters ({{{name}: ...}})"
 
 
 def _fit_faults(spec: JobSpec) -> list[str]:
@@ -585,7 +659,7 @@ def launch_faults(spec: JobSpec) -> list[str]:
 
 def _untried_faults(spec: JobSpec) -> list[str]:
     """What paretune's own training would get wrong with version 2 of SageMaker's model parallelism library."""
-    if spec.strategy != "smp" or spec.entry_script is not None:
+    if spec.strategy != "smp" or spec.runs_own_training:
         return []
     degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
     names = [name for name in degrees if (getattr(spec, name) or 1) > 1]
@@ -601,6 +675,12 @@ def _untried_faults(spec: JobSpec) -> list[str]:
 def missing_files(texts: Mapping[str, str]) -> list[str]:
     """One fault per parameter that can only be a path and leads nowhere."""
     faults = []
+    project = texts.get("project", "").partition("#")[0]
+    if project and not re.match(r"\w+://|git@|file:", project) and not Path(project).expanduser().exists():
+        faults.append(
+            f"project {project} does not exist (looked from {Path.cwd()}): give a folder, or a git URI such as "
+            "https://github.com/mlflow/mlflow-example"
+        )
     for name in (*INPUT_FILES, "entry_script"):
         text = current_name(texts.get(name, ""))
         if text.startswith(IN_S3) and name != "entry_script":

@@ -20,7 +20,15 @@ from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import Process
 from paretune.pricing.prices import ML_M5_LARGE
-from paretune.spec.container import FailureKind, JobDocument, JobFolder, JobInputs, JobReport, write_json
+from paretune.spec.container import (
+    FailureKind,
+    JobDocument,
+    JobFolder,
+    JobInputs,
+    JobReport,
+    ProjectPayload,
+    write_json,
+)
 from paretune.spec.job import JobSpec
 from tests.launcher_contract import LauncherContract, Order, Place
 from tests.processes import command, wait_until, working_in
@@ -450,3 +458,50 @@ def test_a_job_whose_end_is_seen_an_hour_later_has_not_run_for_that_hour(worksho
     wait_until(lambda: later.state().is_terminal, within_s=WITHIN_S, what="the end is recorded")
 
     assert later.seconds() < 600
+
+
+def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
+    tmp_path: Path,
+) -> None:
+    sources = {"inside.py": INSIDE_OF_A_PROJECT, "a.txt": "small", "large.bin": "x" * (2**20 + 1), "rows.csv": "1"}
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    payload = ProjectPayload(
+        code={"inside.py": tmp_path / "inside.py"}
+        | {f"project/{name}": tmp_path / name for name in ("a.txt", "large.bin")},
+        program="inside.py",
+        document={"command": "train"},
+        beside={"project/data/rows.csv": tmp_path / "rows.csv"},
+    )
+    spec = JobSpec(project="mine")
+    environment = {"PATH": os.environ["PATH"], "MLFLOW_TRACKING_URI": "elsewhere", "HOME": str(tmp_path)}
+    launcher = LocalLauncher(tmp_path / "home", SystemClock(), environment)
+    document = JobDocument(job_name="paretune-abc-1", spec=spec, plan=spec.plan())
+
+    job = launcher.submit(document, JobInputs(project=payload))
+    wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the command ends")
+
+    code = job.folder.root / "input" / "data" / "code"
+    said = json.loads((job.folder.model / "said.json").read_text())
+    assert job.state() is JobState.COMPLETED
+    assert said["document"] == {"run_id": "abc", "command": "train"}
+    assert Path(said["folder"]) == code
+    assert Path(said["python"]).parent == Path(sys.executable).parent
+    assert not said["mlflow"]
+    assert not (code / "project" / "a.txt").is_symlink()
+    assert (code / "project" / "large.bin").is_symlink()
+    assert (code / "project" / "data" / "rows.csv").read_text() == "1"
+    assert job.results() == job.folder.report.parent
+    assert job.model_location() == str(job.folder.model)
+
+
+INSIDE_OF_A_PROJECT = """
+import json, os, shutil, sys
+from pathlib import Path
+ml = Path(sys.argv[1])
+said = {"document": json.loads((ml / "input/data/job/job.json").read_text()), "folder": os.getcwd()}
+said |= {"python": shutil.which("python"), "mlflow": [name for name in os.environ if name.startswith("MLFLOW")]}
+Path(os.environ["SM_MODEL_DIR"], "said.json").write_text(json.dumps(said))
+report = {"metrics": {}, "facts": {}, "labels": [], "confusion_matrix": []}
+Path(os.environ["SM_OUTPUT_DATA_DIR"], "report.json").write_text(json.dumps(report))
+"""

@@ -22,10 +22,10 @@ from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.mlflow_backend import project_job
 from paretune.mlflow_backend.backend import SageMakerBackend
-from paretune.mlflow_backend.collection import Collector
-from paretune.mlflow_backend.container_entrypoint import make_store
 from paretune.mlflow_backend.submitted_run import SageMakerSubmittedRun, follow
 from paretune.pricing.prices import PriceList
+from paretune.projects.collection import Collector
+from paretune.projects.container_entrypoint import make_store
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking
 from paretune.tracking import Run as TrackedRun

@@ -411,14 +411,20 @@ TOGETHER = {  # neither can be changed alone
     "subnets": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
     "security_group_ids": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
 }
+CHANGES_OF_A_PROJECT: dict[str, Any] = {
+    "project": "https://example.com/other.git",
+    "entry_point": "train.py",
+    "project_parameters": {"alpha": 0.2},
+}
 BASE = JobSpec(dataset="rows.csv")
+PROJECT = JobSpec(project="mine", project_parameters={"alpha": 0.1})
 CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy="smp")
 
 
 def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
     judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
     judged |= set(CHANGES_OF_SHARDING) | set(CHANGES_OF_ADAPTERS) | set(LEGACY)
-    judged |= set(TOGETHER) | {"launcher", "recorded_runs", "simulation"}
+    judged |= set(TOGETHER) | set(CHANGES_OF_A_PROJECT) | {"launcher", "recorded_runs", "simulation", "size"}
 
     assert judged == {item.name for item in fields(JobSpec)}
 
@@ -431,6 +437,46 @@ def test_the_hash_changes_with_whatever_changes_the_result(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(CHANGES_OF_A_CLUSTER))
 def test_the_hash_changes_with_the_cluster(name: str) -> None:
     assert replace(CLUSTER, **{name: CHANGES_OF_A_CLUSTER[name]}).spec_hash() != CLUSTER.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(CHANGES_OF_A_PROJECT))
+def test_the_hash_changes_with_the_project_and_its_parameters_but_not_with_its_declared_size(name: str) -> None:
+    assert replace(PROJECT, **{name: CHANGES_OF_A_PROJECT[name]}).spec_hash() != PROJECT.spec_hash()
+    assert replace(PROJECT, size="alpha").spec_hash() == PROJECT.spec_hash()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"project": "mine", "learning_rate": 1e-4}, "what the command takes stands in project_parameters"),
+        ({"project": "mine", "entry_script": "train.py"}, "leave one of them out"),
+        ({"project": "mine", "launcher": "simulated"}, "goes with jobs that really run"),
+        ({"project": "mine", "instance_count": 2}, "instance_count must be 1 for a project on this machine"),
+        ({"project": "mine", "strategy": "fsdp"}, "goes without strategy"),
+        ({"entry_point": "train"}, "entry_point goes with project"),
+        ({"project_parameters": {"alpha": 1}}, "project_parameters goes with project"),
+        ({"size": "max_train_samples"}, "size goes with project or entry_script"),
+    ],
+)
+def test_what_does_not_go_with_a_project_or_needs_one_is_said(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(**changes)
+
+    (fault,) = refused.value.faults
+    assert said in fault
+
+
+def test_a_project_moves_to_another_instance_type_as_it_is() -> None:
+    there = replace(PROJECT, instance_type="ml.m5.large").on_instance_type("ml.p4d.24xlarge")
+
+    assert there == replace(PROJECT, instance_type="ml.p4d.24xlarge")
+    assert JobSpec.from_text(there.as_text()) == there
+
+
+def test_sizes_are_the_numbers_that_size_names() -> None:
+    spec = replace(PROJECT, project_parameters={"rows": 100, "depth": "6", "kind": "ridge"}, size="rows, depth, kind")
+
+    assert spec.sizes() == {"rows": 100.0, "depth": 6.0}
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES_OF_SHARDING))

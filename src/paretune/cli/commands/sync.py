@@ -7,7 +7,7 @@ from paretune.core.clock import SystemClock
 from paretune.jobs.progress import watched
 from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.workplace import Workplaces
-from paretune.mlflow_backend.collection import Collector
+from paretune.projects.collection import Collector
 from paretune.tracking import Tracking
 
 

@@ -17,6 +17,7 @@ from paretune.estimating.traced.cache import TracedSteps
 from paretune.estimating.traced.step import StepSetting
 from paretune.estimating.workload import BUNDLED_ROWS, training_rows, workload
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
+from paretune.jobs.estimates.own_trainings import OwnEstimates, estimate_own
 from paretune.jobs.estimates.probing import probes, require_limit, run_probes
 from paretune.jobs.estimates.request import EstimateRequest
 from paretune.jobs.estimates.table import EstimateTable, as_csv, figure
@@ -28,7 +29,7 @@ from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import JobInputs
-from paretune.spec.job import BUNDLED, JobSpec
+from paretune.spec.job import BUNDLED, JobSpec, missing_files
 from paretune.spec.parameters import COMPUTES, affecting
 from paretune.spec.profile import completed
 from paretune.spec.regions import usual_region
@@ -44,7 +45,7 @@ _OF_ANY_MACHINE = {*affecting(JobSpec, "data", "quality", "seconds", "memory", w
 
 def estimate(
     specs: JobSpec | Iterable[JobSpec], *, probe: bool = False, quiet: bool = False, **choices: object
-) -> EstimateTable:
+) -> EstimateTable | OwnEstimates:
     """Seconds, dollars and memory of jobs before paying, with 80 % intervals; nothing is launched unless probed.
 
     Args:
@@ -52,6 +53,8 @@ def estimate(
         probe: run a short job on every cluster that was never measured, within max_cost_usd.
         quiet: show no progress of probes on standard error.
         choices: parameters of a job, each with one value or a list; every combination makes a row per job.
+
+    Of jobs with a project or an entry_script, the seconds and dollars that their finished runs tell.
 
     Raises:
         BadInput: all faults of all rows.
@@ -76,8 +79,21 @@ def estimate(
     return run_estimate(request, say=(lambda _: None) if quiet else say_on_stderr, quiet=quiet)
 
 
-def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print, quiet: bool = False) -> EstimateTable:
+def run_estimate(
+    request: EstimateRequest, *, say: Callable[[str], None] = print, quiet: bool = False
+) -> EstimateTable | OwnEstimates:
     """The table of the request, recorded; what was never measured is probed first, if asked for."""
+    if request.specs[0].runs_own_training:
+        refuse(list(dict.fromkeys(fault for spec in request.specs for fault in missing_files(spec.as_text()))))
+        environment = dict(os.environ)
+        prices = PriceList.read(environment)
+        known = [usual_price(spec, prices, environment) for spec in request.specs]
+        return estimate_own(request.specs, known, Tracking(environment, SystemClock()), machine_name())
+    return _estimate_ours(request, say=say, quiet=quiet)
+
+
+def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quiet: bool) -> EstimateTable:
+    """The table of paretune's own trainings."""
     workplaces = Workplaces.of_process()
     environment, home = workplaces.environment, workplaces.home
     prices = PriceList.read(environment)

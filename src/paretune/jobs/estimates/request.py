@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.spec.cluster import listed, spreading_defaults
 from paretune.spec.job import JobSpec, launch_faults
 from paretune.spec.parameters import parse, spell
@@ -85,11 +85,20 @@ class EstimateRequest:
             faults.append("probe=true launches jobs and dry_run=true forbids it: leave one out")
         if faults:
             raise BadInput(list(dict.fromkeys(faults)))
+        if any(spec.runs_own_training for spec in specs):
+            _refuse_mixed(specs, probe=probe)
         return cls(specs=tuple(specs), probe=probe)
 
 
 def _faults_of(spec: JobSpec) -> list[str]:
-    faults = launch_faults(spec) + region_faults(spec.region)
-    if spec.entry_script is not None:
-        faults.append("entry_script cannot be estimated: nothing is known of what it does; leave it out")
-    return faults
+    return launch_faults(spec) + region_faults(spec.region)
+
+
+def _refuse_mixed(specs: Sequence[JobSpec], *, probe: bool) -> None:
+    """Raise BadInput where trainings of the user's own are to be compared with paretune's, or probed."""
+    faults = []
+    if not all(spec.runs_own_training for spec in specs):
+        faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate them apart")
+    if probe:
+        faults.append("probe=true is for paretune's own training: run one job of yours, which tells as much")
+    refuse(faults)

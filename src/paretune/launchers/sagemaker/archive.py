@@ -41,8 +41,12 @@ def package_files(package: Path) -> dict[str, Path]:
     return files
 
 
-def project_files(folder: Path) -> dict[str, Path]:
+def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     """Name to file of a user's folder: what git would not ignore, and no environment, cache or secret even so.
+
+    Args:
+        folder: where the names begin.
+        travels: whether they are to be code that is uploaded, which must not be large.
 
     Raises:
         BadInput: git cannot tell what it ignores, or the files are larger together than code can be.
@@ -57,7 +61,7 @@ def project_files(folder: Path) -> dict[str, Path]:
         if path.is_file() and not hidden:
             files[name.as_posix()] = path
     size = sum(path.stat().st_size for path in files.values())
-    if size > LARGEST_MIB * 2**20:
+    if travels and size > LARGEST_MIB * 2**20:
         largest = sorted(files.items(), key=lambda item: -item[1].stat().st_size)[:3]
         shown = ", ".join(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)" for name, path in largest)
         raise BadInput(

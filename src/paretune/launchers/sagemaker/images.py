@@ -50,7 +50,7 @@ class Image:
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """The image for a job; `direct` where the job itself writes to MLflow."""
     added = _as_here(_DIRECT_LOGGING_NEEDS) if direct and not spec.runs_in_old_image else ()
-    if spec.fine_tuning == "qlora" and spec.entry_script is None:
+    if spec.fine_tuning == "qlora" and not spec.runs_own_training:
         added = (*_of_extra("quantized"), *added)
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
@@ -170,7 +170,7 @@ def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
     if place and place[1] != region:
         found.append(f"image_uri lies in {place[1]}, the job runs in {region}: use the address of that region")
     transformers = re.search(r"transformers(\d+)\.(\d+)", uri)
-    if transformers and spec.entry_script is None and tuple(map(int, transformers.groups())) < OLDEST_TRANSFORMERS:
+    if transformers and not spec.runs_own_training and tuple(map(int, transformers.groups())) < OLDEST_TRANSFORMERS:
         oldest = ".".join(map(str, OLDEST_TRANSFORMERS))
         found.append(
             f"image_uri holds transformers {'.'.join(transformers.groups())}, paretune's training needs {oldest} or "

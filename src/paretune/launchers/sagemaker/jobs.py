@@ -414,6 +414,26 @@ class ProjectJob(SageMakerJob):
         return {}
 
 
+class ReportingProjectJob(ProjectJob):
+    """The same for a job whose launcher wants the metrics of the command: it leaves them in a report."""
+
+    def report(self) -> JobReport | None:
+        """The numbers that the command has left; none of a command that has left none."""
+        if self.state() is not JobState.COMPLETED:
+            return None
+        results = SageMakerJob._fetch(self) or {}
+        return read_report(results.get("report.json", b"")) or JobReport(metrics={})
+
+    def model_location(self) -> str:
+        """S3 URI of the archive with what the command has put into SM_MODEL_DIR."""
+        return SageMakerJob.model_location(self)
+
+    def _end_state(self) -> JobState:
+        if SageMakerJob._fetch(self) is None:
+            return JobState.RUNNING
+        return super()._end_state()
+
+
 def _sentence(transition: Mapping[str, Any]) -> str:
     status, said = transition["Status"], transition.get("StatusMessage", "")
     return f"{status}: {said}" if said and said != status else str(status)

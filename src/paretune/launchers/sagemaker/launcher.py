@@ -14,7 +14,7 @@ from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
-from paretune.launchers.sagemaker.jobs import OldImageJob, ProjectJob, SageMakerJob, stop_requests
+from paretune.launchers.sagemaker.jobs import OldImageJob, ProjectJob, ReportingProjectJob, SageMakerJob, stop_requests
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import (
@@ -64,6 +64,7 @@ class SageMakerLauncher(Launcher):
         tracking_uri: of the MLflow server; when it is an ARN, the job writes to it itself.
         calls_per_minute: what a poller of its own may spend.
         runs_projects: its jobs run the commands of projects in place of our training.
+        reads_reports: those of projects leave a report: a job with the parameter `project`.
         check: called while files are uploaded and before a job is created; what it raises ends that.
     """
 
@@ -83,10 +84,12 @@ class SageMakerLauncher(Launcher):
         poller: Poller | None = None,
         package: Path | None = None,
         runs_projects: bool = False,
+        reads_reports: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = Account(cluster, environment)
-        self._job_class = ProjectJob if runs_projects else SageMakerJob
+        of_projects = ReportingProjectJob if reads_reports else ProjectJob
+        self._job_class = of_projects if runs_projects else SageMakerJob
         self._clock = clock
         self._environment = environment
         self._tracking_uri = tracking_uri
@@ -215,13 +218,14 @@ class SageMakerLauncher(Launcher):
     def _of_project(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
         spec, run = document.spec, _run_id(document.job_name)
         channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
-        channels["job"] = _upload_document(document.job_name, project.document, staging)
+        told = {"run_id": run, **project.document}
+        channels["job"] = _upload_document(document.job_name, told, staging)
         return TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
             image_uri=images.choose(spec, self.account.region, direct=False).uri,
             code=project.code,
-            command=project.command,
+            command=f"python3 {project.program} /opt/ml",
             channels=channels,
             environment={
                 "PYTHONUNBUFFERED": "1",

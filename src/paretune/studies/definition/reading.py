@@ -7,24 +7,31 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from paretune.core.errors import BadInput
-from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED
+from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, Cluster
 from paretune.spec.job import INPUT_FILES, PROJECT
 from paretune.spec.parameters import parameter_hint, parse
 from paretune.studies.definition.objectives import nearest
 from paretune.studies.definition.space import Fault, FaultPath, Value, plain_kind
 from paretune.studies.definition.yaml import FileKind, Node, read_yaml
 
+_CLUSTER = {item.name for item in fields(Cluster)}
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
-LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules")
+LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules", "size")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
 _PATHS = (*INPUT_FILES, "entry_script", "recorded_runs")
 """Parameters of a job that may be files or folders."""
+
+
+OF_THE_JOB = ("project", "entry_point", "entry_script", "size")
+"""Parameters of a job that may stand beside `job`: what is trained, where that is the user's own."""
+_ENTRIES = "project_parameters"
 
 
 class FileReading:
@@ -58,13 +65,14 @@ class FileReading:
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of the file."""
-        return ("name", *self.sections, *self.terms)
+        return ("name", *self.sections, *self.terms, *OF_THE_JOB)
 
     def _read(self) -> None:
         """Read the file, then take what was typed."""
         document, doubles = read_yaml(self._path, self.kind)
         self._faults += [(line, f"{self._path}:{line}: {text}") for line, text in doubles]
-        for key, node in document.items():
+        # What is trained comes first: its entry point says which names may be searched.
+        for key, node in sorted(document.items(), key=lambda item: item[0] not in ("job", *OF_THE_JOB)):
             self._lines[(key,)] = node.line
             with self._noting((key,)):
                 self._key(key, node)
@@ -106,7 +114,11 @@ class FileReading:
     def _key(self, key: str, node: Node) -> None:
         if key not in self.keys:
             raise ValueError(f"unknown key {key}: {self._meant(key)}")
-        if key in self.sections:
+        if key in OF_THE_JOB:
+            self._lines[("job", key)] = node.line
+            if not self._is_typed(key):
+                self._entry(("job", key), node)
+        elif key in self.sections:
             self._section(key, node)
         elif key not in self._typed or key not in (*self.typed_terms, "name"):
             self._take_term(key, self._text((key,), node))
@@ -119,7 +131,31 @@ class FileReading:
             self._lines[(key, name)] = entry.line
             if key != "job" or not self._is_typed(name):
                 with self._noting((key, name)):
-                    self._entry((key, name), entry)
+                    full = self._full_name(key, name)
+                    self._lines[(key, full)] = entry.line
+                    self._entry((key, full), entry)
+
+    def _full_name(self, section: str, name: str) -> str:
+        """`project_parameters.NAME` for the name of a parameter of a project's entry point, where one varies.
+
+        Raises:
+            ValueError: the entry point declares parameters, and none of this name.
+        """
+        project = str(self._typed.get("project") or self._job.get("project") or "")
+        is_other = name in _CLUSTER or name.startswith(f"{_ENTRIES}.")
+        if section != self.sections[1] or not project or is_other:
+            return name
+        from paretune.projects.fetching import declared  # only now: it imports MLflow
+
+        entry_point = str(self._typed.get("entry_point") or self._job.get("entry_point") or "main")
+        try:
+            known = declared(project, entry_point)
+        except BadInput as error:
+            raise ValueError(*error.faults) from error
+        if known and name not in known:
+            text = f"unknown parameter {name}: entry point {entry_point} of {project} declares {', '.join(known)}"
+            raise ValueError(f"{text}; of the job, {section} may hold those of the cluster, such as instance_type")
+        return f"{_ENTRIES}.{name}"
 
     def _entry(self, fault_path: FaultPath, node: Node) -> None:
         """Take one entry of a section; here of `job`."""

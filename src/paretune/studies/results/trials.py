@@ -62,7 +62,9 @@ class Trial:
 
     @cached_property
     def plan(self) -> BatchPlan | None:
-        """Batch sizes and learning rate that its job trained with; None where its parameters make no job."""
+        """Batch sizes and learning rate that its job trained with; None for a project's and where there is no job."""
+        if self.parameters.get("project"):
+            return None
         try:
             return job_of(self.parameters).plan()
         except BadInput:

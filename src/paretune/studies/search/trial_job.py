@@ -78,7 +78,7 @@ class TrialJob:
                     self._job = self._named(self._shared.place(self.spec, self.writer.run.run_id))
                 inputs = inputs_of(self.spec, self._workplace)
                 price = self._workplace.launcher.price(self.spec)
-                estimate = self._workplace.forecast.of(self.spec, self.spec.plan(), inputs, price)
+                estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
                 self.writer.begin(inputs, estimate=estimate)
             self._job.begin()
         except (BadInput, LaunchRefused) as error:

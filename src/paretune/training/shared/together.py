@@ -115,7 +115,7 @@ def key_of(document: JobDocument) -> tuple[Any, ...] | None:
     """
     spec = document.spec
     is_plain = spec.compiler == "none" and not spec.activation_checkpointing
-    is_whole = spec.probe_steps is None and spec.profile_steps is None and spec.entry_script is None
+    is_whole = spec.probe_steps is None and spec.profile_steps is None and not spec.runs_own_training
     if spec.fine_tuning != "lora" or not is_plain or not is_whole or not set(spec.training_arguments) <= _HARMLESS:
         return None
     plan = document.plan

@@ -216,7 +216,8 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "strategy": ({"instance_type": "ml.g5.xlarge", "strategy": "smddp"}, "strategy smddp needs ml.p4d.24xlarge"),
     "region": ({"instance_type": "ml.g5.xlarge", "region": "us-est-1"}, "got 'us-est-1': did you mean"),
     "local region": ({"region": "mars"}, "region must be an AWS region"),
-    "script": ({"entry_script": "train.py"}, "entry_script cannot be estimated"),
+    "script": ({"entry_script": "not-there.py"}, "entry_script not-there.py does not exist"),
+    "project": ({"project": "./not-there"}, "project ./not-there does not exist"),
     "gap": ({"instance_count": "1,,2"}, "instance_count must have a value between all commas, got '1,,2'"),
     "too large": (
         dict.fromkeys(("instance_count", "max_train_samples"), ",".join(map(str, range(1, 50)))),

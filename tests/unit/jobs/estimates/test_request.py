@@ -111,7 +111,11 @@ def test_what_is_wrong_is_said(texts: dict[str, str], said: str) -> None:
     assert said in fault
 
 
-def test_a_script_of_one_s_own_cannot_be_estimated(tmp_path: Path) -> None:
-    (fault,) = faults_of(entry_script=str(tmp_path / "train.py"))
+def test_a_script_of_one_s_own_is_estimated_apart_and_not_probed(tmp_path: Path) -> None:
+    script = str(tmp_path / "train.py")
+    request = EstimateRequest.from_text({"entry_script": script, "instance_type": "local,ml.m5.large"})
+    assert [spec.runs_own_training for spec in request.specs] == [True, True]
 
-    assert fault.startswith("entry_script cannot be estimated")
+    (fault,) = faults_of(entry_script=script, probe="true")
+
+    assert fault.startswith("probe=true is for paretune's own training")

@@ -7,7 +7,7 @@ import pytest
 from mlflow.projects.utils import load_project
 
 from paretune.core.errors import BadInput
-from paretune.mlflow_backend.command import Command, read_command
+from paretune.projects.command import Command, read_command
 
 AWKWARD = """it's "so" $HOME `id` \\ grün\n{x} 100%"""
 

@@ -23,7 +23,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 from paretune.core.clock import Clock
 from paretune.core.errors import LostContact
 from paretune.launchers.base import Job
-from paretune.mlflow_backend.container_entrypoint import RUN_NAME, STORE
+from paretune.projects.container_entrypoint import RUN_NAME, STORE
 from paretune.tracking import schema, without_password
 
 _ATTEMPTS = 5  # to read results and copy them
@@ -49,6 +49,8 @@ class Collector:
         """Sentences on what could not be taken over; S3 and the tracking server are asked several times."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
+                if (left := job.results()) is not None:
+                    return collect_store(left / STORE, run_id, self.client)
                 with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                     archive = Path(folder) / "output.tar.gz"
                     return collect(archive, run_id, self.client) if job.save_results(archive) else []
@@ -85,18 +87,22 @@ def collect(archive: Path, run_id: str, client: MlflowClient) -> list[str]:
     Further runs of the command get runs of their own in the run's experiment.
     """
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        store = _unpack(archive, Path(folder))
-        if store is None:
-            return []
-        runs = list(read_store(store))
-        remarks = []
-        names = {run_id: run_id}
-        experiment = client.get_run(run_id).info.experiment_id
-        for run in sorted(runs, key=lambda run: (run.run_id != run_id, run.start_ms)):
-            if run.run_id != run_id:
-                names[run.run_id] = _counterpart(run, experiment, names, client)
-            remarks += _copy(run, names[run.run_id], client, is_own=run.run_id == run_id)
-        return remarks
+        _unpack(archive, Path(folder))
+        return collect_store(Path(folder) / STORE, run_id, client)
+
+
+def collect_store(store: Path, run_id: str, client: MlflowClient) -> list[str]:
+    """As `collect`, of a store as it is; nothing where the command has had none."""
+    if not (store / "mlflow.db").is_file():
+        return []
+    remarks = []
+    names = {run_id: run_id}
+    experiment = client.get_run(run_id).info.experiment_id
+    for run in sorted(read_store(store), key=lambda run: (run.run_id != run_id, run.start_ms)):
+        if run.run_id != run_id:
+            names[run.run_id] = _counterpart(run, experiment, names, client)
+        remarks += _copy(run, names[run.run_id], client, is_own=run.run_id == run_id)
+    return remarks
 
 
 def read_store(store: Path) -> Iterator[StoredRun]:
@@ -120,15 +126,13 @@ def read_store(store: Path) -> Iterator[StoredRun]:
             )
 
 
-def _unpack(archive: Path, folder: Path) -> Path | None:
-    """The store in an archive of results; None where the command has had none."""
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack the store in an archive of results."""
     with tarfile.open(archive, mode="r:gz") as packed:
         for entry in packed:
             name = entry.name.removeprefix("./")
             if name.startswith(f"{STORE}/"):
                 packed.extract(entry, folder, filter="data")
-    store = folder / STORE
-    return store if (store / "mlflow.db").is_file() else None
 
 
 def _pairs(database: sqlite3.Connection, table: str, run_id: str) -> dict[str, str]:
@@ -158,10 +162,9 @@ def _counterpart(run: StoredRun, experiment: str, names: dict[str, str], client:
     found = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.run_id}'", max_results=1)
     if found:
         return str(found[0].info.run_id)
-    tags = {schema.COPIED_FROM: run.run_id}
-    parent = run.tags.get(MLFLOW_PARENT_RUN_ID)
-    if parent in names:
-        tags[MLFLOW_PARENT_RUN_ID] = names[parent]
+    own = next(iter(names.values()))  # of the job: what its command has opened beside it lies below it
+    parent = names.get(run.tags.get(MLFLOW_PARENT_RUN_ID, ""), own)
+    tags = {schema.COPIED_FROM: run.run_id, MLFLOW_PARENT_RUN_ID: parent}
     return str(client.create_run(experiment, start_time=run.start_ms, tags=tags, run_name=run.name).info.run_id)
 
 

@@ -7,8 +7,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
-from paretune.mlflow_backend.collection import collect
-from paretune.mlflow_backend.container_entrypoint import RUN_NAME, make_store
+from paretune.projects.collection import collect
+from paretune.projects.container_entrypoint import RUN_NAME, make_store
 
 
 @pytest.fixture(scope="module")

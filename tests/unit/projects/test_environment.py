@@ -6,7 +6,7 @@ import pytest
 from mlflow.projects.utils import load_project
 
 from paretune.core.errors import BadInput
-from paretune.mlflow_backend.environment import (
+from paretune.projects.environment import (
     Environment,
     mentions_mlflow,
     pip_requirement,

@@ -1,10 +1,13 @@
 """What runs in the job, run here in folders of a test."""
 
 import json
+import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ import psutil
 import pytest
 
 from paretune.core import silence
-from paretune.mlflow_backend import container_entrypoint as inside
+from paretune.projects import container_entrypoint as inside
+from paretune.projects.collection import read_store
 from tests.processes import wait_until
 
 
@@ -26,7 +30,8 @@ def ml(tmp_path: Path) -> Path:
     return tmp_path / "ml"
 
 
-def start(ml: Path, command: str, **changes: Any) -> "subprocess.Popen[str]":
+def prepare(ml: Path, command: str, **changes: Any) -> None:
+    """Write what a job finds."""
     document = {
         "command": command,
         "requirements": [],
@@ -39,6 +44,10 @@ def start(ml: Path, command: str, **changes: Any) -> "subprocess.Popen[str]":
     for name, source in (("inside.py", inside), ("silence.py", silence)):
         shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
     (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | changes))
+
+
+def start(ml: Path, command: str, **changes: Any) -> "subprocess.Popen[str]":
+    prepare(ml, command, **changes)
     return subprocess.Popen(
         [sys.executable, "inside.py", str(ml)],
         cwd=ml / "input" / "data" / "code",
@@ -118,3 +127,74 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) ->
     assert (ml / "output" / "failure").read_text().startswith("error: it hangs: no event, no CPU time")
     assert "Thread" in said
     assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "613.25"]]
+
+
+def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(ml: Path) -> None:
+    store = ml / "output" / "data" / "paretune"
+    store.mkdir(parents=True)
+    with closing(sqlite3.connect(store / "mlflow.db")) as database, database:  # those of MLflow's columns that are read
+        database.execute("CREATE TABLE runs (run_uuid, lifecycle_stage, start_time)")
+        database.execute("CREATE TABLE latest_metrics (key, value, is_nan, run_uuid)")
+        runs = [("r", "active", 1), ("child", "active", 2), ("gone", "deleted", 3)]
+        database.executemany("INSERT INTO runs VALUES (?, ?, ?)", runs)
+        logged = [("auc", 0.8, 0, "r"), ("auc", 0.3, 0, "child"), ("fold", 0.4, 0, "child"), ("fold", 0.9, 0, "gone")]
+        logged += [("eval_f1", 0.5, 0, "r"), ("strange", 0.0, 1, "r")]
+        database.executemany("INSERT INTO latest_metrics VALUES (?, ?, ?, ?)", logged)
+    (ml / "input" / "data" / "code" / "project" / "metrics.json").write_text('{"old": 1}')
+    os.utime(ml / "input" / "data" / "code" / "project" / "metrics.json", (1, 1))
+    print_it = "echo auc=0.1; echo 'loss: 2.5e-1'; echo lr = fast; echo 'step 3 loss=7'"
+    write_it = """mkdir -p out; echo '{"rows": 3, "loss": 0.2, "name": "x", "bad": NaN}' > out/all_results.json"""
+    process = start(ml, f"{print_it}; {write_it}", renamed={"eval_f1": "f1"})
+    said, _ = process.communicate(timeout=60)
+
+    report = json.loads((ml / "output" / "data" / "report.json").read_text())
+    assert report["metrics"] == {
+        "auc": 0.8,
+        "fold": 0.4,
+        "loss": 0.2,
+        "rows": 3.0,
+        "eval_f1": 0.5,
+        "f1": 0.5,
+    }
+    assert "auc=0.1" in said.splitlines()
+
+
+def test_a_command_that_fails_leaves_no_report(ml: Path) -> None:
+    process = start(ml, "echo auc=0.1; exit 3", renamed={})
+    process.communicate(timeout=60)
+
+    assert not (ml / "output" / "data" / "report.json").exists()
+
+
+@pytest.mark.slow  # MLflow takes seconds to make its tables
+def test_a_store_from_the_template_is_as_one_that_mlflow_makes(ml: Path, tmp_path: Path) -> None:
+    template = tmp_path / "stores" / "mlflow"
+    template.parent.mkdir()
+    project = ml / "input" / "data" / "code" / "project"
+    for run_id in ("first", "second"):  # the first one makes the template
+        shutil.rmtree(ml / "output" / "data", ignore_errors=True)
+        (project / "mlruns").unlink(missing_ok=True)
+        process = start(ml, "env | grep ^MLFLOW_", collect=True, run_id=run_id, template=str(template))
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+        assert f"MLFLOW_RUN_ID={run_id}" in said
+
+        (run,) = read_store(ml / "output" / "data" / "paretune")
+        assert (run.run_id, run.name, run.status) == (run_id, inside.RUN_NAME, "RUNNING")
+        with closing(sqlite3.connect(ml / "output" / "data" / "paretune" / "mlflow.db")) as database:
+            (uri,) = database.execute("SELECT artifact_uri FROM runs").fetchone()
+        assert uri == str(project / "mlruns" / uri.split("/")[-3] / run_id / "artifacts")
+    assert "MLFLOW_TRACKING_URI" in said
+
+
+def test_the_command_ends_with_the_process_that_has_started_the_job(ml: Path) -> None:
+    prepare(ml, "touch ready; exec sleep 613.75")
+    code = ml / "input" / "data" / "code"
+    words = f"PARETUNE_STARTER=$$ {sys.executable} inside.py {ml} & while [ ! -e project/ready ]; do sleep 0.02; done"
+    subprocess.run(["bash", "-c", words], cwd=code, check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+    def sleepers() -> list[psutil.Process]:
+        return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "613.75"]]
+
+    assert (code / "project" / "ready").exists()
+    wait_until(lambda: not sleepers(), within_s=30, what="the command has ended")

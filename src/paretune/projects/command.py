@@ -22,8 +22,18 @@ class Command:
     inputs: Mapping[str, Path]
 
 
-def read_command(project: Project, entry_point: str, parameters: Mapping[str, str], downloads: Path) -> Command:
+def read_command(
+    project: Project,
+    entry_point: str,
+    parameters: Mapping[str, str],
+    downloads: Path,
+    *,
+    run_in: Path | None = None,
+) -> Command:
     """The command of an entry point; what a parameter of type path names elsewhere is fetched into `downloads`.
+
+    `run_in` is the project's folder for a job on this machine, which reads files where they are; a relative path that
+    leads nowhere from the current folder begins there.
 
     Raises:
         BadInput: more paths than a job can have, or empty folders.
@@ -36,7 +46,12 @@ def read_command(project: Project, entry_point: str, parameters: Mapping[str, st
         value = given.get(name, parameter.default)
         if parameter.type != "path" or value is None:
             continue
+        if run_in is not None and not Path(value).exists() and (run_in / value).exists():
+            value = str(run_in / value)
         path = Path(parameter.compute_value(value, str(downloads), position))
+        if run_in is not None:
+            given[name] = str(path)
+            continue
         if path.is_dir() and not any(entry.is_file() for entry in path.rglob("*")):
             faults.append(f"{name} must hold files, for SageMaker has no empty folders: {path} holds none")
         channel = _channel(name, position, inputs)

@@ -1,0 +1,1 @@
+"""Seconds of trainings of the user's own, learnt from their finished runs; nothing is known before one has run."""

@@ -1,0 +1,153 @@
+"""Seconds as a start-up plus a line in declared sizes, one line for each training and cluster."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+from scipy.optimize import nnls
+
+from paretune.core.errors import BadInput
+from paretune.estimating.learnt.seconds import Seconds
+from paretune.pricing.budget import cost_usd
+from paretune.pricing.prices import Price
+from paretune.spec import metrics
+from paretune.spec.job import JobSpec
+from paretune.tracking import RecordedJob, Tracking, schema
+
+NEWEST = 200
+"""Runs of projects, and of scripts, that are read."""
+_Z80 = NormalDist().inv_cdf(0.9)
+# Assumed of a training that nobody has seen twice; not measured, rather too large than too small.
+_SPREAD, _SPREAD_DEGREES = 0.3, 2.0
+"""Standard deviation of the logarithm of seconds around the line, and with how many degrees of freedom it is known."""
+_PRIOR_WEIGHT = 0.1
+"""Weight, in runs, of the assumption that start-up and each size have an equal share of the seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEstimate:
+    """How long one job is predicted to take, and what that costs.
+
+    Attributes:
+        measured_here: number of such jobs that have run on this cluster.
+        price: of one instance; None when it is not known, then so are the dollars.
+        basis: where the prediction comes from, in words.
+    """
+
+    spec: JobSpec
+    measured_here: int
+    time: Seconds
+    price: Price | None
+    basis: str
+
+    def usd(self, seconds: float) -> float | None:
+        """Dollars of so many billable seconds."""
+        return cost_usd(self.price, self.spec, seconds)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Predicted dollars."""
+        return self.usd(self.time.seconds)
+
+    def sentence(self) -> str:
+        """The estimate as one line for a person who has just launched the job."""
+        low, high = self.time.seconds_low, self.time.seconds_high
+        dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
+        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}"
+
+    def as_metrics(self) -> dict[str, float]:
+        """What a job's run records of its own estimate."""
+        found = {
+            metrics.ESTIMATED_SECONDS: self.time.seconds,
+            f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
+            f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
+        }
+        return found if self.cost_usd is None else found | {metrics.ESTIMATED_COST_USD: self.cost_usd}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearntTimes:
+    """Predicts the seconds of trainings of the user's own from jobs that have completed, with their seconds."""
+
+    runs: Sequence[tuple[JobSpec, float]] = ()
+
+    @classmethod
+    def collect(cls, tracking: Tracking, machine: str) -> "LearntTimes":
+        """Those of the newest measured runs; local ones only where they ran on `machine`.
+
+        Raises:
+            TrackingUnavailable: MLflow does not answer.
+        """
+        ended = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
+        runs = []
+        for name in ("project", "entry_script"):
+            runs += tracking.runs(f"{ended} and params.{name} LIKE '_%'", newest=NEWEST)
+        found = (_read(RecordedJob(run), machine) for run in runs)
+        return cls(runs=[one for one in found if one is not None])
+
+    def predict(self, spec: JobSpec, price: Price | None) -> TimeEstimate | None:
+        """The estimate of a job; None where no job like it has run on its cluster.
+
+        Like it are jobs of the same training whose other sizes are known; without `size` only equal ones, but for the
+        seed.
+        """
+        key, sizes = _key(spec), spec.sizes()
+        alike = [(run.replace(size=spec.size).sizes(), seconds) for run, seconds in self.runs if _key(run, spec) == key]
+        alike = [(found, seconds) for found, seconds in alike if found.keys() == sizes.keys()]
+        if not alike:
+            return None
+        table = [list(found.values()) for found, _ in alike]
+        time = _line(table, [seconds for _, seconds in alike], list(sizes.values()))
+        count = f"{len(alike)} run{'s' if len(alike) > 1 else ''}"
+        along = f"a start-up and a line in {', '.join(sizes)}" if sizes else "equal ones"
+        basis = f"{count} of this training on this cluster: {along}"
+        return TimeEstimate(spec=spec, measured_here=len(alike), time=time, price=price, basis=basis)
+
+
+def _read(job: RecordedJob, machine: str) -> tuple[JobSpec, float] | None:
+    """The job of a run and its seconds; None where they say nothing of a whole job on its cluster."""
+    try:
+        spec = job.spec_as_run()
+    except (BadInput, ValueError, KeyError):
+        return None
+    is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
+    if is_elsewhere or job.was_retried or job.is_spot or job.is_of_shared_job or not job.billable_seconds:
+        return None
+    return spec, job.billable_seconds
+
+
+def _key(spec: JobSpec, like: JobSpec | None = None) -> object:
+    """Equal for jobs whose seconds lie on one line: of one training on one cluster; without `size`, for equal jobs."""
+    what = (spec.project, spec.entry_point, spec.entry_script, spec.instance_type, spec.instance_count)
+    if (like or spec).size is not None:
+        return what
+    values = json.dumps(dict(spec.project_parameters), sort_keys=True)
+    return (*what, values, replace(spec, seed=0, size=None, launcher="auto").spec_hash())
+
+
+def _line(sizes: Sequence[Sequence[float]], seconds: Sequence[float], wanted: Sequence[float]) -> Seconds:
+    """Start-up and a share for each of P sizes, none negative, fitted to N runs by relative errors.
+
+    `sizes` is N x P. The interval is that of a linear model whose deviation is partly assumed, see _SPREAD.
+    """
+    taken = np.asarray(seconds, dtype=float)
+    usual = float(np.exp(np.log(taken).mean()))
+    table = np.column_stack([np.ones(len(taken)), np.asarray(sizes, dtype=float).reshape(len(taken), -1)])
+    scale = np.abs(table).mean(axis=0)
+    scale[scale == 0] = 1.0
+    rows = table / scale / taken[:, None] * usual  # relative to the seconds of each run
+    columns = rows.shape[1]
+    ridge = np.sqrt(_PRIOR_WEIGHT) * np.eye(columns)
+    assumed = np.sqrt(_PRIOR_WEIGHT) * np.full(columns, 1.0 / columns)
+    shares, _ = nnls(np.vstack([rows, ridge]), np.concatenate([np.ones(len(taken)), assumed]))
+    asked = np.array([1.0, *wanted]) / scale
+    middle = max(float(asked @ shares), 1e-9)
+    errors = np.log(np.maximum(rows @ shares, 1e-9))
+    degrees = _SPREAD_DEGREES + max(0, len(taken) - columns)
+    variance = (_SPREAD_DEGREES * _SPREAD**2 + float(errors @ errors)) / degrees
+    relative = asked / middle
+    leverage = float(relative @ np.linalg.solve(rows.T @ rows + ridge.T @ ridge, relative))
+    factor = float(np.exp(_Z80 * np.sqrt(variance * (1.0 + leverage))))
+    return Seconds(seconds=usual * middle, seconds_low=usual * middle / factor, seconds_high=usual * middle * factor)

@@ -1,0 +1,99 @@
+"""Estimates of trainings of the user's own: seconds and dollars that finished runs tell, and nothing before one has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paretune.core.result import Result, Row, as_json, csv_text
+from paretune.core.text_table import text_table
+from paretune.estimating.learnt.times import LearntTimes, TimeEstimate
+from paretune.pricing.prices import Price
+from paretune.spec.job import JobSpec
+from paretune.tracking import RunStatus, Tracking, schema
+
+_UNKNOWN = "nothing known: run one"
+_COLUMNS = (
+    *("instance_type", "instance_count", "seconds", "seconds_low", "seconds_high"),
+    *("cost_usd", "cost_usd_low", "cost_usd_high", "basis", "project", "entry_point", "entry_script"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnEstimates(Result):
+    """Estimates of jobs of the user's own trainings, one row each; seconds and dollars are absent where none has run.
+
+    Attributes:
+        jobs: each with its estimate, None where nothing is known.
+    """
+
+    jobs: Sequence[tuple[JobSpec, TimeEstimate | None]]
+    run_id: str
+    open_command: str
+
+    @property
+    def title(self) -> str:
+        """That nothing of it has run."""
+        return "estimated, none of these has run"
+
+    def rows(self) -> list[Row]:
+        """One row per job; seconds are billable seconds per instance, low and high bound 80 % intervals."""
+        return [_row(spec, found) for spec, found in self.jobs]
+
+    def to_dict(self) -> dict[str, object]:
+        """Run, rows and remarks."""
+        rows = as_json(self.rows())
+        return {"run_id": self.run_id, "rows": rows, "remarks": self.notes()[:-1], "open_command": self.open_command}
+
+    def notes(self) -> list[str]:
+        """What would make the estimates better, and where to look."""
+        said = []
+        if any(found is None for _, found in self.jobs):
+            said.append(
+                "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
+            )
+        if any(spec.size is None for spec, _ in self.jobs):
+            said.append(
+                "without size only equal jobs count: size names the parameters that seconds grow with, such as "
+                "max_rows, so that other sizes are estimated from few runs"
+            )
+        return [*said, self.open_command]
+
+    def __str__(self) -> str:
+        """The table for a terminal with remarks."""
+        header = ["instance_type", "count", "seconds", "80 % interval", "USD", "basis"]
+        cells = [
+            [
+                spec.instance_type,
+                str(spec.instance_count),
+                "" if found is None else f"{found.time.seconds:.0f}",
+                "" if found is None else f"{found.time.seconds_low:.0f} to {found.time.seconds_high:.0f}",
+                "" if found is None or found.cost_usd is None else f"{found.cost_usd:.3g}",
+                _UNKNOWN if found is None else found.basis,
+            ]
+            for spec, found in self.jobs
+        ]
+        return "\n".join([text_table(header, cells, header[1:5]), "", self.title, *self.notes()])
+
+
+def estimate_own(
+    specs: Sequence[JobSpec], prices: Sequence[Price | None], tracking: Tracking, machine: str
+) -> OwnEstimates:
+    """The estimates of these jobs from what the store holds, recorded as a run."""
+    learnt = LearntTimes.collect(tracking, machine)
+    jobs = [(spec, learnt.predict(spec, price)) for spec, price in zip(specs, prices, strict=True)]
+    run = tracking.begin("estimate")
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})
+    rows = [_row(spec, found) for spec, found in jobs]
+    run.log_text(csv_text(_COLUMNS, rows), "estimate.csv")
+    run.end(RunStatus.FINISHED)
+    return OwnEstimates(jobs=jobs, run_id=run.run_id, open_command=tracking.open_command(run.run_id))
+
+
+def _row(spec: JobSpec, found: TimeEstimate | None) -> Row:
+    row: Row = dict.fromkeys(_COLUMNS)
+    row |= {name: getattr(spec, name) for name in _COLUMNS if name in spec.as_text()} | {"basis": _UNKNOWN}
+    if found is not None:
+        time = found.time
+        row |= {"seconds": time.seconds, "seconds_low": time.seconds_low, "seconds_high": time.seconds_high}
+        row |= {"cost_usd": found.cost_usd, "basis": found.basis}
+        row |= {"cost_usd_low": found.usd(time.seconds_low), "cost_usd_high": found.usd(time.seconds_high)}
+    return row

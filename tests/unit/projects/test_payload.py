@@ -1,0 +1,119 @@
+"""What a job gets to run an entry point of a project."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.projects.fetching import declared
+from paretune.projects.payload import project_inputs
+from paretune.spec.container import ProjectPayload
+from paretune.spec.job import JobSpec
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project in git, with data that git ignores."""
+    folder = tmp_path / "mine"
+    (folder / "data").mkdir(parents=True)
+    (folder / "MLproject").write_text(
+        "name: mine\npython_env: env.yaml\nentry_points:\n  train:\n    parameters:\n"
+        "      alpha: {type: float, default: 0.5}\n      rows: {type: path, default: data/rows.csv}\n"
+        "      seed: {type: float, default: 0}\n      word: string\n"
+        '    command: "python train.py {alpha} {rows} {seed} {word}"\n'
+    )
+    (folder / "env.yaml").write_text("dependencies: [numpy]\n")
+    (folder / "train.py").write_text("print('trained')\n")
+    (folder / ".gitignore").write_text("data/*.csv\nraw/\n")
+    (folder / "data" / "rows.csv").write_text("1\n")
+    (folder / "data" / "kept.txt").write_text("kept\n")
+    (folder / "raw").mkdir()
+    (folder / "raw" / "large.bin").write_text("large\n")
+    (folder / "mlruns").mkdir()
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+def payload(project: Path, home: Path, **changes: Any) -> ProjectPayload:
+    given = {"project_parameters": {"word": "it's"}, "entry_point": "train"} | changes
+    made = project_inputs(JobSpec(project=str(project), **given), home).project
+    assert made is not None
+    return made
+
+
+def command(project: Path, home: Path, **changes: Any) -> str:
+    return str(payload(project, home, **changes).document["command"])
+
+
+def test_here_the_command_reads_files_where_they_are_and_what_git_ignores_is_linked(
+    project: Path, tmp_path: Path
+) -> None:
+    made = payload(project, tmp_path)
+
+    assert made.document["command"] == f"python train.py 0.5 {project / 'data' / 'rows.csv'} 0 'it'\"'\"'s'"
+    assert {name for name in made.code if name.startswith("project/")} == {
+        *("project/MLproject", "project/env.yaml", "project/train.py", "project/.gitignore", "project/data/kept.txt"),
+    }
+    assert dict(made.beside) == {"project/data/rows.csv": project / "data" / "rows.csv", "project/raw": project / "raw"}
+    assert made.document["requirements"] == []
+    assert not list(tmp_path.glob("downloads-*"))
+
+
+def test_on_sagemaker_files_travel_and_the_environment_is_installed(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    made = payload(project, tmp_path, instance_type="ml.m5.large")
+
+    assert "/opt/ml/input/data/rows/rows.csv" in made.document["command"]
+    assert dict(made.inputs) == {"rows": project / "data" / "rows.csv"}
+    assert made.document["requirements"] == ["numpy"]
+    assert (dict(made.beside), made.document["template"]) == ({}, "")
+
+
+def test_a_seed_that_was_set_reaches_an_entry_point_that_declares_one(project: Path, tmp_path: Path) -> None:
+    assert command(project, tmp_path, seed=7).endswith(" 7 'it'\"'\"'s'")
+    both = {"word": "x", "seed": 3}
+    assert command(project, tmp_path, seed=7, project_parameters=both).endswith(" 3 x")
+
+
+def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "run.py").write_text("import mlflow\nmlflow.set_experiment('mine')\n")
+    made = payload(tmp_path / "scripts", tmp_path, entry_point="run.py", project_parameters={"alpha": 0.1})
+
+    assert made.document["command"] == "python run.py --alpha 0.1"
+    assert made.document["resumes"] is False  # MLflow refuses to go on with a run of another experiment
+    assert declared(str(tmp_path / "scripts"), "run.py") == {}
+
+
+def test_declared_parameters_have_their_types(project: Path) -> None:
+    assert declared(str(project), "train") == {"alpha": "float", "rows": "path", "seed": "float", "word": "string"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"project_parameters": {}}, "No value given for missing parameters: 'word'"),
+        ({"entry_point": "other"}, "Could not find other among entry points ['train']"),
+        ({"size": "rowz"}, "size names rowz, which is no parameter"),
+        ({"project": "./not-there"}, "project ./not-there does not exist"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(
+    project: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    spec = {"project": str(project), "entry_point": "train", "project_parameters": {"word": "x"}} | changes
+    with pytest.raises(BadInput) as refused:
+        project_inputs(JobSpec(**spec), tmp_path)
+
+    assert said in str(refused.value)
+
+
+def test_a_docker_environment_is_not_passed_over(project: Path, tmp_path: Path) -> None:
+    text = (project / "MLproject").read_text().replace("python_env: env.yaml", "docker_env: {image: mine}")
+    (project / "MLproject").write_text(text)
+    with pytest.raises(BadInput, match="give its image in ECR as image_uri"):
+        payload(project, tmp_path)

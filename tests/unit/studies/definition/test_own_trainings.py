@@ -1,0 +1,86 @@
+"""Studies of projects and scripts of the user's own."""
+
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.studies.definition.file import StudyFile
+
+STUDY = """name: ridge
+search:
+  alpha: {low: 0.1, high: 10, log: true}
+  depth: {low: 2, high: 6}
+  kind: {choices: [plain, "1"]}
+  instance_type: {choices: [local]}
+objectives: {cost_usd: minimize, rmse: minimize}
+project: mine
+entry_point: train
+size: [depth, alpha]
+n_trials: 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    Path("mine", "MLproject").write_text(
+        "name: mine\nentry_points:\n  train:\n    parameters: {alpha: float, depth: float, kind: string}\n"
+        '    command: "python train.py {alpha} {depth} {kind}"\n'
+    )
+
+
+def read(text: str = STUDY, **typed: str) -> StudyFile:
+    Path("study.yaml").write_text(text)
+    return StudyFile.read("study.yaml", typed)
+
+
+def faults_of(text: str, **typed: str) -> list[str]:
+    with pytest.raises(BadInput) as refused:
+        read(text, **typed)
+    return list(refused.value.faults)
+
+
+def test_declared_parameters_are_searched_by_their_names_wherever_the_project_stands_in_the_file() -> None:
+    study = read()
+    names = [f"project_parameters.{name}" for name in ("alpha", "depth", "kind")]
+    assert list(study.search) == [*names, "instance_type"]
+    assert not study.takes_split
+
+    spec = study.spec_at({names[0]: 0.5, names[1]: 3, names[2]: "1", "instance_type": "local"})
+
+    assert (spec.project, spec.entry_point, spec.size) == ("mine", "train", "depth,alpha")
+    assert spec.project_parameters == {"alpha": 0.5, "depth": 3, "kind": "1"}
+
+
+def test_what_was_typed_wins() -> None:
+    Path("other").mkdir()
+    Path("other", "run.py").write_text("print('ran')\n")
+    study = read(project="other", entry_point="run.py")
+
+    assert study.job["project"] == "other"
+    assert "project_parameters.alpha" in study.search  # a script declares nothing: all are taken
+
+
+def test_the_file_that_a_study_writes_reads_the_same() -> None:
+    study = read()
+
+    assert read(study.as_yaml()).as_yaml() == study.as_yaml()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (STUDY.replace("alpha:", "alhpa:"), "unknown parameter alhpa: entry point train of mine declares alpha, depth"),
+        (STUDY.replace("entry_point: train", "entry_point: trian"), "Could not find trian among entry points"),
+        (STUDY.replace("project: mine", "project: ours"), "project ours does not exist"),
+        (STUDY.replace("rmse: minimize", "rmse: less"), "objective rmse must be minimize or maximize"),
+        (STUDY + "job: {learning_rate: 1e-4}\n", "project=mine goes without learning_rate"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(text: str, said: str) -> None:
+    found = faults_of(text)
+
+    assert any(said in fault for fault in found), found
+    assert all(fault.startswith("study.yaml:") for fault in found)
