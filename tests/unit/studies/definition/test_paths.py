@@ -26,7 +26,7 @@ def test_a_study_finds_the_files_that_lie_beside_it(project: Path) -> None:
     path = project / "studies" / "own.yaml"
     path.write_text(
         "name: own\njob: {dataset: rows.csv, model: studies/tiny}\nsearch: {learning_rate: {low: 1e-5, high: 1e-4}}\n"
-        "budget_usd: 1\n".replace("\\\n", "\n")
+        "budget_usd: 1\n"
     )
 
     job = StudyFile.read(str(path), {}).job
