@@ -52,6 +52,6 @@ def _folder_of_mlflow() -> Path | None:
 
 def _of_project(text: str, project: Path) -> str:
     """The path as it is, or the absolute one of a file that only the project has."""
-    if not text or Path(text).exists() or not (project / text).exists():
+    if not text or os.path.exists(text) or not os.path.exists(project / text):
         return text
     return str(project / text)

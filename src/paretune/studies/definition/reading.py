@@ -5,6 +5,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -241,11 +242,11 @@ def beside(file: str, text: str) -> str:
     It counts from the current folder; what is not there, from the folder of the file, and from the project that it is
     part of: the next folder above that has an MLproject.
     """
-    if Path(text).expanduser().exists() or Path(text).is_absolute():
+    if os.path.isabs(text) or os.path.exists(os.path.expanduser(text)):  # which takes any text for a path
         return text
     folder = Path(file).resolve().parent
     project = next((above for above in (folder, *folder.parents) if (above / PROJECT).is_file()), folder)
-    return next((str(base / text) for base in (folder, project) if (base / text).exists()), text)
+    return next((str(base / text) for base in (folder, project) if os.path.exists(base / text)), text)
 
 
 def each(items: Iterable[_Item], read: Callable[[_Item], _Found]) -> list[_Found]:

@@ -165,11 +165,9 @@ def prepare(
 
 def _label_facts(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
     """Baselines of the task; of regression also mean and standard deviation of the training labels."""
-    if spec.task == CLASSIFICATION or rows["train"].labels is None:
+    train, validation = rows["train"], rows.get("validation")
+    if spec.task == CLASSIFICATION or train.labels is None or validation is None or validation.labels is None:
         return baselines(rows, len(labels))
-    train, validation = rows["train"], rows["validation"]
-    assert train.labels is not None  # as all splits have them, or none
-    assert validation.labels is not None
     parts = (train.texts, train.labels), (validation.texts, validation.labels)
     if spec.task == MULTI_LABEL:
         return multi_label_baselines(*parts)
