@@ -14,6 +14,8 @@ from typing import Any
 from paretune.cli.output.answer import Answer, as_document, error_document
 from paretune.cli.requests import readers
 from paretune.cli.requests.own_parameters import PricesRequest, ReportRequest
+from paretune.cli.started import spelling_here
+from paretune.core.commands import spelled
 from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
@@ -41,7 +43,10 @@ def main(arguments: Sequence[str]) -> int:
     logging.raiseExceptions = False  # a log line that does not fit on a full disk is no news
     as_json, words, faults = _take_json(arguments)
     output = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with (
+        contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
+        spelled(spelling_here()),
+    ):
         try:
             answer = _answer(words, faults)
             text = as_document(answer.to_dict()) if as_json else str(answer)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Literal, overload
 
+from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.hardware import speed_remarks
@@ -109,7 +110,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
         if detaches and job.current is not None:
             writer.leave()
-            raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
+            raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
         job.abandon(error)
         raise
     if spec.on_sagemaker:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from paretune.core.commands import options
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
 from paretune.jobs.advice import below_baseline
@@ -37,7 +38,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     return [
         f"{script} has left no {what} in its output_dir, so nothing of them is recorded: a script has to save its "
         "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
-        f"-P training_arguments='{switches}'"
+        f"{options(training_arguments=switches)}"
     ]
 
 

@@ -9,6 +9,7 @@ died and is started again goes through the same attempts, adopts what is there, 
 from collections.abc import Callable
 from dataclasses import replace
 
+from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter
@@ -131,7 +132,7 @@ class RetryingJob:
             if self.clock.monotonic() > until:
                 raise LostContact(
                     f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said "
-                    "that it has: it may still be running; `mlflow run . -e sync` follows it"
+                    f"that it has: it may still be running; `{command_line('sync')}` follows it"
                 )
             self._take_events()
             self.clock.sleep(WATCH_INTERVAL_S)
@@ -160,7 +161,7 @@ class RetryingJob:
             name = self._document.job_name
             return attach(self._launcher, name) if self._shared is None else self._shared.attach(name)
         except LaunchRefused as error:  # its run must stay open: the job may be there
-            raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
+            raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
 
     def _find_created(self) -> Job | None:
         """The job of this attempt; looked for as long as AWS may take to show it."""
@@ -245,7 +246,7 @@ class RetryingJob:
             most = "" if usd is None else f", for at most {usd:.4g} USD more"
             self._tell(
                 f"the instances of {job.name} are kept for {pool.most_seconds / 60:g} minutes for the next job like "
-                f"it{most}; `mlflow run . -e sync` books what they cost"
+                f"it{most}; `{command_line('sync')}` books what they cost"
             )
 
     def _tell(self, message: str) -> None:

@@ -7,13 +7,13 @@ them from here.
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from paretune.core.commands import command_line
 from paretune.core.errors import collecting, refuse
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster, unsupported
@@ -350,10 +350,8 @@ class JobSpec(Cluster):
         return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self) -> str:
-        """The `mlflow run` line that repeats this job, by itself: it shares no job with other trials then."""
-        told = {name: text for name, text in self.changed().items() if name != "trials_per_job"}
-        words = [word for name, text in told.items() for word in ("-P", f"{name}={text}")]
-        return shlex.join(["mlflow", "run", ".", *words])
+        """The line that repeats this job, by itself: it shares no job with other trials then."""
+        return command_line("main", {name: text for name, text in self.changed().items() if name != "trials_per_job"})
 
 
 def current_name(text: str) -> str:

@@ -18,6 +18,7 @@ from mlflow.utils import get_results_from_paginated_fn
 
 from paretune.core import file_lock
 from paretune.core.clock import Clock
+from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
@@ -145,9 +146,10 @@ class Tracking:
         place = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
         if self.uri.startswith("http"):
             return f"{without_password(self.uri)}/{place}"
-        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+        # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
+        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
         store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
-        return f"mlflow ui{store}    then open http://127.0.0.1:5000/{place}"
+        return f"mlflow ui{store}  # then open http://127.0.0.1:5000/{place}"
 
     def _open(self) -> None:
         """Have MLflow make or bring up to date the tables of a store; again where another process does so meanwhile."""

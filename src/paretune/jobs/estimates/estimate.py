@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paretune.core.clock import SystemClock
+from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, refuse
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
@@ -198,7 +199,7 @@ def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | No
         f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
         if name.startswith(BUNDLED)
         else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
-        f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
+        f"prepare it once with `{command_line('main', {'dataset': name, 'dry_run': 'true'})}`"
         for name in sorted(unknown)
     ]
 
