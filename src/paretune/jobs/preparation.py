@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
+from paretune.core.extras import training_is_missing
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.spec.container import JobInputs, PreparedDataset, write_json
@@ -35,6 +36,7 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     reads, has_script = workplace.launcher.reads_inputs, spec.entry_script is not None
     known = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
     if known is None:
+        _refuse_without_training_packages(spec)
         inputs = _make(spec, workplace, meanwhile)
         cache_inputs(spec, workplace.home, inputs)
         refuse(_profile_faults(spec, inputs))
@@ -45,6 +47,13 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     if faults:
         raise BadInput(faults)
     return known
+
+
+def _refuse_without_training_packages(spec: JobSpec) -> None:
+    """Rows are tokenised on this machine, wherever they are trained on."""
+    missing = training_is_missing()
+    if missing:
+        raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
 
 
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:

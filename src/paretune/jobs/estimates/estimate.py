@@ -9,6 +9,7 @@ from pathlib import Path
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, refuse
+from paretune.core.extras import training_is_missing
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
@@ -88,6 +89,8 @@ def run_estimate(request: EstimateRequest, *, say: Callable[[str], None] = print
     refuse([*_precision_faults(request.specs, environment), *_unknown_data(request, facts)])
     steps = TracedSteps(home)
     trace(step_settings(request.specs, built, facts), steps, environment)
+    if (missing := training_is_missing()) and not quiet:
+        say(f"memory by formula, and not traced: {missing}")
     tracking = Tracking(environment, SystemClock())
 
     def table() -> list[ForeseenJob]:
