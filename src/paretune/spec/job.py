@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from paretune.core.commands import command_line
 from paretune.core.errors import collecting, refuse
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster, unsupported
+from paretune.spec.cluster import STEP, Cluster, unsupported
 from paretune.spec.legacy_smp import LEGACY_SMP_ENDED, LEGACY_SMP_TYPES
 from paretune.spec.parameters import (
     COMPUTES,
@@ -110,6 +110,8 @@ class JobSpec(Cluster):
         BUNDLED_MODEL,
         "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
         affects=_TRAINING | {"data"},
+        group="model",
+        basic=True,
     )
     init: str = parameter(
         "pretrained",
@@ -121,6 +123,8 @@ class JobSpec(Cluster):
         BUNDLED_DATASET,
         "hub id, folder, or CSV, TSV, JSONL, Parquet file; also bundled:rotten_tomatoes, bundled:imdb",
         affects=_EVALUATED_ROWS,
+        group="data",
+        basic=True,
     )
     dataset_config_name: str | None = parameter(
         None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_EVALUATED_ROWS
@@ -129,9 +133,9 @@ class JobSpec(Cluster):
         None, "own validation rows; otherwise the data set's own or a 90/10 split", affects=_EVALUATED_ROWS
     )
     test_file: str | None = parameter(None, "own test rows, evaluated once at the end", affects={"data", "evaluation"})
-    text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS)
+    text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS, basic=True)
     label_column: str = parameter(
-        "label", "column with the class, as text or whole numbers (classification)", affects=_EVALUATED_ROWS
+        "label", "column with the class, as text or whole numbers (classification)", affects=_EVALUATED_ROWS, basic=True
     )
     task: str = parameter(
         "classification", "what is learnt", choices=("classification", "causal-lm"), affects=STEP | _EVALUATED_ROWS
@@ -149,7 +153,13 @@ class JobSpec(Cluster):
         128, "tokens; longer texts are truncated and counted", minimum=4, affects=_TRAINING | {"data"}
     )
     per_device_train_batch_size: int | None = parameter(
-        None, "rows per device and step (16)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=STEP | {"batch"}
+        None,
+        "rows per device and step (16)",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects=STEP | {"batch"},
+        group="batch size, learning rate and epochs",
+        basic=True,
     )
     gradient_accumulation_steps: int | None = parameter(
         None, "micro-batches per optimiser step (1)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
@@ -163,6 +173,7 @@ class JobSpec(Cluster):
         above=0,
         maximum=10,
         affects=_BATCH,
+        basic=True,
     )
     learning_rate_scaling: str = parameter(
         "none", "how the rate follows the global batch size", choices=("none", "sqrt", "linear"), affects=_BATCH
@@ -171,7 +182,7 @@ class JobSpec(Cluster):
         16, "global batch size that learning_rate suits", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     num_train_epochs: float = parameter(
-        1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}
+        1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}, basic=True
     )
     seed: int = parameter(
         42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1, affects={"noise"}
@@ -181,6 +192,7 @@ class JobSpec(Cluster):
         "auto takes bf16 where the hardware has it, else fp16 on GPUs with tensor cores, else fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
         affects=_TRAINING,
+        group="how it is trained",
     )
     fine_tuning: str = parameter(
         "full",
@@ -215,6 +227,7 @@ class JobSpec(Cluster):
         "a training script of your own, run instead of paretune's training",
         affects=_TRAINING,
         not_searched="a study compares settings of one training",
+        group="your own script, probes and dry runs",
     )
     probe_steps: int | None = parameter(
         None,
@@ -250,6 +263,7 @@ class JobSpec(Cluster):
         "check everything, print the job and its worst-case dollars, launch nothing",
         affects={"launcher"},
         not_searched="a job that is not run has no result",
+        basic=True,
     )
 
     def __post_init__(self) -> None:
@@ -368,16 +382,6 @@ def default_learning_rate(fine_tuning: str) -> float:
     Machines Lab, 2025).
     """
     return _ADAPTERS_OVER_FULL * FULL_LEARNING_RATE if fine_tuning in ADAPTERS else FULL_LEARNING_RATE
-
-
-PARAMETER_GROUPS = {
-    "model": "model and data",
-    "per_device_train_batch_size": "batch size, learning rate and epochs",
-    "precision": "how it is trained",
-    "entry_script": "your own script, probes and dry runs",
-    **CLUSTER_GROUPS,
-}
-"""First parameter of each group of the help to the group's title, in the order of `parameter_help`."""
 
 
 def parameter_help() -> dict[str, str]:

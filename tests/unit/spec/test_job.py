@@ -166,7 +166,7 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_name(typed: str, mean
 
 
 def test_an_unknown_parameter_like_no_other_is_answered_with_the_help() -> None:
-    assert faults_of(zzz="1") == ("unknown parameter zzz: `paretune main --help` lists all parameters",)
+    assert faults_of(zzz="1") == ("unknown parameter zzz: `paretune main --help all` lists all parameters",)
 
 
 @pytest.mark.parametrize(
