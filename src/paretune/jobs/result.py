@@ -102,7 +102,7 @@ class JobResult(Result):
             "  most frequent class": self._number(metrics.BASELINE_MAJORITY, ".4f"),
             "F1 (macro, test)": self._number("test_f1", ".4f"),
             "perplexity": self._number(metrics.PERPLEXITY, ".2f"),
-            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", " samples/s"),
+            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", f" samples/s{self._busy()}"),
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
             "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
             "cost": self._cost(),
@@ -111,9 +111,13 @@ class JobResult(Result):
             "model": self.model.removeprefix(f"{Path.cwd()}/"),
         }
 
-    def _number(self, name: str, form: str, unit: str = "") -> str:
+    def _busy(self) -> str:
+        """That the machine was busy with other programs, where it was."""
+        return self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
+
+    def _number(self, name: str, form: str, unit: str = "", before: str = "") -> str:
         value = self.metrics.get(name)
-        return "" if value is None else f"{value:{form}}{unit}"
+        return "" if value is None else f"{before}{value:{form}}{unit}"
 
     def _cost(self) -> str:
         value = self.metrics.get(metrics.COST_USD)

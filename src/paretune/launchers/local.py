@@ -12,6 +12,7 @@ A local job ends when the process that started it ends.
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -260,8 +261,9 @@ class LocalLauncher(Launcher):
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
-            # With more threads than cores, torch's processes wait actively for each other.
-            "OMP_NUM_THREADS": str(min(share, int(asked)) if asked.isdigit() else share),
+            # With more threads than cores, torch's processes wait actively for each other. What a user has set holds:
+            # this one (one number for each level) and its kin, of which torch takes MKL_NUM_THREADS first.
+            "OMP_NUM_THREADS": asked if re.fullmatch(r"\d+(,\d+)*", asked) else str(share),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "PYTHONUNBUFFERED": "1",
