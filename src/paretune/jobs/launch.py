@@ -27,7 +27,7 @@ from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import completed
-from paretune.tracking import schema
+from paretune.tracking import require_answer, schema, tracking_uri
 from paretune.tracking.recorded_job import first_plan
 
 
@@ -215,6 +215,7 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
 
 def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
+    require_answer(tracking_uri())
     worst = admit_everywhere(spec, launcher)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())

@@ -64,6 +64,8 @@ def failure_message(job: Job, spec: JobSpec) -> str:
         )
     if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
         return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
+    if kind is FailureKind.DISK_FULL:
+        return f"{reason}: make room, or set PARETUNE_HOME to another disk; the same command continues the training"
     return reason
 
 
@@ -238,7 +240,9 @@ class JobRunWriter:
         if state is not JobState.COMPLETED:
             failure = job.failure()
             kind = OutOfMemory if failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY else JobFailed
-            raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
+            is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # its log says nothing more
+            log = [] if is_full else job.log_tail()
+            raise kind(job.name, reason or "it was stopped from outside", log, job.log_location())
         return JobResult(
             run_id=self.run.run_id,
             job_name=job.name,

@@ -9,6 +9,7 @@
 A local job ends when the process that started it ends.
 """
 
+import errno
 import json
 import os
 import platform
@@ -188,6 +189,8 @@ class LocalJob(Job):
             return FailureKind.ERROR, "it ended with a report.json that cannot be read"
         if code is None:
             return FailureKind.ERROR, "its process has ended and left no report"
+        if code == errno.ENOSPC:
+            return FailureKind.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code < 0:
             return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}"
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"

@@ -56,7 +56,7 @@ class Tracking:
         self._environment = environment
         self._clock = clock
         with self._usable(), _alone_with(self.uri):
-            probe(self.uri)
+            require_answer(self.uri)
             self._client = MlflowClient()
             self._open()
             self._experiment = self._experiment_id()
@@ -244,7 +244,7 @@ def give_up_early() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
 
 
-def probe(uri: str) -> None:
+def require_answer(uri: str) -> None:
     """Connect to the server of an http address once; nothing for any other store.
 
     Raises:

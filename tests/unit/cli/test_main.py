@@ -171,9 +171,12 @@ def test_a_model_and_rows_that_are_missing_stand_in_one_message(run: Run, workpl
     assert nothing_was_started(workplace)
 
 
-def test_a_tracking_server_that_is_down_ends_with_2(run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), ("--dry_run",)])
+def test_a_tracking_server_that_is_down_ends_with_2(
+    more: tuple[str, ...], run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # the discard port: nobody listens
-    code, _, err = run()
+    code, _, err = run(*more)
 
     assert code == 2
     assert "http://127.0.0.1:9 does not answer" in err
