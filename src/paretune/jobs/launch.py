@@ -66,7 +66,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
     """As `launch`, with the specification as it is: a dry run where it says so, and nothing of the profile."""
     spec = replace(spec, trials_per_job=1)  # a single job trains nothing else, and needs room for nothing else
-    workplaces = Workplaces.of_process()
+    workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         workplace = workplaces.of(spec)
         return _preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)

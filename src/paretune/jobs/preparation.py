@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.extras import training_is_missing
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
-from paretune.spec.container import JobInputs, PreparedDataset, write_json
+from paretune.spec.container import TELLS, JobInputs, PreparedDataset, write_json
 from paretune.spec.job import BUNDLED, INPUT_FILES, JobSpec, missing_files
 from paretune.spec.parameters import affecting
 
@@ -85,15 +85,17 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         try:
             with collecting(faults):
                 meanwhile()
-            while child.poll() is None:
-                workplace.interruption.check()
-                workplace.clock.sleep(_POLL_S)
+            with workplace.working_on("preparing model and data") as goes_on:
+                while child.poll() is None:
+                    workplace.interruption.check()
+                    goes_on(_told(log))
+                    workplace.clock.sleep(_POLL_S)
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
         if not answer.exists():
-            tail = log.read_text(errors="replace").splitlines()
+            tail = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith(TELLS)]
             if any("No space left on device" in line for line in tail):
                 full = f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"
                 raise BadInput([full])
@@ -104,6 +106,12 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
     if faults:
         raise BadInput(faults)
     return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
+
+
+def _told(log: Path) -> str:
+    """What the preparing process has said last of what it does; empty before it has."""
+    told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(TELLS)]
+    return told[-1].removeprefix(TELLS) if told else ""
 
 
 _PACKAGES = (

@@ -80,14 +80,20 @@ class RetryingJob:
         claimed = self.clock.monotonic()
         job = self._find()
         try:
-            submit = self._launcher.submit if self._shared is None else self._shared.submit
-            self.current = job if job is not None else submit(self._document, self._inputs())
+            self.current = job if job is not None else self._submit()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
         if self.clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have taken it for one that died
             self.writer.begin_attempt(self._document)
             self.writer.run.reopen()
+
+    def _submit(self) -> Job:
+        submit, inputs = self._launcher.submit if self._shared is None else self._shared.submit, self._inputs()
+        if not self._document.spec.on_sagemaker:
+            return submit(self._document, inputs)
+        with self.writer.workplace.working_on("uploading code, data and model, and creating the job"):
+            return submit(self._document, inputs)
 
     def poll(self) -> JobResult | None:
         """Record what is new; begin the next attempt when this one calls for one. The finished job; None until then.
