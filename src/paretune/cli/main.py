@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from paretune.cli import completion
 from paretune.cli.output.answer import Answer, as_document, error_document
 from paretune.cli.requests import readers
 from paretune.cli.requests.own_parameters import McpRequest, PricesRequest, ReportRequest
+from paretune.cli.started import spelling_here
+from paretune.core.commands import spelled
 from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
 from paretune.jobs.predicting.request import PredictRequest
-from paretune.spec.job import PARAMETER_GROUPS, JobSpec, parameter_help
-from paretune.spec.parameters import grouped, help_lines, parse, switches_of
+from paretune.spec.job import JobSpec, parameter_help
+from paretune.spec.parameters import basics_of, choices_of, grouped, groups_of, help_lines, parse, switches_of
 from paretune.studies.definition.design import DesignTerms, design_help
 from paretune.studies.definition.file import study_help
 from paretune.studies.definition.rules import StudyTerms
@@ -31,6 +34,8 @@ _JSON_HELP = "print one JSON document on standard output, and everything else on
 
 def run() -> None:
     """Entry point of the `paretune` command."""
+    if completion.is_asked():
+        completion.answer(_parser())
     sys.exit(main(sys.argv[1:]))
 
 
@@ -42,7 +47,10 @@ def main(arguments: Sequence[str]) -> int:
     logging.raiseExceptions = False  # a log line that does not fit on a full disk is no news
     as_json, words, faults = _take_json(arguments)
     output = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with (
+        contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
+        spelled(spelling_here()),
+    ):
         try:
             answer = _answer(words, faults)
             text = as_document(answer.to_dict()) if as_json else str(answer)
@@ -72,8 +80,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _answer(words: Sequence[str], faults: Sequence[str]) -> Answer | Result:
     """What the command gives; `faults` are reported with all others."""
-    if {"-h", "--help"} & set(words):
-        _parser().parse_args([*words[:1], "--help"])
+    if words[:1] == [completion.COMMAND]:
+        return Answer(text=completion.script(words[1:]))
+    asked = [place for place, word in enumerate(words) if word in {"-h", "--help"}]
+    if asked:
+        with_all = words[asked[0] + 1 : asked[0] + 2] == ["all"]
+        _parser(with_all=with_all).parse_args([*words[:1], "--help"])
     # Argparse answers --help and unknown commands; it would stop at the first fault of the parameters.
     command = _COMMANDS[_parser().parse_args(words[:1]).command]
     texts, more = _read(
@@ -132,10 +144,12 @@ def _read(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str
     return texts, faults
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, with_all: bool = True) -> argparse.ArgumentParser:
+    """What knows all commands; the help of a command has all parameters, or only the basic ones of a job."""
     parser = argparse.ArgumentParser(
         prog="paretune",
         description="which SageMaker cluster, batch size and learning rate should I pay for?",
+        epilog=f"{completion.ABOUT}; paretune COMMAND --help: its most used parameters, --help all: all of them",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=version("paretune"))
@@ -149,10 +163,15 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
             allow_abbrev=False,
         )
-        for title, lines in known.groups().items():
+        shown, left_out = known.groups(), 0
+        if not with_all:
+            shown, left_out = known.basic_groups()
+        command.epilog = f"{left_out} more: paretune {name} --help all" if left_out else None
+        for title, lines in shown.items():
             group = command.add_argument_group(title)
             for parameter, text in lines.items():
-                group.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
+                option = group.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
+                completion.suggest(option, choices_of(JobSpec, parameter))
         command.add_argument_group("output").add_argument("--json", help=_JSON_HELP, action="store_true")
     return parser
 
@@ -173,7 +192,15 @@ class _Command:
     def groups(self) -> dict[str, dict[str, str]]:
         """Title of each group of parameters to their names and lines of help."""
         lines = self.own() | {name: line for name, line in parameter_help().items() if self.takes_jobs}
-        return grouped(lines, PARAMETER_GROUPS, "parameters of this command")
+        return grouped(lines, groups_of(JobSpec), "parameters of this command")
+
+    def basic_groups(self) -> tuple[dict[str, dict[str, str]], int]:
+        """The same with the basic parameters of a job alone, and how many others there are."""
+        lines, known = self.own(), parameter_help() if self.takes_jobs else {}
+        basic = {name: line for name, line in known.items() if name in basics_of(JobSpec) and name not in lines}
+        groups = {"parameters of this command": lines, "the most used parameters of a job": basic}
+        left_out = len(known.keys() - basic.keys() - lines.keys())
+        return {title: shown for title, shown in groups.items() if shown}, left_out
 
 
 _COMMANDS = {

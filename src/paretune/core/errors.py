@@ -6,7 +6,7 @@
     ├── LaunchRefused              2      do what AWS asks for (credentials, permission, quota), then try again
     ├── JobFailed                  3      read the reason; the job ran and did not finish
     │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
-    ├── LostContact                3      sign in again, then `mlflow run . -e sync`: the job continues meanwhile
+    ├── LostContact                3      sign in again, then `paretune sync`: the job continues meanwhile
     ├── BudgetRefused              4      raise the budget or lower the worst case
     └── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
 

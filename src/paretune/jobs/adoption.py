@@ -1,7 +1,9 @@
 """The same command typed again: the job that an earlier one has started, and that runs though nobody watches it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
+from paretune.core.commands import parameters_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import is_watched
 from paretune.spec.container import JobInputs
@@ -19,18 +21,25 @@ def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Rec
         return None
     place = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     key = None if inputs.dataset is None else inputs.dataset.key
-    commands = {spec.replace(again=again).command() for again in (False, True)}
+    asked = _asked(spec.command())
     return next(
         (
             run
             for run in _unwatched(workplace.tracking, f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
-            if run.tags.get(schema.COMMAND) in commands
+            if _asked(run.tags.get(schema.COMMAND, "")) == asked
             and run.tags.get(schema.DATASET_KEY) == key
             and schema.TRIAL not in run.tags
             and place.items() <= run.tags.items()
         ),
         None,
     )
+
+
+def _asked(command: str) -> dict[str, str] | None:
+    """What a recorded command asks for, however it is spelled; `again` does not count. None where it is none."""
+    with suppress(ValueError):
+        return {name: text for name, text in parameters_of(command).items() if name != "again"}
+    return None
 
 
 def unwatched_project(command: str, tracking: Tracking) -> RecordedRun | None:

@@ -1,4 +1,4 @@
-"""What to know of a job before it is paid for: a function for each warning, with its reason and the `-P` that mends it.
+"""What to know of a job before it is paid for: a function for each warning, with its reason and what mends it.
 
 No warning stops a job. `foreseen` gathers what is known of a job, `warnings_of` says what there is to say of one job or
 of many. `below_baseline` is for a job that has ended.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
+from paretune.core.commands import options
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.forecast import Forecast, known_architecture
@@ -157,7 +158,8 @@ def unscaled_rate(job: ForeseenJob) -> str:
     return (
         f"global batch size {size} is above reference_batch_size {reference} and learning rate "
         f"{job.plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
-        f"-P learning_rate_scaling=sqrt, or -P reference_batch_size={size} if this rate suits that batch"
+        f"{options(learning_rate_scaling='sqrt')}, or {options(reference_batch_size=size)} if this rate suits that "
+        "batch"
     )
 
 
@@ -174,7 +176,7 @@ def full_rate_of_adapters(job: ForeseenJob) -> str:
     return (
         f"learning rate {job.spec.unscaled_learning_rate:g} is one for full fine-tuning, and "
         f"fine_tuning={job.spec.fine_tuning} needs about ten times that to learn as much; "
-        f"-P learning_rate={default_learning_rate(job.spec.fine_tuning):g}, or leave learning_rate out"
+        f"{options(learning_rate=f'{default_learning_rate(job.spec.fine_tuning):g}')}, or leave learning_rate out"
     )
 
 
@@ -190,7 +192,8 @@ def idle_devices(job: ForeseenJob) -> str:
     count = f"{job.rows:,.0f} row{'s' if job.rows > 1 else ''}"
     return (
         f"{job.plan.devices} devices share {count} in a batch: the others repeat a row and add nothing; "
-        f"-P max_train_samples={job.plan.global_batch_size} or more, or fewer devices (-P instance_count=1)"
+        f"{options(max_train_samples=job.plan.global_batch_size)} or more, or fewer devices "
+        f"({options(instance_count=1)})"
     )
 
 
@@ -202,7 +205,7 @@ def unproven(job: ForeseenJob) -> str:
     what = f"{spec.model} on {spec.dataset}" if spec.project is None else spec.project
     return (
         f"instance_count {spec.instance_count}, and no run of {what} has completed on an "
-        f"instance yet: a mistake would cost {spec.instance_count} times as much; first -P instance_count=1"
+        f"instance yet: a mistake would cost {spec.instance_count} times as much; first {options(instance_count=1)}"
     )
 
 
@@ -251,13 +254,13 @@ def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
 def _with_fewer_devices(spec: JobSpec) -> str:
     """What to type for a cluster of fewer devices."""
     if spec.instance_count > 1:
-        return "-P instance_count=1"
+        return options(instance_count=1)
     own = spec.instance()
     known = [one for one in catalog.instances().values() if one.family == own.family and one.accelerator_count]
     smaller = [one for one in known if one.accelerator_count < own.accelerator_count]
     if not smaller:
         return "take an instance_type with fewer GPUs"
-    return f"-P instance_type={min(smaller, key=lambda one: (one.accelerator_count, one.vcpus)).instance_type}"
+    return options(instance_type=min(smaller, key=lambda one: (one.accelerator_count, one.vcpus)).instance_type)
 
 
 def nearly_full(job: ForeseenJob) -> str:
@@ -282,10 +285,10 @@ def _with_less_memory(job: ForeseenJob) -> str:
         found = job.estimate_of(job.spec, plan)
         if found is not None and found.memory.gib <= MOST_MEMORY * found.usable_gib:
             batch, steps = plan.per_device_train_batch_size, plan.gradient_accumulation_steps
-            return f"-P per_device_train_batch_size={batch} -P gradient_accumulation_steps={steps}"
+            return options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
     if job.spec.fine_tuning == "full":
-        return "-P fine_tuning=lora"
-    return f"-P max_seq_length={max(4, job.spec.max_seq_length // 2)}"
+        return options(fine_tuning="lora")
+    return options(max_seq_length=max(4, job.spec.max_seq_length // 2))
 
 
 def small_disk(job: ForeseenJob) -> str:
@@ -303,8 +306,8 @@ def small_disk(job: ForeseenJob) -> str:
         )
     return (
         f"volume_gib {spec.volume_gib} is below {needed} GiB, which model, data and checkpoints may take with "
-        f"{SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; -P volume_gib={needed}, or leave "
-        "it out"
+        f"{SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; {options(volume_gib=needed)}, "
+        "or leave it out"
     )
 
 
@@ -323,12 +326,12 @@ def below_baseline(spec: JobSpec, found: Mapping[str, float]) -> list[str]:
         return []
     mends = []
     if _is_full_rate(spec) or spec.plan().learning_rate > _FAR_TOO_HIGH * default_learning_rate(spec.fine_tuning):
-        mends.append(f"-P learning_rate={default_learning_rate(spec.fine_tuning):g}")
+        mends.append(options(learning_rate=f"{default_learning_rate(spec.fine_tuning):g}"))
     elif _is_unscaled(spec, spec.plan()):
-        mends.append("-P learning_rate_scaling=sqrt")
+        mends.append(options(learning_rate_scaling="sqrt"))
     if spec.fine_tuning == "head":
-        mends.append("-P fine_tuning=full")
-    mends.append(f"-P num_train_epochs={_TIMES_THE_EPOCHS * spec.num_train_epochs:g}")
+        mends.append(options(fine_tuning="full"))
+    mends.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
     worse = f"F1 {f1:.4f} is below {baseline:.4f}, which TF-IDF with logistic regression reaches"
     if spec.task == metrics.REGRESSION:
         worse = f"RMSE {f1:.5g} is above {baseline:.5g}, which TF-IDF with ridge regression reaches"

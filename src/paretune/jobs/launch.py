@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Literal, overload
 
+from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.learnt.times import TimeEstimate
@@ -28,7 +29,7 @@ from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
 from paretune.spec.profile import completed, remarks
-from paretune.tracking import schema
+from paretune.tracking import require_answer, schema, tracking_uri
 from paretune.tracking.recorded_job import first_plan
 
 
@@ -68,7 +69,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
     """As `launch`, with the specification as it is: a dry run where it says so, and nothing of the profile."""
     spec = replace(spec, trials_per_job=1)  # a single job trains nothing else, and needs room for nothing else
-    workplaces = Workplaces.of_process()
+    workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         workplace = workplaces.of(spec)
         return _preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
@@ -113,7 +114,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
         if detaches and job.current is not None:
             writer.leave()
-            raise Interrupted(f"{error}; {job.current.name} goes on, `mlflow run . -e sync` collects it") from error
+            raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
         job.abandon(error)
         raise
     if spec.on_sagemaker:
@@ -228,6 +229,7 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
 
 def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
+    require_answer(tracking_uri())
     worst = admit_everywhere(spec, launcher)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())

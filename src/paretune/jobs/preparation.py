@@ -12,10 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
+from paretune.core.extras import training_is_missing
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.projects.payload import project_inputs
-from paretune.spec.container import JobInputs, PreparedDataset, write_json
+from paretune.spec.container import TELLS, JobInputs, PreparedDataset, write_json
 from paretune.spec.job import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, JobSpec, missing_files
 from paretune.spec.parameters import affecting
 
@@ -43,6 +44,7 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
         _fetch(spec, workplace)
     known = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
     if known is None:
+        _refuse_without_training_packages(spec)
         inputs = _make(spec, workplace, meanwhile)
         cache_inputs(spec, workplace.home, inputs)
         refuse(_profile_faults(spec, inputs))
@@ -99,6 +101,13 @@ def _of_project(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], Non
     return inputs
 
 
+def _refuse_without_training_packages(spec: JobSpec) -> None:
+    """Rows are tokenised on this machine, wherever they are trained on."""
+    missing = training_is_missing()
+    if missing:
+        raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
+
+
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     """What is known of a job's inputs without preparing them."""
     is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
@@ -131,15 +140,17 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         try:
             with collecting(faults):
                 meanwhile()
-            while child.poll() is None:
-                workplace.interruption.check()
-                workplace.clock.sleep(_POLL_S)
+            with workplace.working_on("preparing model and data") as goes_on:
+                while child.poll() is None:
+                    workplace.interruption.check()
+                    goes_on(_told(log))
+                    workplace.clock.sleep(_POLL_S)
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
         if not answer.exists():
-            tail = log.read_text(errors="replace").splitlines()
+            tail = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith(TELLS)]
             if any("No space left on device" in line for line in tail):
                 full = f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"
                 raise BadInput([full])
@@ -153,6 +164,12 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
     if faults:
         raise BadInput(faults)
     return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
+
+
+def _told(log: Path) -> str:
+    """What the preparing process has said last of what it does; empty before it has."""
+    told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(TELLS)]
+    return told[-1].removeprefix(TELLS) if told else ""
 
 
 _PACKAGES = (

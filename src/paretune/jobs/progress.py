@@ -1,14 +1,24 @@
 """What a running job tells, shown on standard error: a bar in a terminal, lines in a log file or a notebook."""
 
+import itertools
+import shutil
 import sys
+import textwrap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
-from tqdm import tqdm
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from paretune.core.interruption import Interruption
 from paretune.spec.container import Event
+
+_NARROWEST = 40  # columns
+_WRAPPED: dict[str, Any] = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+_QUIET_S = 15.0
+"""Seconds between two lines about the same work in a log file."""
 
 
 class ProgressPrinter:
@@ -16,7 +26,7 @@ class ProgressPrinter:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._bar: tqdm | None = None
+        self._bar: Progress | None = None
 
     def __call__(self, events: list[Event]) -> None:
         """Show what these events tell."""
@@ -32,28 +42,82 @@ class ProgressPrinter:
     def close(self) -> None:
         """Take the bar away."""
         if self._bar is not None:
-            self._bar.close()
+            self._bar.stop()
             self._bar = None
 
     def _draw(self, event: Event) -> None:
         if event.total_steps is None:
             return
         if self._bar is None:
-            self._bar = tqdm(total=event.total_steps, unit="step", desc="training", file=self._stream, leave=False)
-        self._bar.update(event.step - self._bar.n)
+            self._bar = _bar(self._stream, MofNCompleteColumn(), TextColumn("steps, loss {task.fields[loss]}"))
+            self._bar.add_task("training", total=event.total_steps, loss="")
+            self._bar.start()
+        (task,) = self._bar.task_ids
+        self._bar.update(task, completed=event.step)
         if "train/loss" in event.metrics:
-            self._bar.set_postfix(loss=f"{event.metrics['train/loss']:.3f}")
+            self._bar.update(task, loss=f"{event.metrics['train/loss']:.3f}")
+        self._bar.refresh()
 
     def _line(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.write(text, file=self._stream)
+            self._bar.console.print(fitted(text, self._stream), markup=False, highlight=False, soft_wrap=True)
         else:
-            print(text, file=self._stream, flush=True)
+            print(fitted(text, self._stream), file=self._stream, flush=True)
+
+
+class Work:
+    """Work that takes a while: a spinner in a terminal, in a log file a line at the beginning and each _QUIET_S."""
+
+    def __init__(self, what: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._stream, self._clock = what, stream or sys.stderr, clock
+        self._bar: Progress | None = None
+        self._said_at = clock()
+
+    def __enter__(self) -> "Work":
+        if self._stream.isatty():
+            self._bar = _bar(self._stream)
+            self._bar.add_task(self._what, total=None)
+            self._bar.start()
+        else:
+            self._say("")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def goes_on(self, detail: str = "") -> None:
+        """Show how far it is, in words."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=f"{self._what}: {detail}" if detail else self._what)
+        elif self._clock() - self._said_at >= _QUIET_S:
+            self._say(detail or "goes on")
+
+    def _say(self, detail: str) -> None:
+        self._said_at = self._clock()
+        print(f"{self._what}: {detail}" if detail else f"{self._what} ...", file=self._stream, flush=True)
+
+
+def _bar(stream: TextIO, *columns: Any) -> Progress:
+    """A line that moves and is taken away at its end; what is printed meanwhile stands above it."""
+    console = Console(file=stream, force_terminal=True)
+    shown = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *columns, TimeElapsedColumn())
+    # Redrawn when there is news, but for spinners, which have none: those in a thread.
+    return Progress(*shown, console=console, transient=True, auto_refresh=not columns, redirect_stdout=False)
 
 
 def say_on_stderr(text: str) -> None:
-    """Print one line on standard error, at once."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a text on standard error, at once."""
+    print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """The text broken between words into lines as wide as the terminal; as it is for any other stream."""
+    if not stream.isatty():
+        return text
+    width = max(_NARROWEST, shutil.get_terminal_size().columns)
+    lines = [textwrap.wrap(line, width, **_WRAPPED) or [""] for line in text.splitlines()]
+    return "\n".join(itertools.chain.from_iterable(lines))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from paretune.core.commands import options
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.advice import below_baseline
@@ -44,7 +45,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     return [
         f"{script} has left no {what} in its output_dir, so nothing of them is recorded: a script has to save its "
         "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
-        f"-P training_arguments='{switches}'"
+        f"{options(training_arguments=switches)}"
     ]
 
 
@@ -70,6 +71,8 @@ def failure_message(job: Job, spec: JobSpec) -> str:
         )
     if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
         return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
+    if kind is FailureKind.DISK_FULL:
+        return f"{reason}: make room, or set PARETUNE_HOME to another disk; the same command continues the training"
     return reason
 
 
@@ -247,7 +250,9 @@ class JobRunWriter:
         if state is not JobState.COMPLETED:
             failure = job.failure()
             kind = OutOfMemory if failure is not None and failure[0] is FailureKind.OUT_OF_MEMORY else JobFailed
-            raise kind(job.name, reason or "it was stopped from outside", job.log_tail(), job.log_location())
+            is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # its log says nothing more
+            log = [] if is_full else job.log_tail()
+            raise kind(job.name, reason or "it was stopped from outside", log, job.log_location())
         is_shown = self.spec.entry_script != PROJECT  # else `mlflow run` says where
         return JobResult(
             run_id=self.run.run_id,

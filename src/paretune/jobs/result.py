@@ -121,7 +121,7 @@ class JobResult(Result):
             "R2": self._number(metrics.R2, ".4f"),
             "rank correlation (Spearman)": self._number(metrics.SPEARMAN, ".4f"),
             "perplexity": self._number(metrics.PERPLEXITY, ".2f"),
-            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", " samples/s"),
+            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", f" samples/s{self._busy()}"),
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
             "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
             "cost": self._cost(),
@@ -139,9 +139,13 @@ class JobResult(Result):
         own = [name for name in self.metrics if name not in known]
         return {name: self._number(name, ".6g") for name in own[:_MOST_SHOWN]}
 
-    def _number(self, name: str, form: str, unit: str = "") -> str:
+    def _busy(self) -> str:
+        """That the machine was busy with other programs, where it was."""
+        return self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
+
+    def _number(self, name: str, form: str, unit: str = "", before: str = "") -> str:
         value = self.metrics.get(name)
-        return "" if value is None else f"{value:{form}}{unit}"
+        return "" if value is None else f"{before}{value:{form}}{unit}"
 
     def _cost(self) -> str:
         value = self.metrics.get(metrics.COST_USD)

@@ -9,6 +9,7 @@ died and is started again goes through the same attempts, adopts what is there, 
 from collections.abc import Callable
 from dataclasses import replace
 
+from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter
@@ -79,14 +80,20 @@ class RetryingJob:
         claimed = self.clock.monotonic()
         job = self._find()
         try:
-            submit = self._launcher.submit if self._shared is None else self._shared.submit
-            self.current = job if job is not None else submit(self._document, self._inputs())
+            self.current = job if job is not None else self._submit()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
         if self.clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have taken it for one that died
             self.writer.begin_attempt(self._document)
             self.writer.run.reopen()
+
+    def _submit(self) -> Job:
+        submit, inputs = self._launcher.submit if self._shared is None else self._shared.submit, self._inputs()
+        if not self._document.spec.on_sagemaker:
+            return submit(self._document, inputs)
+        with self.writer.workplace.working_on("uploading code, data and model, and creating the job"):
+            return submit(self._document, inputs)
 
     def poll(self) -> JobResult | None:
         """Record what is new; begin the next attempt when this one calls for one. The finished job; None until then.
@@ -131,7 +138,7 @@ class RetryingJob:
             if self.clock.monotonic() > until:
                 raise LostContact(
                     f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said "
-                    "that it has: it may still be running; `mlflow run . -e sync` follows it"
+                    f"that it has: it may still be running; `{command_line('sync')}` follows it"
                 )
             self._take_events()
             self.clock.sleep(WATCH_INTERVAL_S)
@@ -160,7 +167,7 @@ class RetryingJob:
             name = self._document.job_name
             return attach(self._launcher, name) if self._shared is None else self._shared.attach(name)
         except LaunchRefused as error:  # its run must stay open: the job may be there
-            raise LostContact(f"{error}\n`mlflow run . -e sync` finds the job, if it was started before") from error
+            raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
 
     def _find_created(self) -> Job | None:
         """The job of this attempt; looked for as long as AWS may take to show it."""
@@ -245,7 +252,7 @@ class RetryingJob:
             most = "" if usd is None else f", for at most {usd:.4g} USD more"
             self._tell(
                 f"the instances of {job.name} are kept for {pool.most_seconds / 60:g} minutes for the next job like "
-                f"it{most}; `mlflow run . -e sync` books what they cost"
+                f"it{most}; `{command_line('sync')}` books what they cost"
             )
 
     def _tell(self, message: str) -> None:

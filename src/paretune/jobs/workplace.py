@@ -1,7 +1,8 @@
 """Where the jobs of one command run and are recorded: one value that every layer of launching is handed."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.traced.cache import TracedSteps
+from paretune.jobs.progress import Work
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
@@ -26,6 +28,7 @@ class Workplace:
         clock: the launcher's; a virtual one for simulated jobs.
         environment: variables of the command's process.
         open_tracking: opens the MLflow store; called when the store is first needed, so that a dry run needs none.
+        shows_work: whether work that takes a while is shown on standard error.
     """
 
     launcher: Launcher
@@ -34,6 +37,16 @@ class Workplace:
     environment: Mapping[str, str]
     interruption: Interruption
     open_tracking: Callable[[], Tracking]
+    shows_work: bool = False
+
+    @contextmanager
+    def working_on(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Show that something takes a while; what to call now and then with how far it is."""
+        if not self.shows_work:
+            yield lambda _: None
+            return
+        with Work(what) as work:
+            yield work.goes_on
 
     @cached_property
     def tracking(self) -> Tracking:
@@ -58,6 +71,7 @@ class Workplaces:
     environment: Mapping[str, str]
     interruption: Interruption
     home: Path
+    shows_work: bool = False
     _known: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
 
     @classmethod
@@ -101,6 +115,7 @@ class Workplaces:
                 environment=self.environment,
                 interruption=self.interruption,
                 open_tracking=lambda: Tracking(self.environment, clock),
+                shows_work=self.shows_work,
             )
         return self._known[key]
 

@@ -10,9 +10,11 @@
 A local job ends when the process that started it ends.
 """
 
+import errno
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -201,6 +203,8 @@ class LocalJob(Job):
             return FailureKind.ERROR, "it ended with a report.json that cannot be read"
         if code is None:
             return FailureKind.ERROR, "its process has ended and left no report"
+        if code == errno.ENOSPC:
+            return FailureKind.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code < 0:
             return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}"
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
@@ -310,8 +314,9 @@ class LocalLauncher(Launcher):
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
-            # With more threads than cores, torch's processes wait actively for each other.
-            "OMP_NUM_THREADS": str(min(share, int(asked)) if asked.isdigit() else share),
+            # With more threads than cores, torch's processes wait actively for each other. What a user has set holds:
+            # this one (one number for each level) and its kin, of which torch takes MKL_NUM_THREADS first.
+            "OMP_NUM_THREADS": asked if re.fullmatch(r"\d+(,\d+)*", asked) else str(share),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "PYTHONUNBUFFERED": "1",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from mlflow.exceptions import ExecutionException
 from mlflow.projects.submitted_run import SubmittedRun
 
+from paretune.core.commands import command_line
 from paretune.core.errors import Interrupted, JobFailed, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter
@@ -132,8 +133,8 @@ class SageMakerSubmittedRun(SubmittedRun):
     def _lost(self, error: LostContact) -> ExecutionException:
         self._writer.leave()
         return ExecutionException(
-            f"{str(error).splitlines()[0]}\n{self.job_name} may still be running; `mlflow run . -e sync` collects it, "
-            f'or watch it again with --backend-config \'{{"run_id": "{self.run_id}", ...}}\''
+            f"{str(error).splitlines()[0]}\n{self.job_name} may still be running; `{command_line('sync')}` collects "
+            f'it, or watch it again with --backend-config \'{{"run_id": "{self.run_id}", ...}}\''
         )
 
 

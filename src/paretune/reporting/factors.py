@@ -30,5 +30,5 @@ def factor_faults(name: str, value: str | None) -> list[str]:
     """What is wrong with the factor `value` of the parameter `name`; empty if nothing is."""
     if value is None or value in FACTORS:
         return []
-    hint = did_you_mean(value, FACTORS, or_longer=True) or "`paretune main --help` lists all parameters of a job"
+    hint = did_you_mean(value, FACTORS, or_longer=True) or "`paretune main --help all` lists all parameters of a job"
     return [f"{name} must be {SHAPE}, {DEVICES} or a parameter of a job, got {value!r}: {hint}"]

@@ -47,20 +47,18 @@ STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
 """What a training step takes and holds: nearly all that changes the one changes the other."""
 _DEVICES: frozenset[Effect] = STEP | {"cluster"}
 
-CLUSTER_GROUPS = {
-    "strategy": "strategy: how one job is spread over devices",
-    "instance_type": "cluster and launcher",
-    "max_runtime_minutes": "limits, money and capacity",
-    "region": "AWS account, image, storage and network",
-}
-"""First parameter of each group of the help to the group's title; a group goes on to the next one."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Cluster, strategy, account and money. Every field is optional."""
 
-    strategy: str = parameter("ddp", "how one job is spread over devices", choices=STRATEGIES, affects=STEP)
+    strategy: str = parameter(
+        "ddp",
+        "how one job is spread over devices",
+        choices=STRATEGIES,
+        affects=STEP,
+        group="strategy: how one job is spread over devices",
+    )
     hybrid_shard_degree: int | None = parameter(
         None, "fsdp, smp: devices that share one copy of the weights; 0 = all", minimum=0, affects=STEP
     )
@@ -99,7 +97,11 @@ class Cluster:
         example=LEGACY_SMP_EXAMPLE,
     )
     instance_type: str = parameter(
-        "local", "local: processes on this machine; ml.*: SageMaker training instances", affects=_DEVICES
+        "local",
+        "local: processes on this machine; ml.*: SageMaker training instances",
+        affects=_DEVICES,
+        group="cluster and launcher",
+        basic=True,
     )
     instance_facts: Mapping[str, Any] = parameter(
         {},
@@ -133,7 +135,12 @@ class Cluster:
         example='{"failure_rate": 0.1, "seed": 7}',
     )
     max_runtime_minutes: float = parameter(
-        60.0, "the job is stopped after this; every job has a limit", above=0, maximum=40_320, affects={"limit"}
+        60.0,
+        "the job is stopped after this; every job has a limit",
+        above=0,
+        maximum=40_320,
+        affects={"limit"},
+        group="limits, money and capacity",
     )
     max_silence_minutes: float = parameter(
         30.0,
@@ -143,7 +150,7 @@ class Cluster:
         affects={"limit"},
     )
     max_cost_usd: float | None = parameter(
-        None, "refuse to launch when the worst case costs more", minimum=0, affects={"limit", "account"}
+        None, "refuse to launch when the worst case costs more", minimum=0, affects={"limit", "account"}, basic=True
     )
     local_price_usd_per_hour: float = parameter(
         0.115,
@@ -179,6 +186,7 @@ class Cluster:
         "AWS region; by default that of the AWS configuration",
         affects={"account", "bill"},
         not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
+        group="SageMaker: account, image, storage and network",
     )
     role: str | None = parameter(None, "execution role of the job: name or ARN", affects={"account"})
     bucket: str | None = parameter(

@@ -42,6 +42,9 @@ PROFILE_JSON = "profile.json"
 CHECKPOINTS_KEPT = 2
 """Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
 
+TELLS = "paretune: "
+"""Begins a line in which a process that prepares inputs says how far it is."""
+
 
 _LONGEST_S = 28 * 86_400  # what SageMaker lets a training job run (quota, read 2026-11-20)
 _LATEST = 1e11  # seconds since the epoch, about the year 5138: beyond it a time is none

@@ -7,17 +7,17 @@ them from here.
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from paretune.core.commands import command_line
 from paretune.core.errors import collecting, refuse
 from paretune.spec import metrics
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
-from paretune.spec.cluster import CLUSTER_GROUPS, STEP, Cluster, listed, spreading_defaults, unsupported
+from paretune.spec.cluster import STEP, Cluster, listed, spreading_defaults, unsupported
 from paretune.spec.legacy_smp import LEGACY_SMP_ENDED, LEGACY_SMP_TYPES
 from paretune.spec.metrics import finite_numbers
 from paretune.spec.parameters import (
@@ -129,6 +129,8 @@ class JobSpec(Cluster):
         BUNDLED_MODEL,
         "Hugging Face model id or folder; the default is a 22.7M-parameter MiniLM in a Python package",
         affects=_TRAINING | {"data"},
+        group="model",
+        basic=True,
     )
     init: str = parameter(
         "pretrained",
@@ -140,6 +142,8 @@ class JobSpec(Cluster):
         BUNDLED_DATASET,
         "hub id, folder, or CSV, TSV, JSONL, Parquet file, also s3://BUCKET/KEY; bundled:rotten_tomatoes, bundled:imdb",
         affects=_EVALUATED_ROWS,
+        group="data",
+        basic=True,
     )
     dataset_config_name: str | None = parameter(
         None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_EVALUATED_ROWS
@@ -148,12 +152,13 @@ class JobSpec(Cluster):
         None, "own validation rows; otherwise the data set's own or a 90/10 split", affects=_EVALUATED_ROWS
     )
     test_file: str | None = parameter(None, "own test rows, evaluated once at the end", affects={"data", "evaluation"})
-    text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS)
+    text_column: str = parameter("text", "column with the text", affects=_EVALUATED_ROWS, basic=True)
     label_column: str = parameter(
         "label",
         "column with the class, the number (regression) or the labels (multi-label: lists, a|b, or columns of 0 and 1 "
         "as a,b)",
         affects=_EVALUATED_ROWS,
+        basic=True,
     )
     task: str = parameter(
         metrics.CLASSIFICATION, "what is learnt", choices=tuple(metrics.TASKS), affects=STEP | _EVALUATED_ROWS
@@ -171,7 +176,13 @@ class JobSpec(Cluster):
         128, "tokens; longer texts are truncated and counted", minimum=4, affects=_TRAINING | {"data"}
     )
     per_device_train_batch_size: int | None = parameter(
-        None, "rows per device and step (16)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=STEP | {"batch"}
+        None,
+        "rows per device and step (16)",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects=STEP | {"batch"},
+        group="batch size, learning rate and epochs",
+        basic=True,
     )
     gradient_accumulation_steps: int | None = parameter(
         None, "micro-batches per optimiser step (1)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
@@ -185,6 +196,7 @@ class JobSpec(Cluster):
         above=0,
         maximum=10,
         affects=_BATCH,
+        basic=True,
     )
     learning_rate_scaling: str = parameter(
         "none", "how the rate follows the global batch size", choices=("none", "sqrt", "linear"), affects=_BATCH
@@ -193,7 +205,7 @@ class JobSpec(Cluster):
         16, "global batch size that learning_rate suits", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
     )
     num_train_epochs: float = parameter(
-        1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}
+        1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}, basic=True
     )
     seed: int = parameter(
         42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1, affects={"noise"}
@@ -203,6 +215,7 @@ class JobSpec(Cluster):
         "auto takes bf16 where the hardware has it, else fp16 on GPUs with tensor cores, else fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
         affects=_TRAINING,
+        group="how it is trained",
     )
     fine_tuning: str = parameter(
         "full",
@@ -237,6 +250,7 @@ class JobSpec(Cluster):
         "a training script of your own, run instead of paretune's training",
         affects=_TRAINING,
         not_searched="a study compares settings of one training",
+        group="your own script, probes and dry runs",
     )
     project: str | None = parameter(
         None,
@@ -314,6 +328,7 @@ class JobSpec(Cluster):
         "check everything, print the job and its worst-case dollars, launch nothing",
         affects={"launcher"},
         not_searched="a job that is not run has no result",
+        basic=True,
     )
 
     def __post_init__(self) -> None:
@@ -429,10 +444,8 @@ class JobSpec(Cluster):
         return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self) -> str:
-        """The `mlflow run` line that repeats this job, by itself: it shares no job with other trials then."""
-        told = {name: text for name, text in self.changed().items() if name != "trials_per_job"}
-        words = [word for name, text in told.items() for word in ("-P", f"{name}={text}")]
-        return shlex.join(["mlflow", "run", ".", *words])
+        """The line that repeats this job, by itself: it shares no job with other trials then."""
+        return command_line("main", {name: text for name, text in self.changed().items() if name != "trials_per_job"})
 
 
 def current_name(text: str) -> str:
@@ -458,15 +471,6 @@ _WITH_A_PROJECT = {
     *("project", "size", "seed", "again", "dry_run"),
 } - spreading_defaults().keys()
 """Parameters that mean something for the command of a project."""
-
-PARAMETER_GROUPS = {
-    "model": "model and data",
-    "per_device_train_batch_size": "batch size, learning rate and epochs",
-    "precision": "how it is trained",
-    "entry_script": "your own script or project, probes and dry runs",
-    **CLUSTER_GROUPS,
-}
-"""First parameter of each group of the help to the group's title, in the order of `parameter_help`."""
 
 
 def parameter_help() -> dict[str, str]:

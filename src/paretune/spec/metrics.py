@@ -20,6 +20,8 @@ SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows all of whose lab
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
 """Training samples per second over all devices in steady state: warm-up steps and evaluation excluded."""
 THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text; padding is not counted
+OTHERS_CPU_SHARE = "others_cpu_share"
+"""Share of the usable processor cores that other programs took in steady state; absent where it is 0.25 or less."""
 TRAIN_SECONDS = "train_seconds"  # wall time of the training loop; evaluation, checkpoints, profiled steps excluded
 JOB_SECONDS = "job_seconds"  # wall time of the job, from its start to its end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance

@@ -45,15 +45,19 @@ def parameter(
     affects: Collection[Effect] = (),
     not_searched: str = "",
     example: str = "",
+    group: str = "",
+    basic: bool = False,
 ) -> Any:
     """A field with all that is known of a parameter.
 
     `about` is one line of help, `above` a number that the value must exceed, `example` a JSON object that it may be.
     `affects` is what of a job depends on it: parameters of a job have at least one effect. `not_searched` says why no
-    study searches it, where `affects` does not say so already.
+    study searches it, where `affects` does not say so already. `group` is the title of the group of the help that it
+    begins: the ones after it belong to the same group. `basic` ones stand on the short page of the help.
     """
     rules: dict[str, Any] = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
     rules |= {"affects": frozenset(affects), "not_searched": not_searched, "example": example}
+    rules |= {"group": group, "basic": basic}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=rules)
     return field(default=default, metadata=rules)
@@ -128,6 +132,24 @@ def help_lines(cls: type) -> dict[str, str]:
     return lines
 
 
+def basics_of(cls: type) -> frozenset[str]:
+    """Parameters on the short page of the help."""
+    return frozenset(item.name for item in fields(cls) if item.metadata["basic"])
+
+
+def choices_of(cls: type, name: str) -> tuple[str, ...]:
+    """The values that a parameter may have; empty where it may have any, or where there is no such parameter."""
+    found = {item.name: item for item in fields(cls)}.get(name)
+    if found is None:
+        return ()
+    return ("true", "false") if annotations(cls)[name] is bool else tuple(found.metadata["choices"])
+
+
+def groups_of(cls: type) -> dict[str, str]:
+    """First parameter of each group of the help to the group's title."""
+    return {item.name: item.metadata["group"] for item in fields(cls) if item.metadata["group"]}
+
+
 def grouped(lines: Mapping[str, str], first: Mapping[str, str], title: str) -> dict[str, dict[str, str]]:
     """Lines of help in groups, by title; `title` is that of the parameters before the first group.
 
@@ -142,7 +164,7 @@ def grouped(lines: Mapping[str, str], first: Mapping[str, str], title: str) -> d
 
 def parameter_hint(name: str, known: Collection[str], command: str = "main") -> str:
     """The parameters that were probably meant by an unknown `name`, or where all are listed."""
-    return did_you_mean(name, known, or_longer=True) or f"`paretune {command} --help` lists all parameters"
+    return did_you_mean(name, known, or_longer=True) or f"`paretune {command} --help all` lists all parameters"
 
 
 def parse(name: str, text: str, annotation: Any, example: str = "") -> Any:

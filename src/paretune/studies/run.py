@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput, BudgetRefused
@@ -62,7 +63,7 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
     """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage."""
-    workplaces = Workplaces.of_process()
+    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])

@@ -1,12 +1,11 @@
 """A recorded run, and the job that it records, read back."""
 
-import itertools
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
+from paretune.core.commands import parameters_of
 from paretune.core.errors import BadInput
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
@@ -50,7 +49,7 @@ class RecordedJob:
     name = _Tag(MLFLOW_RUN_NAME)  # MLflow's name of the run
     launcher = _Tag(schema.LAUNCHER)  # name of the launcher; empty for published jobs
     machine = _Tag(schema.MACHINE)  # name of the machine that a local job ran on
-    command = _Tag(schema.COMMAND)  # the `mlflow run` line that repeats it
+    command = _Tag(schema.COMMAND)  # the line that repeats it
     row_key = _Tag(schema.ROW_KEY)  # of the row that it was imported from
     versions = _Tag(schema.USED_VERSIONS)  # of what trained, in words
     parent_run_id = _Tag(MLFLOW_PARENT_RUN_ID)  # of the study's run
@@ -176,8 +175,7 @@ class RecordedJob:
             return JobSpec(launcher="sagemaker", entry_script=PROJECT, **cluster, **location)  # type: ignore[arg-type]
         if not self.command:
             raise BadInput(["no command of paretune is recorded"])
-        pairs = [word for flag, word in itertools.pairwise(shlex.split(self.command)) if flag == "-P"]
-        spec = JobSpec.from_text(dict(pair.split("=", 1) for pair in pairs))
+        spec = JobSpec.from_text(parameters_of(self.command))
         return spec.replace(**location) if spec.on_sagemaker else spec
 
     def spec_from_params(self) -> JobSpec:

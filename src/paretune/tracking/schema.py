@@ -16,7 +16,7 @@ ORIGIN = "paretune.origin"
 
 Absent from runs of other projects that were recorded before 2026-11-20.
 """
-COMMAND = "paretune.command"  # the `mlflow run` line that repeats the job
+COMMAND = "paretune.command"  # the line that repeats the job
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel

@@ -18,6 +18,7 @@ from mlflow.utils import get_results_from_paginated_fn
 
 from paretune.core import file_lock
 from paretune.core.clock import Clock
+from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.tracking import schema
 from paretune.tracking.model_files import ModelFiles, fetch
@@ -57,7 +58,7 @@ class Tracking:
         self._environment = environment
         self._clock = clock
         with self._usable(), _alone_with(self.uri):
-            probe(self.uri)
+            require_answer(self.uri)
             self._client = MlflowClient()
             self._open()
             self._experiment = self._experiment_id()
@@ -156,9 +157,10 @@ class Tracking:
         place = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
         if self.uri.startswith("http"):
             return f"{without_password(self.uri)}/{place}"
-        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}"
+        # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
+        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
         store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
-        return f"mlflow ui{store}    then open http://127.0.0.1:5000/{place}"
+        return f"mlflow ui{store}  # then open http://127.0.0.1:5000/{place}"
 
     def _open(self) -> None:
         """Have MLflow make or bring up to date the tables of a store; again where another process does so meanwhile."""
@@ -253,7 +255,7 @@ def give_up_early() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
 
 
-def probe(uri: str) -> None:
+def require_answer(uri: str) -> None:
     """Connect to the server of an http address once; nothing for any other store.
 
     Raises:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from paretune.core.errors import TrackingUnavailable, first_line
 from paretune.core.finding import Finding, fine, not_asked, wrong
 from paretune.tracking.run import TROUBLE, without_password
-from paretune.tracking.store import give_up_early, probe, tracking_uri
+from paretune.tracking.store import give_up_early, require_answer, tracking_uri
 
 MLFLOW = "mlflow"
 _LOCK_TIMEOUT_S = 5.0
@@ -37,7 +37,7 @@ def store_findings() -> list[Finding]:
             return list(_database_findings(uri))
         if uri.startswith("arn:"):
             return list(_managed_findings(uri))
-        probe(uri)
+        require_answer(uri)
         return [*_version_findings(uri), _answer(uri)]
     except TrackingUnavailable as error:
         return [

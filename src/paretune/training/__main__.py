@@ -61,8 +61,15 @@ def main(folder: JobFolder) -> int:
                 folder.stopped.touch()
         return 0
     except Exception as error:
-        traceback.print_exc()
-        folder.write_failure(*_classify(error))
+        kind, sentence = _classify(error)
+        if kind is not FailureKind.DISK_FULL:  # where it was noticed says nothing
+            traceback.print_exc()
+        try:
+            folder.write_failure(kind, sentence)
+        except OSError:
+            if kind is not FailureKind.DISK_FULL:
+                raise
+            return errno.ENOSPC  # there is no room for the reason either
         return 1
 
 

@@ -17,6 +17,7 @@ from paretune.estimating.workload import warmup_steps
 from paretune.spec.container import Event
 from paretune.spec.metrics import finite_numbers
 from paretune.training import device
+from paretune.training.on_processor.others import Usage, others_share_since
 from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
 
@@ -136,6 +137,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._stop_requested = stop_requested
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens when steady state began
         self._warm_step = 0
+        self._usage: Usage | None = None  # of the processor when steady state began
+        self.others_share: float | None = None
         self._last = (0.0, 0)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -153,11 +156,16 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if self.stopwatch.is_running:
             self._progress.step(state.global_step - 1)
         if state.global_step == self._warm_step:
+            self._usage = Usage.now()
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
         if self._stop_agreed(state.global_step):
             self.stopped_at = state.global_step
             control.should_save = True
             control.should_training_stop = True
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Find out what other programs took of the processor."""
+        self.others_share = None if self._usage is None else others_share_since(self._usage)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save no checkpoint at the end of the training, when the model is saved."""

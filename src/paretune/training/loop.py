@@ -375,6 +375,8 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
     if speed is None:
         return measured
     measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = speed
+    if trainer.callback.others_share is not None:
+        measured[metrics.OTHERS_CPU_SHARE] = trainer.callback.others_share
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
     if peak is not None and {"layers", "hidden_size"} <= set(sizes):
         flops = metrics.training_flops(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
-from paretune.spec.container import JobDocument, write_json
+from paretune.spec.container import TELLS, JobDocument, write_json
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
@@ -56,6 +56,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
     faults += package_faults(spec)
     with collecting(faults):
+        _tell(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init)
         faults += model.model_faults(spec, folder)
         config = None
@@ -65,12 +66,18 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
             faults += division_faults(spec, config)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
+        _tell(f"reading {spec.dataset}")
         rows, labels = sources.read_rows(spec)
     refuse(faults)
-    prepared = data.prepare(spec, rows, labels, tokenizer, cache)
+    prepared = data.prepare(spec, rows, labels, tokenizer, cache, _tell)
     if not prepared.facts["train_tokens"]:
         raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
     return {"dataset": str(prepared.folder), "model": str(folder)}
+
+
+def _tell(text: str) -> None:
+    """Say to the launching process, which reads this one's output, what is done now."""
+    print(f"{TELLS}{text}", flush=True)
 
 
 def _training_argument_faults(spec: JobSpec) -> list[str]:

@@ -88,7 +88,9 @@ def test_a_job_and_its_dry_run(run: Run) -> None:
     code, document, _ = run("main", *SIMULATED, "--dry_run", "true", "--json")
     assert code == 0
     assert set(document) <= fields_of("`main` with `dry_run`")
-    assert document["command"].startswith("mlflow run . -P instance_type=ml.g5.xlarge")
+    assert document["command"].endswith(
+        "main --instance_type ml.g5.xlarge --launcher simulated --max_train_samples 4000"
+    )
 
 
 def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:

@@ -1,12 +1,17 @@
 """The command line as a user meets it: exit codes, messages, and nothing launched by mistake."""
 
 import json
+import os
+import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from paretune.cli import completion
 from paretune.cli.main import main
 from paretune.spec.job import JobSpec, parameter_help
 
@@ -166,9 +171,12 @@ def test_a_model_and_rows_that_are_missing_stand_in_one_message(run: Run, workpl
     assert nothing_was_started(workplace)
 
 
-def test_a_tracking_server_that_is_down_ends_with_2(run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), ("--dry_run",)])
+def test_a_tracking_server_that_is_down_ends_with_2(
+    more: tuple[str, ...], run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # the discard port: nobody listens
-    code, _, err = run()
+    code, _, err = run(*more)
 
     assert code == 2
     assert "http://127.0.0.1:9 does not answer" in err
@@ -228,17 +236,64 @@ def test_values_may_follow_an_equals_sign_be_empty_or_begin_with_a_dash(run: Run
     assert shown["specification"]["text_column"] == "-text"
 
 
-@pytest.mark.parametrize("arguments", [["main", "--help"], ["main", "-h"], ["main", "--seed", "1", "--help"]])
-def test_help_lists_every_parameter(
-    arguments: list[str], workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
+Shown = Callable[..., str]
 
-    assert end.value.code == 0
-    out = capsys.readouterr().out
+
+@pytest.fixture
+def shown(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shown:
+    """What a command that only explains prints."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+    def command(*words: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert end.value.code == 0
+        return capsys.readouterr().out
+
+    return command
+
+
+@pytest.mark.parametrize(
+    "arguments", [["main", "--help", "all"], ["main", "-h", "all"], ["main", "--seed", "1", "--help", "all"]]
+)
+def test_help_all_lists_every_parameter_in_its_group(arguments: list[str], shown: Shown) -> None:
+    out = shown(*arguments)
+
+    titles = ["\nmodel:", "\ndata:", "\nbatch size, learning rate and epochs:", "\nhow it is trained:"]
+    titles += ["\nstrategy: how", "\ncluster and launcher:", "\nlimits, money and capacity:", "\nSageMaker:"]
+    places = [out.index(title) for title in titles]
+    assert sorted(places) == places
+    assert places[1] < out.index("--text_column VALUE") < places[2] < out.index("--learning_rate VALUE") < places[3]
     assert not [name for name, line in parameter_help().items() if f"--{name} VALUE" not in out or line not in out]
+
+
+def test_help_lists_the_ten_parameters_that_come_first_and_how_many_more_there_are(shown: Shown) -> None:
+    out = shown("main", "--help")
+
+    listed = re.findall(r"^  --(\w+) VALUE", out, re.MULTILINE)
+    assert len(listed) == 10
+    assert {"model", "dataset", "learning_rate", "instance_type", "max_cost_usd", "dry_run"} <= set(listed)
+    assert f"{len(parameter_help()) - 10} more: paretune main --help all" in out
+    assert "--study VALUE" in shown("study", "--help")
+
+
+def test_a_shell_gets_what_completes_commands_parameters_and_values(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for shell in completion.SHELLS:
+        assert main(["completion", shell]) == 0
+        assert "paretune" in capsys.readouterr().out
+    assert main(["completion", "tcsh"]) == 2
+
+    def suggested(line: str) -> set[str]:
+        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+        asked["_ARGCOMPLETE_STDOUT_FILENAME"] = "answer"
+        subprocess.run([sys.executable, "-m", "paretune"], env={**os.environ, **asked}, check=True)
+        return {word.strip() for word in Path("answer").read_text().splitlines()}
+
+    assert {"main", "study"} <= suggested("paretune ")
+    assert suggested("paretune main --precision b") == {"bf16"}
+    assert suggested("paretune main --spot ") == {"true", "false"}
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,7 @@ def test_nothing_is_said_of_the_default_job() -> None:
 def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], said: bool) -> None:
     found = warnings_of([foreseen(**{"learning_rate_scaling": "none"} | changes)])
 
-    assert [("-P learning_rate_scaling=sqrt" in text, "reference_batch_size" in text) for text in found] == [
+    assert [("--learning_rate_scaling sqrt" in text, "reference_batch_size" in text) for text in found] == [
         (True, True)
     ] * said
 
@@ -96,7 +96,7 @@ def test_adapters_with_a_rate_of_full_fine_tuning_are_told_theirs(
     found = warnings_of([foreseen(fine_tuning=kind, **changes)])
 
     named = f"fine_tuning={kind} needs about ten times that"
-    assert [named in text and "-P learning_rate=0.0005" in text for text in found] == [True] * said
+    assert [named in text and "--learning_rate 0.0005" in text for text in found] == [True] * said
     assert warnings_of([foreseen(fine_tuning="full", **changes)]) == []
 
 
@@ -116,7 +116,7 @@ def perfect(spec: JobSpec) -> float:
 def test_several_instances_before_one_has_worked(has_worked: bool | None, said: bool) -> None:
     job = foreseen(**CLUSTER, instance_count=4, has_worked=has_worked, seconds=perfect)
 
-    assert ["4 times as much; first -P instance_count=1" in text for text in warnings_of([job])] == [True] * said
+    assert ["4 times as much; first --instance_count 1" in text for text in warnings_of([job])] == [True] * said
 
 
 def test_efficiency_is_the_speed_up_over_one_device_for_each_device() -> None:
@@ -126,9 +126,9 @@ def test_efficiency_is_the_speed_up_over_one_device_for_each_device() -> None:
     (text,) = warnings_of([foreseen(launcher="simulated", instance_type="ml.g5.12xlarge", seconds=seconds)])
 
     assert text.startswith("estimated efficiency 28% (below 50%): 4 devices take 800 s, one would take 900 s")  # 9 / 32
-    assert text.endswith("-P instance_type=ml.g5.xlarge")
+    assert text.endswith("--instance_type ml.g5.xlarge")
     (text,) = warnings_of([foreseen(**CLUSTER, instance_count=4, seconds=seconds)])
-    assert text.endswith("-P instance_count=1")
+    assert text.endswith("--instance_count 1")
 
 
 def test_a_cluster_that_is_half_as_fast_as_it_could_be_is_efficient_enough() -> None:
@@ -181,10 +181,10 @@ def test_on_one_device_no_degree_and_no_memory_saver_is_left() -> None:
     ("changes", "mended"),
     [
         ({"gib": 9.0}, None),
-        ({"gib": 9.1}, "-P per_device_train_batch_size=8 -P gradient_accumulation_steps=2"),
-        ({"gib": 40.0}, "-P per_device_train_batch_size=2 -P gradient_accumulation_steps=8"),
-        ({"gib": 20.0, "per_device_train_batch_size": 1}, "-P fine_tuning=lora"),
-        ({"gib": 20.0, "per_device_train_batch_size": 1, "fine_tuning": "lora"}, "-P max_seq_length=64"),
+        ({"gib": 9.1}, "--per_device_train_batch_size 8 --gradient_accumulation_steps 2"),
+        ({"gib": 40.0}, "--per_device_train_batch_size 2 --gradient_accumulation_steps 8"),
+        ({"gib": 20.0, "per_device_train_batch_size": 1}, "--fine_tuning lora"),
+        ({"gib": 20.0, "per_device_train_batch_size": 1, "fine_tuning": "lora"}, "--max_seq_length 64"),
     ],
 )
 def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
@@ -198,7 +198,7 @@ def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
 @pytest.mark.parametrize(
     ("volume", "said"),
     [
-        (1, "-P volume_gib=15, or leave it out"),
+        (1, "--volume_gib 15, or leave it out"),
         (14, "volume_gib 14 is below 15 GiB"),  # 4.2 GiB, rounded up, and 10 to spare
         (15, None),
         (None, None),
@@ -263,11 +263,11 @@ def test_a_search_is_told_only_what_is_true_of_all_its_points() -> None:
 @pytest.mark.parametrize(
     ("changes", "mended"),
     [
-        ({}, "-P num_train_epochs=3"),
-        ({"fine_tuning": "lora", "learning_rate": 5e-5}, "-P learning_rate=0.0005, -P num_train_epochs=3"),
-        ({"learning_rate": 0.01}, "-P learning_rate=5e-05, -P num_train_epochs=3"),
-        ({"global_batch_size": 256}, "-P learning_rate_scaling=sqrt, -P num_train_epochs=3"),
-        ({"fine_tuning": "head", "num_train_epochs": 0.5}, "-P fine_tuning=full, -P num_train_epochs=1.5"),
+        ({}, "--num_train_epochs 3"),
+        ({"fine_tuning": "lora", "learning_rate": 5e-5}, "--learning_rate 0.0005, --num_train_epochs 3"),
+        ({"learning_rate": 0.01}, "--learning_rate 5e-05, --num_train_epochs 3"),
+        ({"global_batch_size": 256}, "--learning_rate_scaling sqrt, --num_train_epochs 3"),
+        ({"fine_tuning": "head", "num_train_epochs": 0.5}, "--fine_tuning full, --num_train_epochs 1.5"),
     ],
 )
 def test_an_f1_below_that_of_words_alone_is_said_with_what_to_change(changes: dict[str, Any], mended: str) -> None:

@@ -81,7 +81,7 @@ def test_what_was_published_is_marked_as_such(store: MlflowClient) -> None:
     assert (tags["paretune.source"], tags["paretune.source_line"]) == ("theirs.csv", "2")
     assert (tags["paretune.state"], tags["paretune.price_region"]) == ("Completed", "us-east-1")
     assert tags["paretune.spec_hash"]
-    assert tags["paretune.command"].startswith("mlflow run . -P instance_type=ml.g5.xlarge")
+    assert tags["paretune.command"].startswith("paretune main --instance_type ml.g5.xlarge")
 
 
 def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(store: MlflowClient) -> None:
@@ -217,7 +217,7 @@ def test_what_must_be_known_and_is_not_told_is_asked_for_in_one_message(workplac
 
     untold, empty = caught.value.faults
     assert untold.startswith("max_seq_length, precision must be known of every run, and theirs.csv has no column")
-    assert "-P max_seq_length=512 -P precision=fp32" in untold
+    assert "--max_seq_length 512 --precision fp32" in untold
     assert empty == "theirs.csv: line 2: model must be known of every run, and is empty: fill it in"
 
 

@@ -145,6 +145,22 @@ def test_a_profile_that_is_known_to_be_too_long_is_reported_with_all_other_fault
     assert "no-weights" in said
 
 
+def test_what_is_prepared_is_told_while_it_takes_its_time(
+    workplace: Path,
+    tiny_model: Path,
+    reviews: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("paretune.jobs.progress._QUIET_S", 0.0)
+    place = make_workplace(home=workplace / "home", environment=dict(os.environ))
+    inputs_of(JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32), replace(place, shows_work=True))
+
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "preparing model and data ..."
+    assert f"preparing model and data: reading {reviews}" in told
+
+
 def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
     home, interruption, seen = workplace / "home", Interruption(), []
 

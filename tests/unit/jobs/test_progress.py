@@ -2,7 +2,9 @@
 
 import io
 
-from paretune.jobs.progress import ProgressPrinter
+import pytest
+
+from paretune.jobs.progress import ProgressPrinter, Work, fitted
 from paretune.spec.container import Event
 
 EVENTS = [
@@ -38,7 +40,7 @@ def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
     shown = stream.getvalue()
     assert "training" in shown
     assert "4/4" in shown.rsplit("\r", maxsplit=1)[-1]
-    assert "loss=0.250" in shown
+    assert "loss 0.250" in shown
     assert "step 2: f1 0.8124, loss 0.4000\n" in shown
     assert "continuing from checkpoint-2\n" in shown
     progress.close()
@@ -51,8 +53,7 @@ def test_the_bar_is_taken_away_at_the_end() -> None:
     progress.close()
     progress.close()  # a second time does nothing
 
-    assert stream.getvalue().endswith("\r")
-    assert stream.getvalue().split("\r")[-2].strip() == ""
+    assert stream.getvalue().endswith("\r\x1b[1A\x1b[2K")  # up a line, which is erased
 
 
 def test_the_bar_follows_a_job_that_begins_again() -> None:
@@ -64,7 +65,7 @@ def test_the_bar_follows_a_job_that_begins_again() -> None:
 
     last = stream.getvalue().rsplit("\r", maxsplit=1)[-1]
     assert "1/4" in last
-    assert "loss=0.125" in last
+    assert "loss 0.125" in last
     progress.close()
 
 
@@ -75,3 +76,32 @@ def test_a_terminal_without_steps_gets_no_bar() -> None:
     progress.close()
 
     assert stream.getvalue() == "preparing\n"
+
+
+def test_long_lines_are_broken_between_words_to_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    line = "trial 7 completed: f1 0.8812, cost_usd 0.0123 (learning_rate=5e-05, global_batch_size=128); 8 trials"
+
+    shown = fitted(line, Terminal()).splitlines()
+
+    assert max(map(len, shown)) <= 60
+    assert " ".join(part.strip() for part in shown) == line
+    assert fitted(line, io.StringIO()) == line  # a log file is searched by line
+
+
+def test_work_is_a_line_at_its_beginning_and_now_and_then_in_a_log_file() -> None:
+    stream, times = io.StringIO(), iter([0.0, 0.0, 1.0, 20.0, 20.0, 21.0])
+    with Work("preparing", stream, clock=lambda: next(times)) as work:
+        for rows in (10, 20, 30):
+            work.goes_on(f"{rows} of 40 rows")
+
+    assert stream.getvalue() == "preparing ...\npreparing: 20 of 40 rows\n"
+
+
+def test_work_is_a_moving_line_in_a_terminal_and_taken_away() -> None:
+    stream = Terminal()
+    with Work("preparing", stream) as work:
+        work.goes_on("10 of 40 rows")
+
+    assert "preparing: 10 of 40 rows" in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[1A\x1b[2K")

@@ -34,7 +34,9 @@ def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
     job = create_autospec(Job, instance=True)
     job.failure.return_value = (FailureKind.DISK_FULL, "the disk is full")
 
-    assert failure_message(job, JobSpec()) == "the disk is full"
+    message = failure_message(job, JobSpec())
+    assert message.startswith("the disk is full: make room, or set PARETUNE_HOME")
+    assert "volume_gib" not in message
 
 
 def test_a_job_without_a_failure_has_no_message() -> None:

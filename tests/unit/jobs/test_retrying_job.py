@@ -597,7 +597,7 @@ def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: D
     job = desk.attempts(launcher)
     desk.follow(job)
 
-    assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `mlflow run" in desk.messages[-1]
+    assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `paretune sync`" in desk.messages[-1]
     assert job.writer.promised_usd() == pytest.approx(1.0)
     assert desk.tags["warm_pool"] == "Available"
     assert "warm_pool_seconds" not in desk.metrics

@@ -232,13 +232,13 @@ def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: O
 
 @pytest.mark.parametrize(
     ("processes", "asked", "threads"),
-    [(1, "", 6), (2, "", 3), (4, "", 1), (6, "", 1), (12, "", 1), (1, "2", 2), (4, "2", 1), (2, "of course", 3)],
+    [(1, "", 6), (2, "", 3), (4, "", 1), (6, "", 1), (12, "", 1), (1, "9", 9), (4, "2,1", "2,1"), (2, "of course", 3)],
 )
-def test_the_processes_of_a_job_share_the_cores(
-    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, asked: str, threads: int
+def test_the_processes_of_a_job_share_the_cores_unless_the_user_has_said_how_many(
+    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, asked: str, threads: object
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)), raising=False)
-    workshop.environment |= {"OMP_NUM_THREADS": asked}
+    workshop.environment |= {"OMP_NUM_THREADS": asked, "MKL_NUM_THREADS": "5"}
     place = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
     job = place.submit("quick", instance_count=processes)
     place.end(job)
@@ -246,6 +246,7 @@ def test_the_processes_of_a_job_share_the_cores(
     environment = json.loads((_folder(job).root / "environment.json").read_text())
 
     assert environment["OMP_NUM_THREADS"] == str(threads)
+    assert environment["MKL_NUM_THREADS"] == "5"
 
 
 def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other(place: Place) -> None:

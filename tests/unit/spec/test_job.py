@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paretune.cli.main import _read
+from paretune.core.commands import Spelling, parameters_of, spelled
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE
 from paretune.spec.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, parameter_help
@@ -87,17 +89,21 @@ def test_a_specification_survives_being_written_as_text(spec: JobSpec) -> None:
 @settings(deadline=None)  # the machine may be busy
 @given(specs(words | nasty))
 def test_the_command_is_one_shell_line_that_says_the_same_specification(spec: JobSpec) -> None:
-    mlflow, run, place, *rest = shlex.split(spec.command())
+    with spelled(Spelling(words=("mlflow", "run", "a place"), by_mlflow=True)):
+        mlflow, run, place, *rest = shlex.split(spec.command())
 
-    assert (mlflow, run, place) == ("mlflow", "run", ".")
+    assert (mlflow, run, place) == ("mlflow", "run", "a place")
     assert rest[::2] == ["-P"] * (len(rest) // 2)
     pairs = dict(item.split("=", maxsplit=1) for item in rest[1::2])  # as MLflow takes them apart
     assert JobSpec.from_text(pairs) == spec
+    texts, faults = _read(shlex.split(spec.command())[2:], ())  # as paretune takes them apart
+    assert (JobSpec.from_text(texts), faults) == (spec, [])
+    assert parameters_of(spec.command()) == texts
 
 
 def test_the_command_of_the_defaults_is_as_short_as_can_be() -> None:
-    assert JobSpec().command() == "mlflow run ."
-    assert JobSpec(seed=7).command() == "mlflow run . -P seed=7"
+    assert JobSpec().command() == "paretune main"
+    assert JobSpec(seed=7).command() == "paretune main --seed 7"
 
 
 def test_defaults_are_bundled_and_need_no_account() -> None:
@@ -160,7 +166,7 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_name(typed: str, mean
 
 
 def test_an_unknown_parameter_like_no_other_is_answered_with_the_help() -> None:
-    assert faults_of(zzz="1") == ("unknown parameter zzz: `paretune main --help` lists all parameters",)
+    assert faults_of(zzz="1") == ("unknown parameter zzz: `paretune main --help all` lists all parameters",)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_the_open_command_names_the_store_and_the_run(
 
 
 def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(store: MlflowClient) -> None:
-    assert tracking().open_command("abc").startswith("mlflow ui    then open http://127.0.0.1:5000/")
+    assert tracking().open_command("abc").startswith("mlflow ui  # then open http://127.0.0.1:5000/")
 
 
 @contextmanager

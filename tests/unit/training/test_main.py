@@ -1,5 +1,6 @@
 """What a failure is called, and how the first process of a container ends."""
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -55,6 +56,32 @@ def test_more_processes_than_gpus_are_refused_on_the_instance(tmp_path: Path, mo
     assert found is not None
     assert found[0] is FailureKind.BAD_INPUT
     assert "processes_per_instance must be at most 1" in found[1]
+
+
+@pytest.mark.parametrize("has_room_for_the_reason", [True, False])
+def test_a_full_disk_ends_without_a_traceback_and_with_its_reason(
+    has_room_for_the_reason: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = JobFolder(tmp_path)
+    folder.make()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def save(*_: object) -> None:  # as safetensors says it
+        raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(JobDocument, "read", save)
+    if not has_room_for_the_reason:
+        monkeypatch.setattr(JobFolder, "write_failure", full)
+
+    assert room.main(folder) == (1 if has_room_for_the_reason else errno.ENOSPC)
+    assert "Traceback" not in capsys.readouterr().err
+    if has_room_for_the_reason:
+        assert folder.read_failure() == (
+            FailureKind.DISK_FULL,
+            "the disk is full: Error while serializing: I/O error: No space left on device (os error 28)",
+        )
 
 
 def test_a_container_is_given_less_time_than_sagemaker_gives_it() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
 from paretune.estimating.recorded.run_table import OF_ALL_ROWS, OTHERS, RunTable
 from paretune.spec.job import JobSpec, parameter_help
@@ -108,10 +109,11 @@ def _untold(table: RunTable, typed: Mapping[str, str]) -> list[str]:
     untold = [name for name in _MUST_KNOW if name not in typed and name not in table.columns]
     faults = []
     if untold:
-        words = " ".join(f"-P {name}={_MUST_KNOW[name]}" for name in untold)
+        words = options(**{name: _MUST_KNOW[name] for name in untold})
+        columns = options(columns=json.dumps({"theirs": untold[0]}))
         faults.append(
             f"{', '.join(untold)} must be known of every run, and {table.name} has no column of that name: type what "
-            f'they were, such as {words}, or say which columns hold it with -P columns=\'{{"theirs": "{untold[0]}"}}\''
+            f"they were, such as {words}, or say which columns hold it with {columns}"
         )
     for name in _MUST_KNOW:
         empty = [row.line for row in table.rows if name in table.columns and name not in row.texts]

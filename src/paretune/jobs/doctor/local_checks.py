@@ -6,17 +6,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import requires, version
 from pathlib import Path
 
 from paretune.core.errors import BadInput
+from paretune.core.extras import TRAIN, installed, requirements_of, training_is_missing
 from paretune.core.finding import Finding, fine, not_asked, wrong
 from paretune.spec.parameters import spell
 from paretune.spec.profile import FILE, read_profile
 
 ENVIRONMENT, PROFILE, HOME, TORCH = "environment", "profile", "home", "torch"
 _PINNED = re.compile(r"([\w.-]+)(?:\[[\w,]*\])?==([\w.!+-]+)")
-_DEMO = re.compile(_PINNED.pattern + r"; extra == [\"']demo[\"']")
 _LEAST_FREE_GIB = 1.0
 _TORCH_TIMEOUT_S = 120.0
 
@@ -25,18 +25,17 @@ def environment_findings() -> Iterator[Finding]:
     """Whether the packages that paretune asks for are installed, in the versions it asks for."""
     asked = requires("paretune") or []
     own = [found.groups() for line in asked if (found := _PINNED.fullmatch(line))]
-    wanting = [f"{name}=={needed}" for name, needed in own if _installed(name) != needed]
+    wanting = [f"{name}=={needed}" for name, needed in own if installed(name) != needed]
     python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
     if wanting:
-        there = ", ".join(f"{line.partition('==')[0]} is {_installed(line.partition('==')[0])}" for line in wanting)
+        there = ", ".join(f"{line.partition('==')[0]} is {installed(line.partition('==')[0])}" for line in wanting)
         yield wrong(
             ENVIRONMENT,
             f"packages must have the versions that paretune asks for, but {there}: `pip install {' '.join(wanting)}`",
         )
     else:
         yield fine(ENVIRONMENT, f"{python}, {len(own)} packages in the versions that it asks for")
-    demo = [found.groups() for line in asked if (found := _DEMO.fullmatch(line))]
-    missing = [f"{name}=={needed}" for name, needed in demo if _installed(name) == "absent"]
+    missing = [line for line in requirements_of("demo") if installed(line.partition("==")[0]) == "absent"]
     if missing:
         yield fine(
             ENVIRONMENT,
@@ -45,16 +44,11 @@ def environment_findings() -> Iterator[Finding]:
         )
 
 
-def _installed(name: str) -> str:
-    """The version of a package, without what says how it was built; `absent` where it is not installed."""
-    try:
-        return version(name).partition("+")[0]
-    except PackageNotFoundError:
-        return "absent"
-
-
 def torch_finding(environment: Mapping[str, str]) -> Finding:
     """What PyTorch sees, for information; it is asked in a process of its own, as everything of PyTorch."""
+    missing = training_is_missing()
+    if missing:
+        return fine(TORCH, f"without what trains on this machine; for that, {missing}")
     try:
         done = subprocess.run(
             [sys.executable, "-m", "paretune.training.device"],
@@ -70,7 +64,7 @@ def torch_finding(environment: Mapping[str, str]) -> Finding:
     if done.returncode == 0:
         return fine(TORCH, done.stdout.strip())
     said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
-    needed = next((line for line in requires("paretune") or [] if line.startswith("torch==")), "torch")
+    needed = next((line for line in requirements_of(TRAIN) if line.startswith("torch==")), "torch")
     return wrong(TORCH, f"PyTorch cannot be imported ({said}): `pip install --force-reinstall {needed}`")
 
 

@@ -5,15 +5,15 @@ import platform
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
+from paretune.core.extras import installed
 from paretune.core.finding import Finding
 from paretune.jobs.doctor.expectations import Comparison, compare, unknown_fields
 from paretune.jobs.doctor.masking import Mask
 from paretune.jobs.doctor.paid_job import ObservedJob
 
-_PACKAGES = ("paretune", "boto3", "botocore", "sagemaker", "mlflow", "torch", "transformers")
+_PACKAGES = ("paretune", "boto3", "botocore", "sagemaker-core", "mlflow", "torch", "transformers")
 _LONGEST_CELL = 300
 
 
@@ -34,7 +34,7 @@ def _lines(findings: Sequence[Finding], seen: ObservedJob, now: float, mask: Mas
     yield from _summary(seen, rows)
     yield "Account numbers, ARNs and the names of bucket, role, user, host and network are masked."
     yield ""
-    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    versions = ", ".join(f"{name} {installed(name)}" for name in _PACKAGES)
     region = seen.account.region if seen.account is not None else "unknown"
     yield f"Python {platform.python_version()} on {platform.system()}; {versions}; region {region}."
     yield from ("", "## Job", "", "```console", seen.spec.command(), "```")

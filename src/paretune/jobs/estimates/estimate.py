@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from paretune.core.clock import SystemClock
+from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, refuse
+from paretune.core.extras import training_is_missing
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
@@ -104,6 +106,8 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
     refuse([*_precision_faults(request.specs, environment), *_unknown_data(request, facts)])
     steps = TracedSteps(home)
     trace(step_settings(request.specs, built, facts), steps, environment)
+    if (missing := training_is_missing()) and not quiet:
+        say(f"memory by formula, and not traced: {missing}")
     tracking = Tracking(environment, SystemClock())
 
     def table() -> list[ForeseenJob]:
@@ -215,7 +219,7 @@ def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | No
         f"dataset must be {' or '.join(BUNDLED_ROWS)} where it begins with {BUNDLED}, got {name}"
         if name.startswith(BUNDLED)
         else f"dataset {name}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
-        f"prepare it once with `mlflow run . -P dataset={name} -P dry_run=true`"
+        f"prepare it once with `{command_line('main', {'dataset': name, 'dry_run': 'true'})}`"
         for name in sorted(unknown)
     ]
 

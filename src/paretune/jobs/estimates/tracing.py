@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from paretune.core.errors import BadInput
+from paretune.core.extras import training_is_missing
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.estimating.traced.step import StepSetting
 
@@ -33,11 +34,11 @@ def limit_s(environment: Mapping[str, str]) -> float:
 def trace(settings: Iterable[StepSetting], steps: TracedSteps, environment: Mapping[str, str]) -> None:
     """Trace what was not traced before and keep it, one setting after the other until the time is over.
 
-    What is not reached, or cannot be traced, is left to formulas.
+    What is not reached, or cannot be traced, is left to formulas; everything, where PyTorch is not installed.
     """
     seconds = limit_s(environment)
     asked = [setting for setting in {setting.key(): setting for setting in settings}.values() if steps.is_open(setting)]
-    if not asked or not seconds:
+    if not asked or not seconds or training_is_missing():
         return
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answers:
         with suppress(subprocess.TimeoutExpired):

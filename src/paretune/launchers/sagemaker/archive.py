@@ -64,12 +64,9 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     if travels and size > LARGEST_MIB * 2**20:
         largest = sorted(files.items(), key=lambda item: -item[1].stat().st_size)[:3]
         shown = ", ".join(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)" for name, path in largest)
-        raise BadInput(
-            [
-                f"the code in {folder} must be at most {LARGEST_MIB} MiB, got {size / 2**20:.0f}: put {shown} into "
-                ".gitignore, or the code into a folder of its own"
-            ]
-        )
+        leave_out = f"put {shown} into .gitignore" if _is_in_git(folder) else f"move {shown} elsewhere"
+        rule = f"the code in {folder} must be at most {LARGEST_MIB} MiB, got {size / 2**20:.0f}"
+        raise BadInput([f"{rule}: {leave_out}, or the code into a folder of its own"])
     return files
 
 
@@ -89,9 +86,14 @@ def pack(files: Mapping[str, Path | str], target: Path) -> Path:
     return target
 
 
+def _is_in_git(folder: Path) -> bool:
+    """Whether it lies in a git repository."""
+    return any((place / ".git").exists() for place in (folder, *folder.parents))
+
+
 def _not_ignored(folder: Path) -> list[Path]:
     """Files below `folder` that git tracks or would; all of them outside of a repository."""
-    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+    if not _is_in_git(folder):
         return [path for path in sorted(folder.rglob("*")) if path.is_file()]
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
     try:

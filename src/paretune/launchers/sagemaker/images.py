@@ -5,8 +5,8 @@ Images and their versions come from the SageMaker SDK's own list (2.27.0 of sage
 
 import re
 from dataclasses import dataclass
-from importlib.metadata import requires, version
 
+from paretune.core.extras import pinned, requirements_of
 from paretune.estimating.hardware import accelerator_of
 from paretune.spec import catalog
 from paretune.spec.job import TRAINING_COMPILER, JobSpec, launch_faults
@@ -49,9 +49,9 @@ class Image:
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """The image for a job; `direct` where the job itself writes to MLflow."""
-    added = _as_here(_DIRECT_LOGGING_NEEDS) if direct and not spec.runs_in_old_image else ()
+    added = pinned(_DIRECT_LOGGING_NEEDS) if direct and not spec.runs_in_old_image else ()
     if spec.fine_tuning == "qlora" and not spec.runs_own_training:
-        added = (*_of_extra("quantized"), *added)
+        added = (*requirements_of("quantized"), *added)
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
     from sagemaker.core import image_uris
@@ -69,7 +69,7 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     if spec.strategy in {"smddp", "smp"}:
         newest = _SMDDP if spec.strategy == "smddp" else _SMP
         uri = image_uris.retrieve("pytorch-smp", **where, **newest)
-        needs = (_TRANSFORMERS_OF_OLD_TORCH, *_as_here(_TRAINING_NEEDS))
+        needs = (_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS))
         return Image(uri=uri, requirements=(*needs, *added))
     if spec.instance().has_gpu:
         needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
@@ -77,12 +77,12 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
         missing = _missing_kernels(spec.instance(), uri)
         if missing is not None:
             uri = image_uris.retrieve("pytorch", **where, **_OLDER_GPUS)
-            needs = (*needs, *_as_here(("transformers", *_TRAINING_NEEDS)))
+            needs = (*needs, *pinned(("transformers", *_TRAINING_NEEDS)))
         if missing is not None and _missing_kernels(spec.instance(), uri) is not None:
             raise ValueError(missing)
         return Image(uri=uri, requirements=(*needs, *added))
     uri = image_uris.retrieve("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
-    return Image(uri=uri, requirements=(*_as_here(("transformers", *_TRAINING_NEEDS)), *added))
+    return Image(uri=uri, requirements=(*pinned(("transformers", *_TRAINING_NEEDS)), *added))
 
 
 def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
@@ -128,17 +128,6 @@ def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tupl
     if cuda >= (12, 8):
         return (7, 0) if (2, 8) <= torch < (2, 11) else (7, 5), (12, 1)
     return (5, 0) if cuda >= (12, 0) else (3, 7), (9, 0)
-
-
-def _as_here(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Requirements for the versions that are installed on this machine, which have prepared the data."""
-    return tuple(f"{name}=={version(name)}" for name in packages)
-
-
-def _of_extra(extra: str) -> tuple[str, ...]:
-    """Requirements of an optional part of paretune, which need not be installed here."""
-    listed = (line.partition(";") for line in requires("paretune") or ())
-    return tuple(name.strip() for name, _, condition in listed if f'extra == "{extra}"' in condition)
 
 
 def faults(spec: JobSpec, region: str) -> list[str]:

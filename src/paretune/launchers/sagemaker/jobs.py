@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from paretune.core.clock import Clock
+from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState, WarmPool
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -343,7 +344,7 @@ class SageMakerJob(Job):
                     return None
                 raise LostContact(
                     f"{explain(error, f'read the results of {self.name}')}\nit has ended; sign in again, then "
-                    "`mlflow run . -e sync`"
+                    f"`{command_line('sync')}`"
                 ) from error
         return self._results
 

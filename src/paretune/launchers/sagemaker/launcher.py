@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
+from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
@@ -169,7 +170,7 @@ class SageMakerLauncher(Launcher):
         is_in_use = code(error) == "ResourceInUse"
         if not is_in_use and not is_transient(error):
             raise LaunchRefused(explain(error, "create the training job")) from error
-        where = f"{job_name} may have been created: `mlflow run . -e sync` finds it"
+        where = f"{job_name} may have been created: `{command_line('sync')}` finds it"
         try:
             found = self._found_within(_SHOWN_WITHIN_S if is_in_use else 0.0, job_name)
         except LaunchRefused as unknown:

@@ -15,6 +15,7 @@ from os.path import commonprefix
 from typing import Any
 
 from paretune.core.clock import Clock
+from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, is_missing, is_transient
@@ -119,7 +120,7 @@ class Poller:
                     names = ", ".join(name for name, job in self._jobs.items() if not job.has_ended)
                     raise LostContact(
                         f"{explain(error, 'look at the job')}\n{names} may still be running: sign in again, then "
-                        "`mlflow run . -e sync`"
+                        f"`{command_line('sync')}`"
                     ) from error
                 self._budget = 0.0  # and come back later
 

@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from paretune.core.commands import command_line
 from paretune.spec import metrics
 from paretune.spec.cluster import SIMULATED
 from paretune.spec.job import JobSpec
@@ -227,7 +228,7 @@ def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
     both = [name for name in draft.search if _is_in_job(name, draft.job)]
     yield from ((("search", name), f"{name} is in job and in search: take it out of one of them") for name in both)
     if not draft.search and _intact(broken, "search"):
-        text = "search is missing: a study without it is one job, which `mlflow run .` runs; "
+        text = f"search is missing: a study without it is one job, which `{command_line('main')}` runs; "
         yield ("search",), f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}"
     elif _intact(broken, "job", "search") and not both:
         yield from combination_faults(draft.job, draft.search)

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
+from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
 
 LARGEST_FILE = 100_000
@@ -102,7 +103,7 @@ def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
     (other,) = {STUDY, DESIGN} - {kind}
     there = [key for key in other.marks if key in keys]
     if there and not any(key in keys for key in kind.marks):
-        command = f"`mlflow run . -e {other.word} -P {other.word}={path}`"
+        command = f"`{command_line(other.word, {other.word: path})}`"
         raise BadInput([f"{path} has {' and '.join(there)}, so it is {other.article}, not {kind.article}: {command}"])
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collecting
 from paretune.jobs.preparation import inputs_of
@@ -31,7 +32,7 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         BudgetRefused: what its rows can cost at worst exceeds the budget; the plan is kept in its run.
     """
     plan = DesignPlan.of(file)
-    workplaces = Workplaces.of_process()
+    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     if file.prices is not None:
         workplaces = workplaces.with_environment({VARIABLE: file.prices})
     with workplaces.interruption.listening():

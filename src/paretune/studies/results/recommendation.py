@@ -27,7 +27,7 @@ class Pick:
         titles: what it is: the cheapest within noise of the best F1, the fastest, the knee.
         runs: how many runs it rests on, and why not on more, in words.
         alike: points of its group that cannot be told apart from it.
-        command: the `mlflow run` line that repeats its job; empty where its parameters cannot be read.
+        command: the line that repeats its job; empty where its parameters cannot be read.
         real_command: of a simulated one, the line that launches it for money; else empty.
     """
 
@@ -108,7 +108,7 @@ def failures(trials: Sequence[Trial]) -> list[str]:
 
 
 def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str] = frozenset()) -> str:
-    """The `mlflow run` line of a job; names that no job has are left out; empty where they make no job."""
+    """The line that launches a job; names that no job has are left out; empty where they make no job."""
     try:
         return job_of({name: text for name, text in parameters.items() if name not in without}).command()
     except BadInput:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from paretune.core.clock import Clock
+from paretune.core.commands import command_line
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
@@ -351,7 +352,7 @@ class Driver:
             clock.sleep(WATCH_INTERVAL_S)
             self._settle_pools()
         for trial, pool in self._pools.items():
-            self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `mlflow run . -e sync`")
+            self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `{command_line('sync')}`")
         self.history.refresh()
 
     def _possible(self, asked: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:

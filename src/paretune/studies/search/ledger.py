@@ -238,7 +238,7 @@ class Ledger:
         (row,) = self._rows(query)
         if row.described != described:
             text = f"study {self._study} was begun with another search space, job or objectives: give it another "
-            text += f"name (-P name=...), or the same file ({_difference(row.described, described)})"
+            text += f"name (name=...), or the same file ({_difference(row.described, described)})"
             raise BadInput([text])
         return str(row.run_id)
 

@@ -76,7 +76,7 @@ class OptunaStudy:
         begun = len(self._study.get_trials(deepcopy=False))
         self._study.sampler = _sampler(file, (file.seed + 7919 * begun) % 2**32)
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
-            raise BadInput([f"study {file.name} was begun with other objectives: give it another name (-P name=...)"])
+            raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
     @contextmanager
     def reachable(self) -> Iterator[None]:

@@ -137,8 +137,9 @@ class StudyRunWriter:
         best = front_of(self._driver.trials.values(), self._file.objectives, self._file.constraints)
         balance = self._ledger.balance()
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
+        committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
         said = f"{len(self._driver.trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}"
-        return f"{said}, committed {balance.committed_usd:.4g}{left}"
+        return f"{said}{committed}{left}"
 
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; None leaves it open, for other drivers."""

@@ -4,10 +4,10 @@ The limits say from where on an advice is worth a job to try it; they were chose
 """
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from paretune.core.commands import options
 from paretune.spec.job import JobSpec
 from paretune.training.profiling.trace import CASTS, PRODUCTS, StepTime
 
@@ -38,8 +38,8 @@ class Advice:
 
     @property
     def typed(self) -> str:
-        """The parameters as `-P name=value`."""
-        return " ".join(f"-P {shlex.quote(f'{name}={text}')}" for name, text in self.parameters.items())
+        """The parameters as they are added to a command."""
+        return options(**self.parameters)
 
     def sentence(self) -> str:
         """Figure, reason and parameters."""

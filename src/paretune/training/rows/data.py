@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,12 +134,17 @@ def read_vocabulary(folder: Path) -> np.ndarray:
 
 
 def prepare(
-    spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any, cache: Path
+    spec: JobSpec,
+    rows: Mapping[str, Rows],
+    labels: tuple[str, ...],
+    tokenizer: Any,
+    cache: Path,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> PreparedDataset:
     """The tokenised `rows` with their facts: row and token counts, share of truncated rows, baselines.
 
     Taken from `cache` where equal rows were prepared with an equal tokenizer, task and max_seq_length; else computed.
-    `rows` and class names `labels` are those of `sources.read_rows`.
+    `rows` and class names `labels` are those of `sources.read_rows`. `tell` is told how far it is.
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
@@ -150,7 +155,9 @@ def prepare(
     draft = cache / f".{key}.{os.getpid()}"
     draft.mkdir(parents=True)
     try:
-        facts = _write_splits(spec, rows, tokenizer, draft) | _label_facts(spec, rows, labels)
+        facts = _write_splits(spec, rows, tokenizer, draft, tell)
+        tell("training a TF-IDF model to compare with")
+        facts |= _label_facts(spec, rows, labels)
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=judged_on).write()
         try:
             draft.rename(folder)
@@ -263,10 +270,13 @@ def _tokenizer_text(tokenizer: Any) -> str:
     return json.dumps([rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)])
 
 
-def _write_splits(spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path) -> dict[str, float]:
+def _write_splits(
+    spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, tell: Callable[[str], None]
+) -> dict[str, float]:
     facts: dict[str, float] = {}
     used: set[int] = set(tokenizer.all_special_ids)
     for split, part in rows.items():
+        tell(f"tokenising {len(part):,} {split} rows")
         if spec.task == "causal-lm":
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
         else:

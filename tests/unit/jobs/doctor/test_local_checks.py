@@ -2,10 +2,12 @@
 
 import importlib.metadata
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from paretune.core import extras
 from paretune.core.finding import Verdict
 from paretune.jobs.doctor import local_checks
 from paretune.jobs.doctor.request import DoctorRequest
@@ -27,8 +29,9 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
             raise importlib.metadata.PackageNotFoundError(name)
         return there[name]
 
-    monkeypatch.setattr(local_checks, "requires", lambda _: asked)
-    monkeypatch.setattr(local_checks, "version", version)
+    for module in (local_checks, extras):
+        monkeypatch.setattr(module, "requires", lambda _: asked)
+        monkeypatch.setattr(module, "version", version)
 
     wrong, demo = local_checks.environment_findings()
 
@@ -47,6 +50,17 @@ def test_a_torch_that_cannot_be_imported_is_wrong(tmp_path: Path) -> None:
     assert found.verdict is Verdict.WRONG
     assert "libcuda is missing" in found.text
     assert found.commands[0].startswith("pip install --force-reinstall torch==")
+
+
+def test_a_machine_that_only_launches_is_told_what_training_here_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "peft", None)
+
+    found = local_checks.torch_finding(dict(os.environ))
+
+    assert found.verdict is Verdict.OK
+    assert "torch, peft must be installed: `python -m pip install peft==" in found.text
+    assert " torch==" in found.text
 
 
 @pytest.mark.parametrize(

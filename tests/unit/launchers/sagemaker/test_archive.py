@@ -1,6 +1,7 @@
 """The code that travels: all that is needed, the same bytes each time, and nothing that must stay here."""
 
 import os
+import shutil
 import subprocess
 import tarfile
 import time
@@ -134,7 +135,11 @@ def test_links_to_folders_do_not_pull_in_what_lies_elsewhere(project: Path, tmp_
     assert not [name for name in project_files(project) if name.startswith("link")]
 
 
-def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Path) -> None:
+@pytest.mark.parametrize("in_git", [True, False])
+def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Path, in_git: bool) -> None:
+    shutil.rmtree(project / ".git", ignore_errors=True)
+    if in_git:
+        subprocess.run(["git", "init", "--quiet", str(project)], check=True)
     with (project / "weights.bin").open("wb") as file:
         file.truncate((LARGEST_MIB + 1) * 2**20)
 
@@ -143,7 +148,7 @@ def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Pat
 
     assert f"must be at most {LARGEST_MIB} MiB, got 51" in str(caught.value)
     assert "weights.bin (51 MiB)" in str(caught.value)
-    assert ".gitignore" in str(caught.value)
+    assert (".gitignore" in str(caught.value)) == in_git
 
 
 def test_the_package_travels_with_its_tables_and_without_what_only_launches(tmp_path: Path) -> None:

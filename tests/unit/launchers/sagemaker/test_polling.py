@@ -217,7 +217,7 @@ def test_trouble_that_stays_is_lost_sight_and_names_the_jobs_that_go_on(
 
     assert running.name in str(caught.value)
     assert ended.name not in str(caught.value)
-    assert "mlflow run . -e sync" in str(caught.value)
+    assert "`paretune sync`" in str(caught.value)
 
 
 def test_a_job_that_aws_does_not_know_yet_is_asked_for_again(aws: Aws, poller: Poller, clock: FakeClock) -> None:

@@ -89,9 +89,9 @@ def test_steps_that_whole_epochs_make_with_a_smaller_last_batch_are_taken(tmp_pa
 def test_a_file_of_the_other_kind_is_refused_with_the_command_that_takes_it(tmp_path: Path) -> None:
     study = tmp_path / "study.yaml"
     study.write_text("name: a study\nsearch: {learning_rate: {choices: [1e-5, 2e-5]}}\n")
-    with pytest.raises(BadInput, match=r"has search, so it is a study, not a design: `mlflow run . -e study -P study="):
+    with pytest.raises(BadInput, match=r"has search, so it is a study, not a design: `paretune study --study "):
         read_design(str(study), {})
-    with pytest.raises(BadInput, match=r"has factors, so it is a design, not a study: `mlflow run . -e design -P"):
+    with pytest.raises(BadInput, match=r"has factors, so it is a design, not a study: `paretune design --design "):
         StudyFile.read(write_design(tmp_path), {})
 
 

@@ -246,7 +246,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "an unknown instance type": (CLOUD.replace("ml.g5.xlarge", "ml.g5.xlrge"), [":3:", "did you mean ml.g5.xlarge"]),
     "probes": (swap("num_train_epochs: 2", "probe_steps: 20"), [":3:", "probe_steps", "leave it out"]),
     # the search
-    "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`mlflow run .`", "add search"]),
+    "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`paretune main`", "add search"]),
     "a search without parameters": ("name: a\nsearch: {}\nn_trials: 3\n", [":2:", "search is missing"]),
     "one value in the search": (swap(BATCH, "global_batch_size: 16"), [":6:", "got '16'", "goes in job"]),
     "a list in the search": (swap(BATCH, "global_batch_size: [16, 64]"), [":6:", "{choices: [1, 2]}", "got a list"]),

@@ -101,7 +101,7 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
     places = [text.index(part, text.index("</style>") if "</style>" in text else 0) for part in parts]
     assert places == sorted(places)
     assert all(trial.run_id in text for trial in trials)
-    assert "mlflow run . -P" in text
+    assert "paretune main --" in text
 
 
 def test_the_budget_adds_up() -> None:

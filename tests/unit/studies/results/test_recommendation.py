@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from paretune.core.commands import parameters_of
 from paretune.spec.job import JobSpec
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import weigh
@@ -48,7 +49,7 @@ def test_a_recommended_model_that_is_worse_than_tf_idf_says_so() -> None:
 
     said = words([cheap])
     assert "F1 0.7000 is below 0.7400, which TF-IDF with logistic regression reaches" in said
-    assert "-P num_train_epochs=3." in said
+    assert "--num_train_epochs 3." in said
     dear = [trial_of(number, 20.0 + number, 0.90, baseline_f1=0.74) for number in (1, 2)]
     assert "TF-IDF" not in words([cheap, *dear])  # what is recommended is better
     assert "TF-IDF" in words([cheap, *dear], {"cost_usd": "minimize"})
@@ -97,8 +98,8 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
         "the cheapest within noise of the best F1"
     ].command
 
-    told = dict(word.split("=", 1) for word in shlex.split(command)[4::2])
-    assert shlex.split(command)[:3] == ["mlflow", "run", "."]
+    told = parameters_of(command)
+    assert shlex.split(command)[:2] == ["paretune", "main"]
     assert JobSpec.from_text(told).dataset == "my rows; rm $HOME.csv"
     assert set(told) == {"learning_rate", "dataset", "training_arguments"}
 
@@ -112,8 +113,8 @@ def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> Non
     trials = [trial_of(0, 1.0, 0.9, parameters=parameters, origin="simulated")]
     (pick,) = recommend(StudyFront.of(trials, COST_AND_F1, {}))
 
-    assert "launcher=simulated" in pick.command
-    assert pick.real_command == "mlflow run . -P learning_rate=0.0001"
+    assert "--launcher simulated" in pick.command
+    assert pick.real_command == "paretune main --learning_rate 0.0001"
     assert all(value.endswith("(simulated)") for _, value in pick.figures(COST_AND_F1))
     assert words(trials).startswith("Simulated: nothing of this has run")
 

@@ -31,7 +31,7 @@ def test_the_summary_is_one_line_with_shares_and_the_first_advice() -> None:
     found = profile(rank(0, compute=1_800_000, communication=0))
 
     assert found.summary() == (
-        "compute 90 %, idle 10 % of 1.0 ms per step; advice: -P precision=bf16 (idle 10 % of the step)"
+        "compute 90 %, idle 10 % of 1.0 ms per step; advice: --precision bf16 (idle 10 % of the step)"
     )
 
 
@@ -72,4 +72,4 @@ def test_both_files_say_the_same_figures() -> None:
     assert [one["name"] for one in document["operators"]] == [f"aten::op{n}" for n in range(10)]
     assert "aten::op9" in page
     assert "aten::op10" not in page
-    assert "- idle 10 % of the step: more rows. Try `-P precision=bf16`" in page
+    assert "- idle 10 % of the step: more rows. Try `--precision bf16`" in page

@@ -1,0 +1,77 @@
+"""What paretune prints is pasted into the shell it was typed in, and works there."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli.main import main
+from paretune.core.commands import parameters_of
+
+ROOT = Path(__file__).parents[2]
+PARAMETERS = {"instance_type": "ml.g5.xlarge", "launcher": "simulated", "max_train_samples": "2000"}
+STUDY = """name: pasted
+job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
+search: {per_device_train_batch_size: {choices: [8, 16]}}
+objectives: {cost_usd: minimize, job_seconds: minimize}
+n_trials: 2
+"""
+pytestmark = pytest.mark.slow
+
+
+def paste(line: str, folder: Path) -> str:
+    """What a command line prints when it is pasted into a shell in `folder`; it must succeed."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (line, done.stderr)
+    return done.stdout + done.stderr
+
+
+def printed(pattern: str, text: str) -> str:
+    """The command that follows `pattern` in a line."""
+    found = re.search(rf"{pattern}(.+)$", text, re.MULTILINE)
+    assert found, text
+    return found[1]
+
+
+def statuses() -> set[str]:
+    """How the runs of the store ended."""
+    return {run.info.status for run in MlflowClient().search_runs(["0"])}
+
+
+def test_a_line_of_mlflow_run_is_repeated_by_the_one_it_prints_and_records(workplace: Path) -> None:
+    elsewhere = workplace / "another folder"
+    elsewhere.mkdir()
+    typed = f"mlflow run {ROOT} --env-manager local"
+    given = " ".join(f"-P {name}={text}" for name, text in PARAMETERS.items())
+
+    to_launch = printed("to launch it: ", paste(f"{typed} -P dry_run=true {given}", elsewhere))
+    paste(to_launch, elsewhere)
+
+    (run, *_) = MlflowClient().search_runs(["0"])
+    assert to_launch.startswith(typed)
+    assert parameters_of(to_launch) == PARAMETERS
+    assert run.data.tags["paretune.command"] == to_launch
+    assert statuses() == {"FINISHED"}  # none is left running
+
+
+def test_what_a_study_recommends_is_launched_by_the_line_it_prints(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "study.yaml").write_text(STUDY)
+
+    assert main(["study", "--study", "study.yaml"]) == 0
+    again = printed("again in the simulation: ", capsys.readouterr().out)
+    words = shlex.split(again)
+    assert main([*words[words.index("main") :], "--dry_run"]) == 0
+
+    assert parameters_of(again).keys() > {"instance_type", "launcher", "per_device_train_batch_size"}
+    assert statuses() == {"FINISHED"}

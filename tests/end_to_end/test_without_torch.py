@@ -1,0 +1,71 @@
+"""`pip install paretune` without the extra `train`: everything but training on this machine works."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.core.extras import requirements_of
+
+BLOCK = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "datasets", "accelerate", "peft"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+COMMANDS = """
+import sys
+from paretune.cli.main import main
+
+SIMULATED = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "2000"]
+for words, code in [
+    (["main", *SIMULATED, "--dry_run"], 0),
+    (["main", *SIMULATED], 0),
+    (["study", "--study", "study.yaml"], 0),
+    (["estimate", *SIMULATED[2:]], 0),
+    (["report"], 0),
+    (["prices", "--instance_type", "ml.g5.xlarge"], 0),
+    (["sync"], 0),
+    (["main"], 2),
+]:
+    found = main(words)
+    assert found == code, (words, found)
+assert not {"torch", "transformers", "datasets", "accelerate", "peft"} & set(sys.modules)
+"""
+STUDY = """name: without torch
+job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
+search: {per_device_train_batch_size: {choices: [8, 16]}}
+objectives: {cost_usd: minimize, job_seconds: minimize}
+n_trials: 2
+"""
+
+
+@pytest.mark.slow
+def test_what_launches_runs_without_torch_and_a_local_job_says_what_to_install(workplace: Path) -> None:
+    (workplace / "sitecustomize.py").write_text(BLOCK)
+    (workplace / "study.yaml").write_text(STUDY)
+    paths = os.pathsep.join([str(workplace), os.environ.get("PYTHONPATH", "")])
+
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS],
+        cwd=workplace,
+        env={**os.environ, "PYTHONPATH": paths, "PARETUNE_TRACE_SECONDS": "60"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("paretune: ")]
+    assert told.startswith("paretune: torch, transformers, datasets, accelerate, peft must be installed")
+    assert f"python -m pip install {' '.join(requirements_of('train'))}" in told
+    assert "Traceback" not in done.stderr
+    assert "memory by formula" in done.stdout
+    assert {run.info.status for run in MlflowClient().search_runs(["0"])} == {"FINISHED"}
