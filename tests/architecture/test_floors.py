@@ -30,6 +30,7 @@ FLOORS = {
     "launchers": 5.1,
     "launchers.simulated": 5.2,
     "launchers.sagemaker": 5.2,
+    "jobs.notes": 6.05,
     "jobs": 6.1,
     "jobs.estimates": 6.2,
     "jobs.doctor": 6.2,

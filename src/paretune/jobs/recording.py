@@ -6,7 +6,8 @@ from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.estimates import Estimate
-from paretune.jobs.advice import below_baseline
+from paretune.jobs.notes.job_note import job_note
+from paretune.jobs.notes.verdicts import verdicts
 from paretune.jobs.priced import price_tags
 from paretune.jobs.result import JobResult
 from paretune.jobs.warm_pools import KEPT, Retention, retained, tell_follower
@@ -19,7 +20,7 @@ from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import PROFILE, PROFILE_JSON, Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import BUNDLED, JobSpec
 from paretune.spec.parameters import spell
-from paretune.tracking import Run, RunStatus, schema
+from paretune.tracking import Run, RunStatus, schema, ui_view
 from paretune.tracking.figures import classification_report, confusion_figure
 
 
@@ -103,6 +104,8 @@ class JobRunWriter:
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.remarks: list[str] = []
         """What is to be known of the job that has ended, in sentences."""
+        self.verdicts: list[str] = []
+        """What is to be said of the model that it returned, in sentences."""
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
@@ -153,7 +156,9 @@ class JobRunWriter:
             elif inputs.dataset is not None:
                 self._facts = inputs.dataset.facts
                 self.run.set_tags({schema.DATASET_KEY: inputs.dataset.key})
-                self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
+                rows = {"training": "train_rows", "validation": "validation_rows"}
+                told = {context: self._facts[name] for context, name in rows.items() if name in self._facts}
+                self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset, told)
                 self.run.log_metrics(self._facts)
 
     def begin_project(self, tags: Mapping[str, str]) -> None:
@@ -225,9 +230,9 @@ class JobRunWriter:
         self.remarks = [
             *self._collect(job, self.run.run_id),
             *script_remarks(self.spec, report),
-            *self._quality(report),
             *self._read_profile(job),
         ]
+        self.verdicts = self._verdicts(report, state)
         measured = self._write(report, state, reason, job)
         patience = self.workplace.clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and self.workplace.clock.monotonic() < patience:
@@ -245,13 +250,18 @@ class JobRunWriter:
             params=params_of(self.spec),
             metrics=measured | dict(self._facts),
             price=self._price,
-            open_command="" if self.spec.runs_project else self.workplace.tracking.open_command(self.run.run_id),
+            open_command=self._open_command(),
             model=job.model_location(),
             has_gap=self.run.has_gap,
             origin=self._launcher.origin,
             basis=job.facts().get("basis", ""),
-            remarks=tuple(self.remarks),
+            remarks=(*self.remarks, *self.verdicts),
         )
+
+    def _open_command(self) -> str:
+        """Where to look; a project's run is where its own commands say."""
+        tracking = self.workplace.tracking
+        return "" if self.spec.runs_project else tracking.open_command(self.run.run_id, ui_view.ALL_RUNS)
 
     def give_up(self, error: BaseException, job: Job | None) -> None:
         """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
@@ -259,15 +269,35 @@ class JobRunWriter:
             return
         self.remarks = self._collect(job, self.run.run_id) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
-            self.remarks += [*self._quality(job.report()), *self._read_profile(job)]
+            self.remarks += self._read_profile(job)
+            self.verdicts = self._verdicts(job.report(), JobState.COMPLETED)
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
             ended = JobState.STOPPED if isinstance(error, Interrupted | KeyboardInterrupt) else JobState.FAILED
             self._write(None, ended, str(error), job)
 
-    def _quality(self, report: JobReport | None) -> list[str]:
-        """That the model is worse than its baseline."""
-        return [] if report is None else below_baseline(self.spec, {**self._facts, **report.metrics})
+    def _verdicts(self, report: JobReport | None, state: JobState) -> list[str]:
+        """What there is to say of the model; a simulated job has no loss curve of its own."""
+        if report is None or state is not JobState.COMPLETED:
+            return []
+        is_real = self._launcher.origin == "measured" and self.spec.entry_script is None
+        loss = [value for _, value in sorted(self.run.curve("train/loss").items())] if is_real else []
+        return verdicts(self.spec, {**self._facts, **report.metrics}, report, loss)
+
+    def _note(self, measured: Mapping[str, float], state: JobState, reason: str, job: Job | None) -> str | None:
+        """The note of the run; None for the run of another project, which is not ours to describe."""
+        if self.spec.runs_project:
+            return None
+        return job_note(
+            self.spec,
+            {**self._facts, **measured},
+            state=state.value,
+            reason=reason,
+            origin=self._launcher.origin,
+            price=self._price,
+            model=job.model_location() if job is not None and state is JobState.COMPLETED else "",
+            verdicts=self.verdicts,
+        )
 
     def _read_profile(self, job: Job) -> list[str]:
         """Take over the job's profile; its one-line summary, or why there is none."""
@@ -346,6 +376,8 @@ class JobRunWriter:
                     schema.STATE: state.value,
                     schema.FAILURE_REASON: reason or None,
                     schema.REMARKS: "; ".join(self.remarks) or None,
+                    schema.VERDICT: "; ".join(self.verdicts) or None,
+                    schema.NOTE: self._note(measured, state, reason, job),
                     schema.WATCHED_BY: "",
                     schema.WARM_POOL: self.pool.status if self.pool is not None else None,
                     **where,

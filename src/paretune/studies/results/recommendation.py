@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
-from paretune.jobs.advice import below_baseline
+from paretune.jobs.notes.verdicts import below_baseline
 from paretune.presentation.numbers import with_error
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
