@@ -1,7 +1,7 @@
 """What is to be said of the model that a finished job returns: the one home of these sentences.
 
 A verdict says what was seen, what it means, and the `-P` that mends it. They are said at the end of the job, are the
-tag `paretune.verdict` of its run, and stand in its note; a study says the first one of what it recommends.
+tag `paretune.verdict` of its run, and stand in its note; a study says those of what it recommends.
 """
 
 from collections.abc import Mapping, Sequence

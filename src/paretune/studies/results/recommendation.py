@@ -85,6 +85,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
     opening += _below_baseline(pick.point)
+    opening += dict.fromkeys(f"Of its training: {said}." for trial in pick.point.trials for said in trial.verdicts)
     trials = pick.point.trial.parameters.get("trials_per_job", "1")
     if trials != "1":
         opening.append(
