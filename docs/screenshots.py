@@ -26,7 +26,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 _HOUSE = Path(__file__).resolve().parents[1]
 _SERVER_PATIENCE_S = 120.0
 _PAGE_PATIENCE_MS = 90_000.0
-_WIDTH, _HEIGHT = 1500, 820
+_WIDTH, _HEIGHT = 1500, 900
 _NO_ASSISTANT = """
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
@@ -116,8 +116,8 @@ def main(study: Path, folder: Path) -> None:
             page.screenshot(path=folder / "runs.png")
             open_run(page, address, "0", run_id)
             page.wait_for_timeout(1000)  # the picture in the note
-            page.screenshot(path=folder / "study-run.png", full_page=True)
-            page.goto(f"{address}/get-artifact?path=pareto.html&run_uuid={run_id}")
+            page.screenshot(path=folder / "study-run.png")
+            page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(place))).as_uri())
             page.screenshot(path=folder / "pareto.png")
     print(f"runs.png, study-run.png and pareto.png are in {folder}")
 

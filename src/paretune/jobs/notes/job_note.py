@@ -27,8 +27,9 @@ def job_note(
     if model:
         lines.append(f"- model: `{model}`")
     judged = [f"> **{sentence}**" for sentence in verdicts]
+    # The command is no block of code: that does not wrap, and widens MLflow's page.
     parts = [_what_ran(spec, found, state, reason, origin), "\n".join(lines), "\n>\n".join(judged)]
-    return "\n\n".join([*filter(None, parts), f"Again, by the same command:\n\n```\n{spec.command()}\n```"])
+    return "\n\n".join([*filter(None, parts), f"Again: `{spec.command()}`"])
 
 
 def _what_ran(spec: JobSpec, found: Mapping[str, float], state: str, reason: str, origin: str) -> str:

@@ -24,17 +24,13 @@ def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
     first, *others = headline(answer.front, answer.picks)
     parts = [f"**{first}**", " ".join(others), " ".join(answer.payoff.sentences())]
     if answer.picks and answer.picks[0].command:
-        parts.append(f"```\n{answer.picks[0].command}\n```")
+        parts.append(f"`{answer.picks[0].command}`")  # a block of code does not wrap, and widens MLflow's page
     if has_picture:
-        parts.append(f"![The front of the study]({_artifact(PICTURE_FILE, run_id)})")
+        # The address of an artifact, from the page that MLflow's own server shows; other servers show the title.
+        parts.append(f"![The front of the study](get-artifact?path={PICTURE_FILE}&run_uuid={run_id})")
     parts.append(_front_table(answer))
-    parts.append(f"Everything else is in [pareto.html]({_artifact('pareto.html', run_id)}), an artifact of this run.")
+    parts.append("Everything else is in `pareto.html`, under Artifacts.")
     return "\n\n".join(filter(None, parts))
-
-
-def _artifact(path: str, run_id: str) -> str:
-    """The address of an artifact, from the page that MLflow's own server shows."""
-    return f"get-artifact?path={path}&run_uuid={run_id}"
 
 
 def _front_table(answer: StudyAnswer) -> str:
@@ -67,17 +63,17 @@ def picture(answer: StudyAnswer) -> Picture | None:
         axes.plot(*_columns(best, x, y), drawstyle=steps, color=FRONT, linewidth=1)
         axes.scatter(*_columns(best, x, y), s=40, c=FRONT, marker="D", label="front", zorder=3)
         ring = {"facecolors": "none", "edgecolors": PICKED, "linewidths": 2}
-        axes.scatter(*_columns(picked, x, y), s=160, label="recommended", zorder=4, **ring)
+        axes.scatter(*_columns(picked, x, y), s=110, label="recommended", zorder=4, **ring)
         for name, line, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
             values = [point.means[name] for point in front.feasible]
             if min(values) > 0 and max(values) > _LOG_FROM * min(values):
                 scale("log")
                 line.set_major_formatter(lambda tick, _: f"{tick:,g}")
         kind = "Simulated: " if front.is_simulated else ""
-        axes.set(xlabel=axis(x), ylabel=axis(y), title=f"{kind}{label(y)} over {label(x)}, a point per configuration")
-        axes.legend(fontsize=9, loc="best")
+        axes.set(xlabel=axis(x), ylabel=axis(y), title=f"{kind}{label(y)} over {label(x)}")
+        axes.legend(fontsize=7, loc="best")
 
-    return Picture(name="front", title="The front of the study", caption="", draw=draw, size=(7.0, 4.2))
+    return Picture(name="front", title="The front of the study", caption="", draw=draw, size=(4.3, 2.9))
 
 
 def _columns(points: list[Point], x: str, y: str) -> tuple[list[float], list[float]]:

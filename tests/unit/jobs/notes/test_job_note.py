@@ -41,4 +41,4 @@ def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing
 
     assert "**Failed**: the disk is full" in failed
     assert simulated.startswith("**Simulated**, nothing was trained: ")
-    assert "F1" not in failed + simulated.partition("```")[0]
+    assert "F1" not in failed + simulated.partition("Again:")[0]
