@@ -363,7 +363,7 @@ class JobRunWriter:
 
     def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
         """Everything that is known at the end; writing it twice changes nothing."""
-        measured = (dict(report.metrics) if report is not None else {}) | self.totals()
+        measured = _headlines_first((dict(report.metrics) if report is not None else {}) | self.totals())
         where = {f"{schema.PREFIX}{name}": text for name, text in job.facts().items()} if job is not None else {}
         with self.run.later():
             self.run.log_metrics({name: value for name, value in measured.items() if self._known.get(name) != value})
@@ -417,6 +417,12 @@ class JobRunWriter:
         self.run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
         versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
         self.run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None})
+
+
+def _headlines_first(found: Mapping[str, float]) -> dict[str, float]:
+    """The metrics in the order in which a run's page shows them: that in which they are recorded for the first time."""
+    first = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
+    return {name: found[name] for name in first if name in found} | dict(found)
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:

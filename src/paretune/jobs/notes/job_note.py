@@ -66,7 +66,8 @@ def _bill(found: Mapping[str, float], price: Price | None) -> str:
     usd, seconds = found.get(metrics.COST_USD), found.get(metrics.JOB_SECONDS)
     said = [] if seconds is None else [f"{seconds:,.0f} s"]
     if usd is not None and price is not None:
-        said.insert(0, f"**{usd:.4g} USD** at {price.usd_per_hour:g} USD per hour ({price.source.partition(';')[0]})")
+        kind = ", notional" if price.confidence == "notional" else ""
+        said.insert(0, f"**{usd:.4g} USD** ({price.usd_per_hour:g} USD per hour{kind})")
     return ", ".join(said)
 
 

@@ -28,7 +28,7 @@ def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat
     assert "learning rate 0.0001, on 2 × ml.g5.xlarge." in note
     assert "F1 **0.800** on 100 validation rows (so few rows alone leave ± 0.040; other seeds add to it)" in note
     assert "against TF-IDF 0.740 and the most frequent class 0.330" in note
-    assert "- **0.5 USD** at 7.2 USD per hour (a list), 250 s" in note
+    assert "- **0.5 USD** (7.2 USD per hour, notional), 250 s" in note
     assert "- 52.2 training samples per second" in note
     assert "- model: `s3://bucket/model.tar.gz`" in note
     assert "> **Poor.**" in note
