@@ -38,6 +38,7 @@ FLOORS = {
     "jobs.registration": 6.05,
     "jobs.models": 6.05,
     "projects": 5.5,
+    "jobs.notes": 6.05,
     "jobs": 6.1,
     "jobs.estimates": 6.2,
     "jobs.doctor": 6.2,

@@ -86,9 +86,15 @@ def finished(one_thread: None, tiny_model: Path, tmp_path_factory: pytest.TempPa
 def test_a_job_records_every_metric_param_tag_and_artifact_of_the_design(finished: Run) -> None:
     assert finished.info.status == "FINISHED"
     assert set(finished.data.metrics) >= METRICS
-    assert set(finished.data.params) >= set(JobSpec().as_text())
+    assert set(finished.data.params) >= {name for name, text in JobSpec().as_text().items() if text}
+    assert "" not in finished.data.params.values()
     assert {name: finished.data.tags.get(name) for name in TAGS} == TAGS
     assert set(finished.data.tags) >= {"paretune.job_name", "paretune.spec_hash", "paretune.command"}
+    said = finished.data.tags["mlflow.note.content"]
+    assert f"F1 **{finished.data.metrics['f1']:.3f}** on" in said
+    named = {(one.tags[0].value, one.dataset.digest) for one in finished.inputs.dataset_inputs}
+    key = finished.data.tags["paretune.dataset_key"][:36]  # MLflow takes no longer digest
+    assert named == {("training", key), ("validation", key)}
     artifacts = {file.path for file in MlflowClient().list_artifacts(finished.info.run_id)}
     assert artifacts >= {"report.json", "confusion_matrix.png", "classification_report.txt"}
     assert "mfu" not in finished.data.metrics

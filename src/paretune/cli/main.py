@@ -5,6 +5,7 @@ import contextlib
 import errno
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from typing import Any
 
 from paretune.cli import completion
 from paretune.cli.output.answer import Answer, as_document, error_document
+from paretune.cli.output.refusal import keep_reason
 from paretune.cli.requests import readers
 from paretune.cli.requests.own_parameters import McpRequest, PricesRequest, ReportRequest
 from paretune.cli.started import spelling_here
 from paretune.core.commands import spelled
-from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.doctor.request import PAID_HELP
@@ -60,6 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         except ParetuneError as error:
             failure: BaseException = error
             message, code = str(error), error.exit_code
+            if code in {BadInput.exit_code, BudgetRefused.exit_code}:
+                keep_reason(error, os.environ)
         except KeyboardInterrupt as error:  # before the command listens for it: nothing has been started yet
             failure, message, code = error, "interrupted", Interrupted.exit_code
         except OSError as error:

@@ -1,10 +1,10 @@
 """What to know of a job before it is paid for: a function for each warning, with its reason and what mends it.
 
 No warning stops a job. `foreseen` gathers what is known of a job, `warnings_of` says what there is to say of one job or
-of many. `below_baseline` is for a job that has ended.
+of many. What is said of a job that has ended is in `notes.verdicts`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,27 +16,24 @@ from paretune.estimating.estimates import Estimate
 from paretune.estimating.forecast import Forecast, known_architecture
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.estimating.workload import training_rows
+from paretune.jobs.notes.rates import is_full_rate, is_unscaled
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
 from paretune.pricing.prices import Price, price_remarks
-from paretune.spec import catalog, metrics
+from paretune.spec import catalog
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.cluster import spreading_defaults
 from paretune.spec.container import JobInputs
-from paretune.spec.job import ADAPTERS, JobSpec, default_learning_rate
+from paretune.spec.job import JobSpec, default_learning_rate
 from paretune.spec.regions import usual_region
 from paretune.tracking import Tracking, schema
 
 LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9
 """Shares below and above which an estimate is worth a warning."""
-_NEARLY = 0.9  # of a scaled rate: what somebody has rounded is scaled as well
 _THE_JOB = ("model", "dataset", "task", "fine_tuning")
 """What two jobs have in common of which one shows that the other works, beside a training of the user's own."""
 _OWN_TRAINING = ("entry_script", "project", "entry_point")
 _MOST_LOOKED_AT = 50
-_FAR_TOO_HIGH = 30.0
-"""Times the default learning rate: a rate above it is the first suspect where nothing was learnt. Not measured."""
-_TIMES_THE_EPOCHS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +149,7 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 
 def unscaled_rate(job: ForeseenJob) -> str:
     """That a large batch is trained with the rate of a small one, unless somebody has raised it by hand."""
-    if not _is_unscaled(job.spec, job.plan):
+    if not is_unscaled(job.spec, job.plan):
         return ""
     size, reference = job.plan.global_batch_size, job.spec.reference_batch_size
     return (
@@ -163,26 +160,15 @@ def unscaled_rate(job: ForeseenJob) -> str:
     )
 
 
-def _is_unscaled(spec: JobSpec, plan: BatchPlan) -> bool:
-    size, reference = plan.global_batch_size, spec.reference_batch_size
-    usual = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
-    return spec.learning_rate_scaling == "none" and size > reference and plan.learning_rate < _NEARLY * usual
-
-
 def full_rate_of_adapters(job: ForeseenJob) -> str:
     """That adapters are trained with a learning rate that is nearer to that of full fine-tuning than to their own."""
-    if not _is_full_rate(job.spec):
+    if not is_full_rate(job.spec):
         return ""
     return (
         f"learning rate {job.spec.unscaled_learning_rate:g} is one for full fine-tuning, and "
         f"fine_tuning={job.spec.fine_tuning} needs about ten times that to learn as much; "
         f"{options(learning_rate=f'{default_learning_rate(job.spec.fine_tuning):g}')}, or leave learning_rate out"
     )
-
-
-def _is_full_rate(spec: JobSpec) -> bool:
-    between = (default_learning_rate("full") * default_learning_rate(spec.fine_tuning)) ** 0.5
-    return spec.fine_tuning in ADAPTERS and not spec.runs_own_training and spec.unscaled_learning_rate < between
 
 
 def idle_devices(job: ForeseenJob) -> str:
@@ -316,23 +302,3 @@ def doubtful_price(job: ForeseenJob) -> list[str]:
     if not job.spec.has_instances:
         return []
     return price_remarks(job.price, job.spec.instance_type, job.region, datetime.now(UTC).date())
-
-
-def below_baseline(spec: JobSpec, found: Mapping[str, float]) -> list[str]:
-    """That a model which has been trained is worse than one of words alone, and what to change; of what it measured."""
-    task = metrics.TASKS[spec.task]
-    f1, baseline = found.get(task.quality), found.get(task.baseline or "")
-    if f1 is None or baseline is None or (f1 <= baseline if task.direction == "minimize" else f1 >= baseline):
-        return []
-    mends = []
-    if _is_full_rate(spec) or spec.plan().learning_rate > _FAR_TOO_HIGH * default_learning_rate(spec.fine_tuning):
-        mends.append(options(learning_rate=f"{default_learning_rate(spec.fine_tuning):g}"))
-    elif _is_unscaled(spec, spec.plan()):
-        mends.append(options(learning_rate_scaling="sqrt"))
-    if spec.fine_tuning == "head":
-        mends.append(options(fine_tuning="full"))
-    mends.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
-    worse = f"F1 {f1:.4f} is below {baseline:.4f}, which TF-IDF with logistic regression reaches"
-    if spec.task == metrics.REGRESSION:
-        worse = f"RMSE {f1:.5g} is above {baseline:.5g}, which TF-IDF with ridge regression reaches"
-    return [f"{worse} on the same rows: the model has not learnt what single words tell; {', '.join(mends)}"]

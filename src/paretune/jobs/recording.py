@@ -7,8 +7,9 @@ from pathlib import Path
 from paretune.core.commands import options
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.estimating.learnt.times import TimeEstimate
-from paretune.jobs.advice import below_baseline
 from paretune.jobs.models import FinishedJob, record_model
+from paretune.jobs.notes.job_note import job_note
+from paretune.jobs.notes.verdicts import verdicts
 from paretune.jobs.priced import price_tags
 from paretune.jobs.result import JobResult
 from paretune.jobs.warm_pools import KEPT, Retention, retained, tell_follower
@@ -22,7 +23,7 @@ from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import PROFILE, PROFILE_JSON, Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import BUNDLED, PROJECT, JobSpec
 from paretune.spec.parameters import spell
-from paretune.tracking import Run, RunStatus, schema
+from paretune.tracking import Run, RunStatus, schema, ui_view
 from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
 
 
@@ -113,6 +114,8 @@ class JobRunWriter:
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.remarks: list[str] = []
         """What is to be known of the job that has ended, in sentences."""
+        self.verdicts: list[str] = []
+        """What is to be said of the model that it returned, in sentences."""
         self.job_seconds = 0.0
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
@@ -166,7 +169,9 @@ class JobRunWriter:
                 self._facts = inputs.dataset.facts
                 judged_on = inputs.dataset.validation_rows or None
                 self.run.set_tags({schema.DATASET_KEY: inputs.dataset.key, schema.VALIDATION_ROWS: judged_on})
-                self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset)
+                rows = {"training": "train_rows", "validation": "validation_rows"}
+                told = {context: self._facts[name] for context, name in rows.items() if name in self._facts}
+                self.run.log_dataset(spec.dataset, inputs.dataset.key, spec.dataset, told)
                 self.run.log_metrics(self._facts)
 
     def begin_project(self, tags: Mapping[str, str]) -> None:
@@ -238,9 +243,9 @@ class JobRunWriter:
         self.remarks = [
             *self._take_over(job),
             *script_remarks(self.spec, report),
-            *self._quality(report),
             *self._read_profile(job),
         ]
+        self.verdicts = self._verdicts(report, state)
         measured = self._write(report, state, reason, job)
         patience = self.workplace.clock.monotonic() + _PATIENCE_S
         while self.run.has_gap and self.workplace.clock.monotonic() < patience:
@@ -261,14 +266,19 @@ class JobRunWriter:
             params=params_of(self.spec),
             metrics=measured | dict(self._facts),
             price=self._price,
-            open_command=self.workplace.tracking.open_command(self.run.run_id) if is_shown else "",
+            open_command=self._open_command() if is_shown else "",
             model=job.model_location(),
             model_uri=self._model_uri,
             has_gap=self.run.has_gap,
             origin=self._launcher.origin,
             basis=job.facts().get("basis", ""),
-            remarks=tuple(self.remarks),
+            remarks=(*self.remarks, *self.verdicts),
         )
+
+    def _open_command(self) -> str:
+        """Where to look; a project's run is where its own commands say."""
+        tracking = self.workplace.tracking
+        return "" if self.spec.runs_project else tracking.open_command(self.run.run_id, ui_view.ALL_RUNS)
 
     def give_up(self, error: BaseException, job: Job | None) -> None:
         """Close the run of a command that ends early; what its job has cost is booked, and a result it has is kept."""
@@ -276,7 +286,8 @@ class JobRunWriter:
             return
         self.remarks = self._take_over(job) if job is not None else []
         if job is not None and job.state() is JobState.COMPLETED:
-            self.remarks += [*self._quality(job.report()), *self._read_profile(job)]
+            self.remarks += self._read_profile(job)
+            self.verdicts = self._verdicts(job.report(), JobState.COMPLETED)
             self._write(job.report(), JobState.COMPLETED, "", job)
         else:
             ended = JobState.STOPPED if isinstance(error, Interrupted | KeyboardInterrupt) else JobState.FAILED
@@ -289,9 +300,28 @@ class JobRunWriter:
             self._known = self.run.metrics()  # its curves have their last points
         return remarks
 
-    def _quality(self, report: JobReport | None) -> list[str]:
-        """That the model is worse than its baseline."""
-        return [] if report is None else below_baseline(self.spec, {**self._facts, **report.metrics})
+    def _verdicts(self, report: JobReport | None, state: JobState) -> list[str]:
+        """What there is to say of the model; a simulated job has no loss curve of its own."""
+        if report is None or state is not JobState.COMPLETED:
+            return []
+        is_real = self._launcher.origin == "measured" and not self.spec.runs_own_training
+        loss = [value for _, value in sorted(self.run.curve("train/loss").items())] if is_real else []
+        return verdicts(self.spec, {**self._facts, **report.metrics}, report, loss)
+
+    def _note(self, measured: Mapping[str, float], state: JobState, reason: str, job: Job | None) -> str | None:
+        """The note of the run; None for the run of another project, which is not ours to describe."""
+        if self.spec.runs_project or self.spec.entry_script == PROJECT:
+            return None
+        return job_note(
+            self.spec,
+            {**self._facts, **measured},
+            state=state.value,
+            reason=reason,
+            origin=self._launcher.origin,
+            price=self._price,
+            model=job.model_location() if job is not None and state is JobState.COMPLETED else "",
+            verdicts=self.verdicts,
+        )
 
     def _read_profile(self, job: Job) -> list[str]:
         """Take over the job's profile; its one-line summary, or why there is none."""
@@ -357,7 +387,7 @@ class JobRunWriter:
 
     def _write(self, report: JobReport | None, state: JobState, reason: str, job: Job | None) -> dict[str, float]:
         """Everything that is known at the end; writing it twice changes nothing."""
-        measured = (dict(report.metrics) if report is not None else {}) | self.totals()
+        measured = _headlines_first((dict(report.metrics) if report is not None else {}) | self.totals())
         where = {f"{schema.PREFIX}{name}": text for name, text in job.facts().items()} if job is not None else {}
         with self.run.later():
             self.run.log_metrics({name: value for name, value in measured.items() if self._known.get(name) != value})
@@ -372,6 +402,8 @@ class JobRunWriter:
                     schema.STATE: state.value,
                     schema.FAILURE_REASON: reason or None,
                     schema.REMARKS: "; ".join(self.remarks) or None,
+                    schema.VERDICT: "; ".join(self.verdicts) or None,
+                    schema.NOTE: self._note(measured, state, reason, job),
                     schema.WATCHED_BY: "",
                     schema.WARM_POOL: self.pool.status if self.pool is not None else None,
                     **where,
@@ -434,6 +466,12 @@ class JobRunWriter:
         self.run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
         versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
         self.run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None})
+
+
+def _headlines_first(found: Mapping[str, float]) -> dict[str, float]:
+    """The metrics in the order in which a run's page shows them: that in which they are recorded for the first time."""
+    first = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
+    return {name: found[name] for name in first if name in found} | dict(found)
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:

@@ -62,11 +62,13 @@ class Task:
         measures: metrics of an evaluation beside the loss; the first is what jobs are compared by.
         direction: `maximize` or `minimize`, of the first.
         baseline: what single words tell, in the units of the first measure; None where nobody computes it.
+        trivial: what one answer for all rows reaches, likewise.
     """
 
     measures: tuple[str, ...]
     direction: str
     baseline: str | None = None
+    trivial: str | None = None
 
     @property
     def quality(self) -> str:
@@ -76,9 +78,21 @@ class Task:
 
 CLASSIFICATION, REGRESSION, MULTI_LABEL, CAUSAL_LM = "classification", "regression", "multi-label", "causal-lm"
 TASKS: Mapping[str, Task] = {
-    CLASSIFICATION: Task(measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF),
-    REGRESSION: Task(measures=(RMSE, MAE, R2, SPEARMAN), direction="minimize", baseline=BASELINE_TFIDF_RMSE),
-    MULTI_LABEL: Task(measures=(F1, F1_MICRO, SUBSET_ACCURACY), direction="maximize", baseline=BASELINE_TFIDF),
+    CLASSIFICATION: Task(
+        measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY
+    ),
+    REGRESSION: Task(
+        measures=(RMSE, MAE, R2, SPEARMAN),
+        direction="minimize",
+        baseline=BASELINE_TFIDF_RMSE,
+        trivial=BASELINE_MEAN_RMSE,
+    ),
+    MULTI_LABEL: Task(
+        measures=(F1, F1_MICRO, SUBSET_ACCURACY),
+        direction="maximize",
+        baseline=BASELINE_TFIDF,
+        trivial=BASELINE_MAJORITY,
+    ),
     CAUSAL_LM: Task(measures=(PERPLEXITY,), direction="minimize"),
 }
 """Value of the parameter `task` to what it is judged by."""

@@ -6,6 +6,7 @@ runs costs nothing but a delay, because what could not be written is kept and tr
 
 import contextlib
 import itertools
+import json
 import logging
 import re
 import tempfile
@@ -27,6 +28,7 @@ from paretune.tracking.models import JobModel, log_model
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
+_LONGEST_DIGEST = 36
 _METRICS, _PARAMS, _TAGS = 500, 100, 100  # per request; MLflow takes 1000, 100 and 100, and 1000 in all
 
 # What MLflow raises when a store is away, unknown, damaged or lacks its driver.
@@ -77,14 +79,25 @@ class Run:
             self._is_held = before
 
     def log_params(self, params: Mapping[str, str]) -> None:
-        """Record parameters. One that `mlflow run` has recorded, in the user's own spelling, is left as it is."""
-        self._params |= params
+        """Record parameters but for empty ones, which have their default and would fill the UI's table.
+
+        One that `mlflow run` has recorded, in the user's own spelling, is left as it is.
+        """
+        self._params |= {name: text for name, text in params.items() if text}
         self._record()
 
-    def log_dataset(self, name: str, digest: str, source: str) -> None:
-        """Name the data the run was trained on; the UI shows it beside the metrics."""
-        dataset = Dataset(name=name, digest=digest, source_type="paretune", source=source)
-        self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, "train")]))
+    def log_dataset(self, name: str, digest: str, source: str, rows: Mapping[str, float]) -> None:
+        """Name the data of the run; the UI shows it beside the metrics, once for each context.
+
+        `rows` has the number of rows by context, such as training and validation; `digest` is of all of them together.
+        MLflow links a dataset of one name and digest to a run once, so the contexts after the first are in its name.
+        """
+        kind, where = _data_source(source)
+        for context, count in rows.items():
+            own = name if context == next(iter(rows)) else f"{name} ({context})"
+            profile = json.dumps({"num_rows": int(count)})
+            dataset = Dataset(own, digest[:_LONGEST_DIGEST], source_type=kind, source=where, profile=profile)
+            self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
         self._record()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
@@ -233,6 +246,18 @@ def _hint(error: Exception) -> str:
     if not _is_missing(error):
         return ""
     return " (it was deleted, or MLFLOW_TRACKING_URI names another store than when it was begun)"
+
+
+def _data_source(source: str) -> tuple[str, str]:
+    """MLflow's word for where data lie, and its JSON of where that is."""
+    scheme = source.partition("://")[0] if "://" in source else ""
+    if scheme == "s3":
+        return "s3", json.dumps({"uri": source})
+    if scheme in {"http", "https"}:
+        return "http", json.dumps({"url": source})
+    if scheme == "file" or source.startswith((".", "/", "bundled:")) or Path(source).suffix:
+        return "local", json.dumps({"uri": source})
+    return "hugging_face", json.dumps({"path": source})
 
 
 def without_password(text: str) -> str:

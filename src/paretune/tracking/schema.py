@@ -39,7 +39,12 @@ SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where
 FAILURE_REASON = "paretune.failure_reason"
 WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22
 REMARKS = "paretune.remarks"
-"""What is to be known of a job that has ended, in words: what its record lacks and why, an F1 below its baseline."""
+"""What is to be known of a job that has ended, in words, such as what its record lacks and why.
+
+Until 2026-11-22 an F1 below its baseline stood here, too.
+"""
+VERDICT = "paretune.verdict"  # what is to be said of the model, in words: see jobs/notes/verdicts; absent if nothing
+NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
 """What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""

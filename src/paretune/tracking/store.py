@@ -1,5 +1,6 @@
 """The tracking server or store: opens runs and finds those that are there."""
 
+import copy
 import logging
 import os
 import re
@@ -20,13 +21,14 @@ from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
-from paretune.tracking import schema
+from paretune.tracking import schema, ui_view
 from paretune.tracking.model_files import ModelFiles, fetch
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.registry import Registry
 from paretune.tracking.run import TROUBLE, Run, is_refused, without_password
 
 _PROBE_TIMEOUT_S = 5.0
+_ESTIMATES = "-estimates"  # what the name of the experiment of estimates ends with
 _PAGE = 1000  # experiments or runs per request
 _MIGRATION_PATIENCE_S = 30.0  # MLflow 3.17 makes the tables of a new SQLite store in 3 to 10 s
 _MIGRATION_PAUSE_S = 0.5
@@ -62,12 +64,14 @@ class Tracking:
             self._client = MlflowClient()
             self._open()
             self._experiment = self._experiment_id()
+        self._views: dict[str, str] = {}  # key to view, as this process has written it
 
     def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """The run that `mlflow run` has opened for this command, or a new one called `name`, with these tags."""
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name, tags)
+        self.keep_view(ui_view.ALL_RUNS, ui_view.all_runs())
         with self._usable():
             self._client.update_run(run_id, name=name)
         return Run(self._client, run_id, self._clock)
@@ -82,9 +86,39 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
+        self.keep_view(ui_view.ALL_RUNS, ui_view.all_runs())
         with self._usable():
             run_id = self._client.create_run(self._experiment, run_name=name, tags=dict(tags or {})).info.run_id
         return Run(self._client, run_id, self._clock, is_new=True)
+
+    def for_estimates(self) -> "Tracking":
+        """The same store with the experiment of what trains nothing, `NAME-estimates`, as the one of new runs.
+
+        The run that `mlflow run` has opened for this command stays where it is: MLflow cannot move a run.
+
+        Raises:
+            TrackingUnavailable: MLflow does not answer.
+        """
+        other = copy.copy(self)
+        if self.opened_run_id() is None:
+            with self._usable():
+                own = self._client.get_experiment(self._experiment).name
+                name = own if own.endswith(_ESTIMATES) else f"{own}{_ESTIMATES}"
+                other._experiment = self._experiment_named(name)
+        return other
+
+    def keep_view(self, key: str, view: str) -> None:
+        """Have MLflow's UI offer a view of the runs table, see `ui_view`; one that a user has changed stays hers.
+
+        A store that takes no such tag has no such view, and everything else.
+        """
+        if self._views.get(key) == view:
+            return
+        self._views = {**self._views, key: view}
+        with suppress(*TROUBLE):
+            found = self._client.get_experiment(self._experiment).tags.get(f"{ui_view.TAG_PREFIX}{key}")
+            if found != view and (found is None or ui_view.is_our_own(found)):
+                self._client.set_experiment_tag(self._experiment, f"{ui_view.TAG_PREFIX}{key}", view)
 
     def unfinished(self) -> list[RecordedRun]:
         """Runs of all experiments whose job was running when somebody last looked, oldest first.
@@ -151,16 +185,23 @@ class Tracking:
         scratch.mkdir(parents=True, exist_ok=True)
         return fetch(self._client, address, scratch)
 
-    def open_command(self, run_id: str) -> str:
-        """What to type or open to look at a run."""
+    def open_command(self, run_id: str, view: str | None = None) -> str:
+        """What to type or open to look at a run; with the key of a `view`, at that view of the runs table, and at it.
+
+        Key and view are those of `keep_view`.
+        """
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
-        place = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
+        kind = "workflowType=machine_learning"
+        runs = f"#/experiments/{self._experiment}/runs"
+        places = [] if view is None else [f"{runs}?viewStateShareKey={view}&{kind}"]
+        places += [f"{runs}/{run_id}?{kind}"]
         if self.uri.startswith("http"):
-            return f"{without_password(self.uri)}/{place}"
+            return "    or ".join(f"{without_password(self.uri)}/{place}" for place in places)
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
         store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
-        return f"mlflow ui{store}  # then open http://127.0.0.1:5000/{place}"
+        shown = " or ".join(f"http://127.0.0.1:5000/{place}" for place in places)
+        return f"mlflow ui{store}  # then open {shown}"
 
     def _open(self) -> None:
         """Have MLflow make or bring up to date the tables of a store; again where another process does so meanwhile."""
@@ -186,7 +227,10 @@ class Tracking:
     def _experiment_id(self) -> str:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:
             return self._environment["MLFLOW_EXPERIMENT_ID"]
-        name = self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default")
+        return self._experiment_named(self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default"))
+
+    def _experiment_named(self, name: str) -> str:
+        """The id of an experiment, which is made if need be."""
         found = self._client.get_experiment_by_name(name)
         return str(found.experiment_id if found is not None else self._client.create_experiment(name))
 

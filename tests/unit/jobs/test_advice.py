@@ -12,7 +12,7 @@ from paretune.cli.main import main
 from paretune.estimating.estimates import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.advice import ForeseenJob, below_baseline, disk_bytes, on_one_device, warnings_of
+from paretune.jobs.advice import ForeseenJob, disk_bytes, on_one_device, warnings_of
 from paretune.pricing.prices import Price
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import JobInputs
@@ -258,30 +258,6 @@ def test_a_search_is_told_only_what_is_true_of_all_its_points() -> None:
 
     assert warnings_of(jobs, only_common=True) == []
     assert len(warnings_of(jobs[1:], only_common=True)) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "mended"),
-    [
-        ({}, "--num_train_epochs 3"),
-        ({"fine_tuning": "lora", "learning_rate": 5e-5}, "--learning_rate 0.0005, --num_train_epochs 3"),
-        ({"learning_rate": 0.01}, "--learning_rate 5e-05, --num_train_epochs 3"),
-        ({"global_batch_size": 256}, "--learning_rate_scaling sqrt, --num_train_epochs 3"),
-        ({"fine_tuning": "head", "num_train_epochs": 0.5}, "--fine_tuning full, --num_train_epochs 1.5"),
-    ],
-)
-def test_an_f1_below_that_of_words_alone_is_said_with_what_to_change(changes: dict[str, Any], mended: str) -> None:
-    (text,) = below_baseline(JobSpec(**changes), {"f1": 0.5, "baseline_f1_tfidf": 0.74})
-
-    assert text.startswith("F1 0.5000 is below 0.7400, which TF-IDF")
-    assert text.partition("; ")[2] == mended
-
-
-@pytest.mark.parametrize(
-    "found", [{"f1": 0.74, "baseline_f1_tfidf": 0.74}, {"f1": 0.5}, {"baseline_f1_tfidf": 0.74}, {}], ids=str
-)
-def test_a_model_as_good_as_words_alone_or_without_that_measure_is_left_in_peace(found: dict[str, float]) -> None:
-    assert below_baseline(JobSpec(), found) == []
 
 
 def run(*words: str) -> int:

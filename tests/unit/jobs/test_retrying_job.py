@@ -237,7 +237,7 @@ def test_a_model_that_is_worse_than_words_alone_is_said_at_the_end_and_in_its_ru
     (said,) = outcome.remarks
     assert said.startswith("F1 0.5000 is below 0.7400")
     assert said in str(outcome)
-    assert (desk.tags["remarks"], desk.tags["state"]) == (said, "Completed")
+    assert (desk.tags["verdict"], desk.tags["state"]) == (said, "Completed")
 
 
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:

@@ -24,7 +24,7 @@ from mlflow.exceptions import MlflowException
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.spec.container import Event
-from paretune.tracking import Run, RunStatus, Tracking
+from paretune.tracking import Run, RunStatus, Tracking, ui_view
 
 
 @pytest.fixture
@@ -166,6 +166,80 @@ def test_the_experiment_is_the_one_that_the_environment_names(store: MlflowClien
     assert run.run_id in tracking(MLFLOW_EXPERIMENT_ID=experiment.experiment_id).open_command(run.run_id)
 
 
+def view_of(store: MlflowClient, key: str = "paretune") -> str:
+    return str(store.get_experiment("0").tags.get(f"mlflow.sharedViewState.{key}", ""))
+
+
+def test_the_first_run_of_an_experiment_brings_the_view_of_its_runs_table(store: MlflowClient) -> None:
+    tracking().begin("tiny")
+
+    view = json.loads(view_of(store))
+    state = json.loads(view["state"])
+    assert view["name"] == "paretune"
+    assert state["selectedColumns"][:2] == ["metrics.`f1`", "metrics.`cost_usd`"]
+    assert (state["orderByKey"], state["searchFilter"]) == ("attributes.start_time", "")  # else nothing is nested
+
+
+def test_a_view_that_a_user_has_changed_stays_as_it_is(store: MlflowClient) -> None:
+    tracking().begin("tiny")
+    own = json.dumps({**json.loads(view_of(store)), "updatedAt": 4_000_000_000_000})
+    store.set_experiment_tag("0", "mlflow.sharedViewState.paretune", own)
+    tracking().begin("again")
+
+    assert view_of(store) == own
+
+
+def test_an_older_view_of_ours_is_brought_up_to_date(store: MlflowClient) -> None:
+    older = json.dumps({"name": "paretune", "createdAt": 1, "updatedAt": 1, "state": "{}"})
+    store.set_experiment_tag("0", "mlflow.sharedViewState.paretune", older)
+    tracking().begin("tiny")
+
+    assert view_of(store) == ui_view.all_runs()
+
+
+def test_a_study_s_view_has_its_trials_only_with_the_best_first() -> None:
+    objectives = {"cost_usd": "minimize", "auc": "maximize"}
+    state = json.loads(json.loads(ui_view.trials_of("abc", "study one", objectives.items()))["state"])
+
+    assert state["searchFilter"] == "tags.`mlflow.parentRunId` = 'abc'"
+    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`auc`", False)
+    assert state["selectedColumns"][0] == "metrics.`auc`"
+
+
+def test_estimates_have_an_experiment_of_their_own_unless_mlflow_run_has_opened_their_run(store: MlflowClient) -> None:
+    beside = tracking().for_estimates()
+    run = beside.begin("estimate")
+    opened = store.create_run("0").info.run_id
+    inside = tracking(MLFLOW_RUN_ID=opened, MLFLOW_EXPERIMENT_ID="0").for_estimates().begin("estimate")
+
+    experiment = store.get_experiment(store.get_run(run.run_id).info.experiment_id)
+    assert experiment.name == "Default-estimates"
+    assert f"/experiments/{experiment.experiment_id}/runs/{run.run_id}" in beside.open_command(run.run_id)
+    assert inside.run_id == opened
+
+
+def test_an_empty_parameter_is_not_recorded(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    run.log_params({"model": "tiny", "region": ""})
+
+    assert store.get_run(run.run_id).data.params == {"model": "tiny"}
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [("s3://b/rows.csv", "s3"), ("rows.csv", "local"), ("bundled:imdb", "local"), ("stanfordnlp/imdb", "hugging_face")],
+)
+def test_the_data_of_a_run_are_its_inputs_once_for_each_context(store: MlflowClient, source: str, kind: str) -> None:
+    run = tracking().begin("tiny")
+    run.log_dataset(source, "abc", source, {"training": 80.0, "validation": 20.0})
+
+    inputs = {one.tags[0].value: one.dataset for one in store.get_run(run.run_id).inputs.dataset_inputs}
+    rows = {name: json.loads(one.profile)["num_rows"] for name, one in inputs.items()}
+    assert rows == {"training": 80, "validation": 20}
+    assert {(one.source_type, one.digest) for one in inputs.values()} == {(kind, "abc")}
+    assert source in inputs["training"].source
+
+
 def test_without_a_name_the_experiment_is_the_default_one(store: MlflowClient) -> None:
     run = tracking().begin("tiny")
 
@@ -181,6 +255,14 @@ def test_the_open_command_names_the_store_and_the_run(
 
     assert f"mlflow ui --backend-store-uri sqlite:///{database} " in shown
     assert shown.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
+
+
+def test_with_a_view_the_open_command_names_it_before_the_run(store: MlflowClient) -> None:
+    shown = tracking().open_command("abc", "paretune")
+
+    table, _, run = shown.partition("    or ")
+    assert table.endswith("/#/experiments/0/runs?viewStateShareKey=paretune&workflowType=machine_learning")
+    assert run == "http://127.0.0.1:5000/#/experiments/0/runs/abc?workflowType=machine_learning"
 
 
 def test_in_the_folder_of_the_default_store_the_open_command_is_mlflow_ui(store: MlflowClient) -> None:

@@ -43,7 +43,7 @@ def run(request: ReportRequest) -> Answer:
     else:
         text = "no job is recorded" + (" that fits the filter" if request.filter else "")
         return Answer(text=text, document={"rows": []})
-    run_id = _keep(report, request, tracking)
+    run_id = _keep(report, request, tracking, {job.origin for job in jobs})
     where = tracking.open_command(run_id)
     return Answer(
         text=f"{report.text()}\n\nreport.csv is in run {run_id}, with report.html, report.md and figures: {where}",
@@ -83,10 +83,11 @@ def _runs(
     return Report(title="Report on recorded runs", about=[dates(jobs)], sections=sections, rows=rows)
 
 
-def _keep(report: Report, request: ReportRequest, tracking: Tracking) -> str:
-    """The report as artifacts of the command's own run; the run's id."""
+def _keep(report: Report, request: ReportRequest, tracking: Tracking, origins: set[str]) -> str:
+    """The report as artifacts of the command's own run, which has the origin of its jobs where they share one."""
     own = tracking.begin("report")
-    own.set_tags({schema.KIND: "report"})
+    is_simulated = origins == {"simulated"}
+    own.set_tags({schema.KIND: "report", schema.ORIGIN: "simulated" if is_simulated else None})
     defaults = {item.name: item.default for item in fields(request)}
     asked = {name: spell(value) for name, value in asdict(request).items() if value != defaults[name]}
     own.log_params(asked)

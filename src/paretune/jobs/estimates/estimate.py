@@ -128,14 +128,15 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
             run_probes(chosen, limit, overrun_s, lambda spec: _run_probe(spec, own, say, quiet=quiet), say)
             jobs = table()
             estimates = _estimates(jobs)
-    run_id = _record(estimates, tracking)
+    own_experiment = tracking.for_estimates()
+    run_id = _record(estimates, own_experiment)
     return EstimateTable(
         estimates=estimates,
         region=region,
         remarks=[*_left_out(request.specs), *_remarks(estimates)],
         warnings=warnings_of(with_history(jobs, tracking)),
         run_id=run_id,
-        open_command=tracking.open_command(run_id),
+        open_command=own_experiment.open_command(run_id),
     )
 
 

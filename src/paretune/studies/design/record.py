@@ -18,7 +18,7 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.parent_run import open_parent_run
-from paretune.tracking import Run, RunStatus, Tracking, schema
+from paretune.tracking import Run, RunStatus, Tracking, schema, ui_view
 
 TABLE_FILE, CORRELATION_FILE, CORRELATION_PICTURE = "design.csv", "correlation.csv", "correlation.png"
 PENDING, NOT_RUN = "Pending", "NotRun"
@@ -139,6 +139,7 @@ class DesignRunWriter:
     def watch(self, driver: Driver) -> None:
         """Whose trials these are."""
         self._driver = driver
+        self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
         self._write()
 
     def trial_ended(self, trial: Trial) -> None:
@@ -173,7 +174,7 @@ class DesignRunWriter:
     @property
     def open_command(self) -> str:
         """What to type or open to look at it."""
-        return self._tracking.open_command(self.run_id)
+        return self._tracking.open_command(self.run_id, ui_view.ALL_RUNS)
 
     def _write(self, rest: str = PENDING) -> None:
         self._run.log_text(table_csv(self._plan, self._bill, self.trials(), rest=rest), TABLE_FILE)

@@ -77,7 +77,7 @@ def _check(specs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
 
 def _keep_plan(plan: DesignPlan, bill: Bill, workplace: Workplace) -> DesignResult:
     """The plan, kept in a run; BudgetRefused where the budget does not allow it."""
-    tracking = workplace.tracking
+    tracking = workplace.tracking.for_estimates()
     run = tracking.begin(f"design {plan.file.name}")
     write_plan(run, plan, bill)
     run.log_text(table_csv(plan, bill, {}), TABLE_FILE)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
-from paretune.jobs.advice import below_baseline
+from paretune.jobs.notes.verdicts import below_baseline
 from paretune.presentation.numbers import with_error
 from paretune.spec import metrics
 from paretune.spec.cluster import ONLY_SIMULATED
@@ -86,6 +86,7 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
     opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
+    opening += dict.fromkeys(f"Of its training: {said}." for trial in pick.point.trials for said in trial.verdicts)
     trials = pick.point.trial.parameters.get("trials_per_job", "1")
     if trials != "1":
         opening.append(

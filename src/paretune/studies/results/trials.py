@@ -43,6 +43,7 @@ class Trial:
         repeats: number of the trial that it repeats with another seed; None for a first one.
         intervals: of a predicted one, objective to the ends of its interval of probability `noise.INTERVAL`.
         baseline_f1: F1 of TF-IDF with logistic regression on the same rows; None where it was not measured.
+        verdicts: what is to be said of its training, in sentences, such as that its loss did not fall.
     """
 
     number: int
@@ -59,6 +60,7 @@ class Trial:
     reason: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     baseline_f1: float | None = None
+    verdicts: tuple[str, ...] = ()
 
     @cached_property
     def plan(self) -> BatchPlan | None:

@@ -103,6 +103,7 @@ class TrialEnd:
         alone: retryable, and not in a job that it shares with other trials.
         conclusive: it has failed, and the same job would fail again: it is not run a second time.
         expected: of a job that was stopped early, the metrics it would have had at its end.
+        verdicts: what is to be said of its training, in sentences; see jobs/notes/verdicts.
     """
 
     status: TrialStatus
@@ -116,6 +117,7 @@ class TrialEnd:
     alone: bool = False
     conclusive: bool = False
     expected: Mapping[str, float] = field(default_factory=dict)
+    verdicts: tuple[str, ...] = ()
 
     def as_json(self) -> str:
         """One JSON object with everything but the dollars, which have a column of their own."""
@@ -130,6 +132,7 @@ class TrialEnd:
         values = {earlier.get(name, name): value for name, value in json.loads(text).items()}
         values["status"] = TrialStatus(values["status"])
         values["curve"] = tuple((share, f1) for share, f1 in values["curve"])
+        values["verdicts"] = tuple(values.get("verdicts", ()))
         return cls(**values, cost_usd=cost_usd)
 
 

@@ -1,9 +1,11 @@
 """A study's trials in Optuna's storage. No other module imports Optuna.
 
 Of numeric choices Optuna gets the rank among the choices, so that samplers know which of them are neighbours; the
-values themselves are in the trial's user attribute `point`.
+values themselves are in the trial's user attributes: `point` has all of them, and each has its own by its name.
 
-`optuna-dashboard` opens the same storage.
+`optuna-dashboard` opens the same storage. There a trial also has the attributes `mlflow_run_id` and `status`, which is
+what became of its job; one whose job completed and says nothing of its own point, such as a probe of a few steps, is
+pruned, not failed.
 """
 
 import logging
@@ -12,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -34,7 +36,7 @@ from paretune.studies.search.trial_history import TrialHistory
 
 _MEMORY = "memory"
 _POSSIBLE = "possible"
-_POINT = "point"
+_POINT, _RUN_ID, _STATUS = "point", "mlflow_run_id", "status"
 _TRIES = 3
 _MOST_DRAWS = 12
 """Points that the sampler is asked for, for one trial, until one is taken."""
@@ -117,8 +119,8 @@ class OptunaStudy:
                 distribution = _with(self._space[self._key(name)], told := self._told(name, value))
                 repr_ = distribution.to_internal_repr(told)
                 self._study._storage.set_trial_param(trial._trial_id, self._key(name), repr_, distribution)
-            if self._ranked:
-                trial.set_user_attr(_POINT, point)
+            for name, told in self._told_by_value(point).items():
+                trial.set_user_attr(name, told)
         return Suggestion(number=trial.number, point=point)
 
     def _drawn(self, trial: optuna.Trial) -> dict[str, Value]:
@@ -146,10 +148,15 @@ class OptunaStudy:
             state=TrialState.RUNNING,
             params=told,
             distributions={key: _with(self._space[key], value) for key, value in told.items()},
-            user_attrs={_POINT: dict(point)} if self._ranked else {},
+            user_attrs=self._told_by_value(point),
         )
         identity = self._study._storage.create_new_trial(self._study._study_id, template_trial=template)
         return Suggestion(number=self._study._storage.get_trial(identity).number, point=dict(point))
+
+    def _told_by_value(self, point: Mapping[str, Value]) -> dict[str, Any]:
+        """The user attributes that say what Optuna's own parameters say only by rank; none where they say it."""
+        own = {name: value for name, value in point.items() if name in self._ranked}
+        return {_POINT: dict(point), **own} if own else {}
 
     def _key(self, name: str) -> str:
         return f"rank of {name}" if name in self._ranked else name
@@ -158,14 +165,19 @@ class OptunaStudy:
         """Tell how a trial has ended.
 
         A job that was stopped early is told with the values it was expected to reach. A job that is retryable, failed
-        once, or ran with other parameters than its point is told as failed; one that ran out of memory or failed again
-        as infeasible. `number` is that of a trial with an equal job, by default the entry's own.
+        once is told as failed, one that completed with other parameters than its point, such as a probe, as pruned; one
+        that ran out of memory or failed again as infeasible. `number` is that of a trial with an equal job, by default
+        the entry's own.
         """
         number, ended = entry.trial if number is None else number, entry.ended
         assert ended is not None  # it was booked
+        is_elsewhere = bool(set(entry.note.changes) - _HARMLESS)
+        self._describe(number, entry, "Probe" if entry.parameters.get("probe_steps") else ended.status.value)
         found = ended.expected if ended.status is TrialStatus.STOPPED else ended.metrics
         values = history.values(found, entry.parameters)
-        if ended.retryable or set(entry.note.changes) - _HARMLESS:
+        if is_elsewhere and ended.status is TrialStatus.COMPLETED:
+            self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+        elif ended.retryable or is_elsewhere:
             self.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
             self.tell(number, values, violations(values, self._file.constraints))
@@ -200,6 +212,14 @@ class OptunaStudy:
     def tell_failed(self, number: int) -> None:
         """That a trial has shown nothing: capacity, quota, a broken instance, a budget."""
         self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _describe(self, number: int, entry: Entry, status: str) -> None:
+        """What became of a trial's job, and where it is recorded; nothing where Optuna knows its end already."""
+        identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+        known = {_RUN_ID: entry.run_id, _STATUS: status}
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before, by this driver or another
+            for name, text in known.items():
+                self._study._storage.set_trial_user_attr(identity, name, text)
 
     def running(self) -> dict[int, float]:
         """Trials that were asked for and not told about, by any driver, and when: seconds since the epoch."""

@@ -16,6 +16,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OWN_TRAINING
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
+from paretune.studies.results.note import PICTURE_FILE, picture, study_note
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_job, default_trial
@@ -24,7 +25,7 @@ from paretune.studies.search.joint import front_of
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.parent_run import open_parent_run
 from paretune.studies.search.trial_job import PARENT
-from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
+from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
 _MOST_EARLIER = 1000
 """Earlier runs that are looked at, the newest."""
@@ -47,6 +48,8 @@ class StudyRunWriter:
         self._run.reopen()
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name})
         self._run.log_params(file.as_text())
+        view = ui_view.trials_of(self.run_id, f"study {file.name}", file.objectives.items())
+        tracking.keep_view(self.run_id, view)
         self._driver: Driver  # `watch` comes before everything else
         self._ranks: dict[str, int | None] = {}  # as they were written
         self._next_page = 0.0
@@ -57,6 +60,7 @@ class StudyRunWriter:
     def watch(self, driver: Driver) -> None:
         """Whose trials these are."""
         self._driver = driver
+        self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
@@ -111,7 +115,7 @@ class StudyRunWriter:
             answer=found,
             run_id=self.run_id,
             ending=f"{reason}{again}",
-            open_command=self._tracking.open_command(self.run_id),
+            open_command=self._tracking.open_command(self.run_id, view=self.run_id),
         )
 
     def _register(self, found: StudyAnswer) -> str:
@@ -153,6 +157,10 @@ class StudyRunWriter:
         """Page, table and ranks; until the last time only the ranks of runs that come to the front or leave it."""
         self._run.log_text(page(found), "pareto.html")
         self._run.log_text(found.csv(), "pareto.csv")
+        drawn = picture(found) if is_last else None
+        if drawn is not None:
+            self._run.log_figure(drawn.figure(), PICTURE_FILE)
+        self._run.set_tags({schema.NOTE: study_note(found, self.run_id, has_picture=drawn is not None)})
         ranks = found.ranks()
         for run_id in {*ranks, *self._ranks}:
             before, now = self._ranks.get(run_id), ranks.get(run_id)

@@ -137,6 +137,7 @@ class TrialHistory:
             repeats=entry.note.repeats,
             reason=ended.reason,
             baseline_f1=ended.metrics.get(metrics.BASELINE_TFIDF),
+            verdicts=ended.verdicts,
         )
 
     def _plan_retry(self, entry: Entry, ended: TrialEnd, now: float) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.jobs.notes.verdicts import below_baseline
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import RetryingJob
@@ -177,7 +178,9 @@ class TrialJob:
         name = "" if self._quality is None else self._quality.metric
         if name in found and (not self.curve or self.curve[-1][0] < 1.0):
             self.curve.append((1.0, found[name]))
-        return replace(self._ended(TrialStatus.COMPLETED, ""), metrics=dict(found))
+        compared = below_baseline(self.spec, found)  # a study says this itself, of the mean over seeds
+        verdicts = tuple(sentence for sentence in self.writer.verdicts if sentence not in compared)
+        return replace(self._ended(TrialStatus.COMPLETED, ""), metrics=dict(found), verdicts=verdicts)
 
     def _by_itself(self, found: Mapping[str, float]) -> dict[str, float]:
         """What was measured, with seconds and dollars as of a job of its own, where it has shared one with others.

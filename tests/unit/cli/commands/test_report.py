@@ -132,12 +132,14 @@ def test_a_run_that_joins_and_one_that_leaves_the_front_are_named(
     assert out.count("price of ml.g5.12xlarge in eu-west-1 is not known") == 1
 
 
-def test_origins_in_one_table_are_said(run: Run, record: Callable[..., str]) -> None:
-    record()
+def test_origins_in_one_table_are_said(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
     record(origin="simulated")
+    assert own_run(store, run()[1])[0].data.tags["paretune.origin"] == "simulated"
+    record()
 
     out = run()[1]
 
+    assert "paretune.origin" not in own_run(store, out)[0].data.tags
     assert "the table mixes measured and simulated runs: compare within one origin only" in out
 
 

@@ -21,7 +21,8 @@ from tests.design_examples import TYPES, write_design
 
 
 def own_run(client: MlflowClient) -> Run:
-    (found,) = client.search_runs(["0"], "tags.`paretune.kind` = 'design'")
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    (found,) = client.search_runs(experiments, "tags.`paretune.kind` = 'design'")
     return found
 
 
@@ -70,7 +71,9 @@ def test_a_dry_run_keeps_the_plan_and_launches_nothing(workplace: Path, capsys: 
     assert main(["design", "--design", write_design(workplace), "--dry_run", "true", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
 
-    (run,) = client.search_runs(["0"])
+    assert client.search_runs(["0"]) == []
+    run = own_run(client)
+    assert client.get_experiment(run.info.experiment_id).name == "Default-estimates"
     assert {item.path for item in client.list_artifacts(run.info.run_id)} == {
         "design.csv",
         "correlation.csv",

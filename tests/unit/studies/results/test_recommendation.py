@@ -55,6 +55,14 @@ def test_a_recommended_model_that_is_worse_than_tf_idf_says_so() -> None:
     assert "TF-IDF" in words([cheap, *dear], {"cost_usd": "minimize"})
 
 
+def test_what_was_said_of_the_recommended_training_is_said_once() -> None:
+    said = "all training texts are longer than max_seq_length=16 tokens"
+    repeat = trial_of(1, 1.0, 0.70, repeats=0, verdicts=(said,), point=trial_of(0, 1.0, 0.7).point)
+    found = words([trial_of(0, 1.0, 0.70, verdicts=(said,)), repeat])
+
+    assert found.count(f"Of its training: {said}.") == 1
+
+
 def test_without_a_baseline_nothing_is_said_of_tf_idf() -> None:
     assert "TF-IDF" not in words([trial_of(0, 1.0, 0.30)])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import optuna
 import pytest
@@ -10,6 +10,8 @@ import pytest
 from paretune.core.errors import BadInput, LostContact
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.ledger import Entry, TrialEnd, TrialNote
 from paretune.studies.search.optuna_study import OptunaStudy
 
 OPENED: list[OptunaStudy] = []
@@ -107,6 +109,49 @@ def test_running_trials_are_those_that_were_not_told_about(storage: str) -> None
 
 def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None:
     assert study(storage, sampler="random").ask().point != study(storage, sampler="random").ask().point
+
+
+def entry(number: int, **more: Any) -> Entry:
+    standard: dict[str, Any] = {
+        "identity": f"job {number}",
+        "parameters": {},
+        "note": TrialNote(),
+        "ended": TrialEnd(status=TrialStatus.COMPLETED, metrics={"cost_usd": 1.0, "f1": 0.9}),
+    }
+    unset = dict.fromkeys(("worst_usd", "booked_usd", "kept_usd", "booking_order", "spent_usd"))
+    return Entry(trial=number, run_id=f"run{number}", owner="", **{**unset, **standard, **more})
+
+
+class NoHistory:
+    """Stands for the history of a study in which nothing is settled."""
+
+    settled: ClassVar[dict[str, Entry]] = {}
+
+    def values(self, found: dict[str, float], _: object) -> dict[str, float]:
+        return dict(found)
+
+
+def test_the_dashboard_shows_values_by_name_the_run_and_a_probe_that_is_no_failure(storage: str) -> None:
+    made = study(storage)
+    history: Any = NoHistory()
+    for size in (1, 2):
+        made.ask_for({"instance_count": size, "learning_rate": 1e-4})
+    made.report_outcome(entry(0), history)
+    probe = TrialNote(changes={"probe_steps": 40})
+    made.report_outcome(entry(1, note=probe, parameters={"probe_steps": "40"}), history)
+    number = made.ask().number
+    lost = TrialEnd(status=TrialStatus.FAILED, retryable=True)
+    made.report_outcome(entry(number, ended=lost), history)
+
+    trials = made._study.get_trials()
+    assert [one.state.name for one in trials] == ["COMPLETE", "PRUNED", "FAIL"]
+    assert [one.user_attrs["status"] for one in trials] == ["Completed", "Probe", "Failed"]
+    assert [one.user_attrs["mlflow_run_id"] for one in trials] == ["run0", "run1", "run2"]
+    assert [one.user_attrs["instance_count"] for one in trials[:2]] == [1, 2]
+    assert made._study.metric_names == ["cost_usd", "f1"]
+    assert [one.number for one in made._study.best_trials] == [0]
+    made.report_outcome(entry(1, note=probe), history)  # told again by another driver: nothing changes
+    assert made._study.get_trials()[1].user_attrs == trials[1].user_attrs
 
 
 def test_a_study_with_other_objectives_is_refused(storage: str) -> None:

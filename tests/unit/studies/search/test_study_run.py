@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.core.clock import SystemClock
@@ -68,7 +69,17 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     )
     assert main(["study", "--study", str(path)]) == 0
 
-    assert capsys.readouterr().err.count("is above reference_batch_size 16") == warnings
+    said = capsys.readouterr()
+    assert said.err.count("is above reference_batch_size 16") == warnings
+    client = MlflowClient()
+    (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    assert parent.data.tags["paretune.origin"] == "simulated"
+    note = parent.data.tags["mlflow.note.content"]
+    assert note.startswith("**Simulated: nothing of this has run, and no number below was measured.**")
+    assert note.endswith("`pareto.html`, under Artifacts.")
+    assert "front.png" not in note  # one objective makes no picture
+    assert f"?viewStateShareKey={parent.info.run_id}&" in said.out
+    assert f"mlflow.sharedViewState.{parent.info.run_id}" in client.get_experiment("0").tags
 
 
 def test_a_study_registers_the_model_that_it_recommends_and_no_other(

@@ -1,0 +1,137 @@
+"""Take the pictures of README and docs anew: run the README's study, open MLflow's UI, photograph what it shows.
+
+    python docs/screenshots.py                     # studies/smoke.yaml, into docs/pictures
+    python docs/screenshots.py OTHER.yaml FOLDER
+
+Needs Debian's Chromium (`apt-get install chromium`) and Playwright, which is in the extra `test`. Six short trainings
+on this machine take two to five minutes; nothing is billed, and all of it happens in a folder that is removed.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+
+CHROMIUM = Path("/usr/bin/chromium")
+_HOUSE = Path(__file__).resolve().parents[1]
+_SERVER_PATIENCE_S = 120.0
+_PAGE_PATIENCE_MS = 90_000.0
+_WIDTH, _HEIGHT = 1500, 900
+_NO_ASSISTANT = """
+localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
+localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
+"""
+"""MLflow 3.17 opens a chat beside everything on the first visit; a visitor closes it."""
+
+
+@contextmanager
+def mlflow_ui(store: str, folder: Path) -> Iterator[str]:
+    """The address of an `mlflow ui` of this store on a free loopback port, until the block ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with (folder / "mlflow-ui.log").open("wb") as log:
+        server = subprocess.Popen(
+            words, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **quiet}, cwd=folder
+        )
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/health", server, folder / "mlflow-ui.log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def _wait_for(address: str, server: "subprocess.Popen[bytes]", log: Path) -> None:
+    until = time.monotonic() + _SERVER_PATIENCE_S
+    while time.monotonic() < until and server.poll() is None:
+        with suppress(OSError), urllib.request.urlopen(address, timeout=5):  # noqa: S310
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"mlflow ui does not answer at {address}: {log.read_text(errors='replace')[-2000:]}")
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A page of a headless Chromium in light colours, without MLflow's chat."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        context = chromium.new_context(viewport={"width": _WIDTH, "height": _HEIGHT}, color_scheme="light")
+        context.set_default_timeout(_PAGE_PATIENCE_MS)
+        context.add_init_script(_NO_ASSISTANT)
+        yield context.new_page()
+        chromium.close()
+
+
+def open_table(page: Any, address: str, experiment: str, view: str) -> None:
+    """Open a view of the runs table, see `paretune.tracking.ui_view`, and wait until it has rows."""
+    place = f"#/experiments/{experiment}/runs?viewStateShareKey={view}&workflowType=machine_learning"
+    page.goto(f"{address}/{place}", wait_until="domcontentloaded")
+    page.wait_for_selector(".ag-center-cols-container .ag-row", state="attached")
+    page.wait_for_selector('.ag-header-cell[col-id="metrics.`cost_usd`"]')
+
+
+def open_run(page: Any, address: str, experiment: str, run_id: str) -> None:
+    """Open a run, with all of its note."""
+    page.goto("about:blank")
+    place = f"#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
+    page.goto(f"{address}/{place}", wait_until="domcontentloaded")
+    page.wait_for_selector("text=About this run")
+    page.get_by_text("Show more", exact=True).first.click()
+
+
+def main(study: Path, folder: Path) -> None:
+    """Run the study and photograph its runs, its own run and its page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
+        place, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
+        os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(place / ".paretune")}
+        subprocess.run(
+            [str(Path(sys.executable).with_name("paretune")), "study", "--study", str(study)], cwd=place, check=True
+        )
+        (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
+        run_id = parent.info.run_id
+        with mlflow_ui(store, place) as address, browser() as page:
+            open_table(page, address, "0", run_id)
+            _dismiss_banner(page)
+            page.screenshot(path=folder / "runs.png")
+            open_run(page, address, "0", run_id)
+            page.wait_for_timeout(1000)  # the picture in the note
+            page.screenshot(path=folder / "study-run.png")
+            page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(place))).as_uri())
+            page.screenshot(path=folder / "pareto.png")
+    print(f"runs.png, study-run.png and pareto.png are in {folder}")
+
+
+def _dismiss_banner(page: Any) -> None:
+    """Close the line that says that this is a shared view."""
+    with suppress(Exception):
+        page.locator('[data-testid*="banner"] button, [role="alert"] button').last.click(timeout=2000)
+
+
+if __name__ == "__main__":
+    if not CHROMIUM.exists():
+        sys.exit(f"{CHROMIUM} is not there: apt-get install chromium")
+    usual = [_HOUSE / "studies/smoke.yaml", _HOUSE / "docs/pictures"]
+    given = [Path(word) for word in sys.argv[1:]]
+    study, folder = [*given, *usual[len(given) :]]
+    main(study.resolve(), folder.resolve())

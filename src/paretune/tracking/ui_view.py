@@ -1,0 +1,75 @@
+"""The view of MLflow's runs table that paretune's question needs: an experiment tag which MLflow's UI reads.
+
+MLflow 3.17 keeps a view that somebody has shared in the experiment tag `mlflow.sharedViewState.KEY` and opens it with
+`?viewStateShareKey=KEY`; the views menu of the experiment lists it by its name. The value is a JSON object of a name,
+two times and the state as JSON (plain, or compressed behind `deflate;`), read from MLflow's JavaScript on 2026-11-22.
+No page of its documentation describes it, so a server of another version may show its own columns instead.
+"""
+
+import json
+from collections.abc import Iterable
+
+from paretune.spec import metrics
+from paretune.tracking import schema
+
+TAG_PREFIX = "mlflow.sharedViewState."
+ALL_RUNS = "paretune"
+"""Key of the view of all runs of an experiment."""
+_MADE_MS = 1_795_305_600_000
+"""When the views below were last changed, 2026-11-22, in milliseconds; a user who changes one sets a later time."""
+_RUN_NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"
+_METRICS = {metrics.F1: 75, metrics.COST_USD: 80, metrics.THROUGHPUT_SAMPLES: 85, metrics.JOB_SECONDS: 85}
+_PARAMS = {"instance_type": 105, "instance_count": 65, "global_batch_size": 70, "learning_rate": 75}
+_TAGS = {schema.ORIGIN: 80, schema.PARETO_RANK: 80}
+# Column of MLflow's table to its width in pixels, from the left: all of them on a screen that is 1,500 pixels wide.
+_COLUMNS = {
+    **{f"metrics.`{name}`": width for name, width in _METRICS.items()},
+    **{f"params.`{name}`": width for name, width in _PARAMS.items()},
+    **{f"tags.`{name}`": width for name, width in _TAGS.items()},
+}
+
+
+def all_runs() -> str:
+    """The view of an experiment: newest first, for only so MLflow puts the trials of a study under its run."""
+    return _view("paretune", order_by="attributes.start_time", more=())
+
+
+def trials_of(run_id: str, name: str, objectives: Iterable[tuple[str, str]]) -> str:
+    """The view of one study: its trials, the best first in its first objective that says how good a model is.
+
+    `objectives` are pairs of a metric's name and `minimize` or `maximize`; `name` is what the views menu shows.
+    """
+    pairs = list(objectives)
+    of_money = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS}
+    first, way = next((pair for pair in pairs if pair[0] not in of_money), pairs[0])
+    more = [column for column, _ in pairs if column not in _METRICS]
+    found = f"tags.`mlflow.parentRunId` = '{run_id}'"
+    return _view(name, order_by=f"metrics.`{first}`", ascending=way == "minimize", found=found, more=more)
+
+
+def is_our_own(text: str) -> bool:
+    """Whether a recorded view is one of ours that nobody has changed in the UI; only such a one is replaced."""
+    try:
+        view = json.loads(text)
+        return bool(view["createdAt"] == view["updatedAt"])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _view(name: str, *, order_by: str, ascending: bool = False, found: str = "", more: Iterable[str]) -> str:
+    columns = {**{f"metrics.`{metric}`": 85 for metric in more}, **_COLUMNS}
+    state = {
+        "searchFilter": found,
+        "orderByKey": order_by,
+        "orderByAsc": ascending,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": list(columns),
+        "columnOrder": [_RUN_NAME, _CREATED, *columns, _DURATION],
+        "columnWidths": {_RUN_NAME: 225, _CREATED: 115, **columns},
+        "viewMaximized": True,
+    }
+    view = {"name": name, "createdAt": _MADE_MS, "updatedAt": _MADE_MS, "state": json.dumps(state)}
+    return json.dumps(view)

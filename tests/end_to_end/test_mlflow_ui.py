@@ -1,0 +1,99 @@
+"""What a user sees in MLflow's UI, in a real browser: the columns of our view, and the notes of runs.
+
+Skipped where there is no Chromium: `apt-get install chromium`, and it runs.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from docs.screenshots import CHROMIUM, browser, mlflow_ui, open_run, open_table
+from paretune.cli.main import main
+from tests.conftest import copy_store
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not there: apt-get install chromium runs this"),
+]
+
+COLUMNS = [
+    *("metrics.`f1`", "metrics.`cost_usd`", "metrics.`throughput_samples_per_second`"),
+    *("metrics.`job_seconds`", "params.`instance_type`", "params.`instance_count`"),
+    *("params.`global_batch_size`", "params.`learning_rate`", "tags.`paretune.origin`", "tags.`paretune.pareto_rank`"),
+]
+
+
+@pytest.fixture(scope="module")
+def studied(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A small simulated study, with its folder as the current one: what it has printed as JSON."""
+    place = tmp_path_factory.mktemp("studied")
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs"
+    rows = [f"{header},billable_seconds,f1,status,throughput_samples_per_second,train_seconds"]
+    for size, rate, seconds, f1 in (
+        (8, 2e-5, 900, 0.8),
+        (8, 8e-5, 900, 0.9),
+        (32, 2e-5, 500, 0.7),
+        (32, 8e-5, 500, 0.8),
+    ):
+        rows.append(f"ml.g5.xlarge,1,{size},{rate},2,{seconds},{f1},Completed,100,300")
+    (place / "runs.csv").write_text("\n".join(rows) + "\n")
+    study = {
+        "name": "seen",
+        "job": {
+            "launcher": "simulated",
+            "recorded_runs": "runs.csv",
+            "instance_type": "ml.g5.xlarge",
+            "num_train_epochs": 2,
+        },
+        "search": {
+            "per_device_train_batch_size": {"choices": [8, 32]},
+            "learning_rate": {"choices": [2e-5, 8e-5]},
+        },
+        "objectives": {"cost_usd": "minimize", "f1": "maximize"},
+        "sampler": "grid",
+    }
+    (place / "study.yaml").write_text(json.dumps(study))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("PARETUNE_HOME", str(place / ".paretune"))
+        patch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, place))
+        assert main(["study", "--study", "study.yaml"]) == 0
+        yield {"place": place, "store": MlflowClient()}
+
+
+def test_the_runs_table_shows_what_to_choose_by_and_the_notes_say_what_came_out(studied: dict[str, Any]) -> None:
+    client, place = studied["store"], studied["place"]
+    (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    best, *_ = client.search_runs(["0"], "metrics.f1 > 0.85")
+    with mlflow_ui(f"sqlite:///{place / 'mlflow.db'}", place) as address, browser() as page:
+        open_table(page, address, "0", parent.info.run_id)
+        cells = page.locator(".ag-header-container .ag-header-cell, .ag-header .ag-header-cell")
+        page.wait_for_selector('.ag-header-cell[col-id="tags.`paretune.pareto_rank`"]')
+        placed = cells.evaluate_all(
+            "all => all.map(one => [one.getBoundingClientRect().x, one.getAttribute('col-id')])"
+        )
+        shown = [name for _, name in sorted(placed) if name in COLUMNS]
+        assert list(dict.fromkeys(shown)) == COLUMNS
+        first = page.locator('.ag-row[row-index="0"]').all_inner_texts()
+        assert "0.9" in " ".join(first)  # the best F1 first
+        assert (
+            page.locator(".ag-center-cols-container .ag-row").count() == 6
+        )  # the trials and two repeats, not the study
+
+        open_table(page, address, "0", "paretune")
+        names = page.locator(".ag-pinned-left-cols-container .ag-row, .ag-row").all_inner_texts()
+        assert any("study seen" in name for name in names)
+        assert not any("trial " in name for name in names)  # folded under their study
+
+        open_run(page, address, "0", parent.info.run_id)
+        page.wait_for_selector("text=Simulated: nothing of this has run")
+        drawn = "image => image.complete && image.naturalWidth > 100"
+        page.wait_for_function(f"[...document.querySelectorAll('img')].some({drawn})")
+
+        open_run(page, address, "0", best.info.run_id)
+        page.wait_for_selector("text=nothing was trained")
+        assert page.get_by_text("0.900").first.is_visible()

@@ -1,0 +1,80 @@
+"""What is said of the model that a finished job returns."""
+
+from typing import Any
+
+import pytest
+
+from paretune.jobs.notes.verdicts import below_baseline, verdicts
+from paretune.spec.container import JobReport
+from paretune.spec.job import JobSpec
+
+GOOD = {"f1": 0.9, "baseline_f1_tfidf": 0.74, "baseline_f1_majority": 0.33, "truncated_share": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "mended"),
+    [
+        ({}, "--num_train_epochs 3"),
+        ({"fine_tuning": "lora", "learning_rate": 5e-5}, "--learning_rate 0.0005, --num_train_epochs 3"),
+        ({"learning_rate": 0.01}, "--learning_rate 5e-05, --num_train_epochs 3"),
+        ({"global_batch_size": 256}, "--learning_rate_scaling sqrt, --num_train_epochs 3"),
+        ({"fine_tuning": "head", "num_train_epochs": 0.5}, "--fine_tuning full, --num_train_epochs 1.5"),
+    ],
+)
+def test_an_f1_below_that_of_words_alone_is_said_with_what_to_change(changes: dict[str, Any], mended: str) -> None:
+    (text,) = below_baseline(JobSpec(**changes), {"f1": 0.5, "baseline_f1_tfidf": 0.74})
+
+    assert text.startswith("F1 0.5000 is below 0.7400, which TF-IDF")
+    assert text.partition("; ")[2] == mended
+
+
+@pytest.mark.parametrize(
+    "found", [{"f1": 0.74, "baseline_f1_tfidf": 0.74}, {"f1": 0.5}, {"baseline_f1_tfidf": 0.74}, {}], ids=str
+)
+def test_a_model_as_good_as_words_alone_or_without_that_measure_is_left_in_peace(found: dict[str, float]) -> None:
+    assert below_baseline(JobSpec(), found) == []
+
+
+def test_a_model_no_better_than_the_most_frequent_class_has_learnt_nothing() -> None:
+    (text,) = below_baseline(JobSpec(), {"f1": 0.33, "baseline_f1_tfidf": 0.74, "baseline_f1_majority": 0.33})
+
+    assert text.startswith("F1 0.3300 is no better than 0.3300, which always answering the most frequent class reaches")
+
+
+def test_nothing_is_said_of_a_good_model() -> None:
+    report = JobReport(metrics=GOOD, labels=("a", "b"), confusion_matrix=((9, 1), (1, 9)))
+
+    assert verdicts(JobSpec(), GOOD, report, [0.7, 0.5, 0.3, 0.2, 0.1]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "loss", "said"),
+    [
+        ({"learning_rate": 5.0}, {}, (), "learning rate 5 is 100,000 times the usual 5e-05"),
+        ({"max_seq_length": 16}, {"truncated_share": 1.0}, (), "all training texts are longer than max_seq_length=16"),
+        ({}, {"truncated_share": 0.75}, (), "75% of the training texts are longer"),
+        ({}, {"f1": 0.5}, (0.69, 0.70, 0.69, 0.69, 0.70), "the training loss did not fall: 0.6950 at the beginning"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_training_is_said(
+    changes: dict[str, Any], found: dict[str, float], loss: tuple[float, ...], said: str
+) -> None:
+    sentences = verdicts(JobSpec(**changes), {**GOOD, **found}, None, loss)
+
+    assert any(sentence.startswith(said) for sentence in sentences)
+
+
+def test_a_loss_that_did_not_fall_is_no_news_of_a_model_that_beats_words_alone() -> None:
+    assert verdicts(JobSpec(), GOOD, None, [0.1, 0.1, 0.1, 0.1]) == []
+
+
+def test_a_model_that_answers_one_class_only_is_said() -> None:
+    report = JobReport(metrics=GOOD, labels=("bad", "good"), confusion_matrix=((0, 20), (0, 10)))
+
+    (text,) = verdicts(JobSpec(), GOOD, report)
+    assert text == "all 30 validation rows are answered 'good': the model tells no classes apart"
+
+
+def test_a_script_of_the_user_s_own_is_not_judged() -> None:
+    assert verdicts(JobSpec(entry_script="train.py", learning_rate=5.0), {"f1": 0.1, "baseline_f1_tfidf": 0.7}) == []
