@@ -139,15 +139,21 @@ class Tracking:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 return Path(self._client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
 
-    def open_command(self, run_id: str) -> str:
-        """What to type or open to look at a run."""
+    def address(self, run_id: str) -> str:
+        """Where a browser finds a run: on the server, or on the one that `open_command` starts."""
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
         place = f"#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
+        server = without_password(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
+        return f"{server}/{place}"
+
+    def open_command(self, run_id: str) -> str:
+        """What to type or open to look at a run."""
+        address = self.address(run_id)
         if self.uri.startswith("http"):
-            return f"{without_password(self.uri)}/{place}"
+            return address
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}"
         store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
-        return f"mlflow ui{store}    then open http://127.0.0.1:5000/{place}"
+        return f"mlflow ui{store}    then open {address}"
 
     def _open(self) -> None:
         """Have MLflow make or bring up to date the tables of a store; again where another process does so meanwhile."""

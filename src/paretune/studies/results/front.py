@@ -10,6 +10,7 @@ import moocore
 import numpy as np
 
 from paretune.core import pareto
+from paretune.spec import metrics
 from paretune.studies.definition.objectives import QUALITIES, Constraints, costs
 from paretune.studies.results.noise import TELLING_ERRORS, Noise, Scatter
 from paretune.studies.results.points import Point, merge
@@ -107,6 +108,14 @@ class StudyFront:
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs of objectives; the one that measures the model comes second in its pair."""
         return list(combinations(sorted(self.objectives, key=lambda name: name in QUALITIES), 2))
+
+    @property
+    def main_pair(self) -> tuple[str, str] | None:
+        """Dollars, or the first objective, and what measures the model, or the next one; None with one objective."""
+        names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
+        if len(names) < 2:
+            return None
+        return names[0], self.quality or names[1]
 
     @property
     def spent_usd(self) -> float:
