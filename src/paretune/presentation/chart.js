@@ -82,7 +82,10 @@
     const width = Math.round(svg.parentElement.clientWidth);
     if (!width || width === size.width) return;
     size = {width, height: Math.round(Math.min(Math.max(width * 0.62, 320), 470))};
+    const kept = tip.hidden ? null : current, wasPinned = pinned !== null;
     show();
+    const point = shown.find(one => marks[one.at] === kept);
+    if (point) ask(point, wasPinned);
   }
 
   function ask(point, isPinned = false) {
