@@ -97,7 +97,9 @@
       made.textContent = text;
       return made;
     });
-    if (address(point.at)) {
+    if (address(point.at) && !isPinned && !isViewer) {
+      lines.push(Object.assign(document.createElement("em"), {textContent: "Click, or press Enter, to reach the run"}));
+    } else if (address(point.at)) {
       const link = document.createElement(isViewer ? "code" : "a");
       link.textContent = isViewer ? address(point.at) : "Open the run in MLflow";
       if (!isViewer) Object.assign(link, {href: address(point.at), target: "_blank", rel: "noopener"});

@@ -9,7 +9,7 @@ import numpy as np
 
 from paretune.presentation.chart import MANY, Axis, Chart, Mark, Spread
 from paretune.presentation.picture import DOMINATED, FRONT, ON_DARK, ON_LIGHT, svg
-from paretune.presentation.scale import LOG_FROM
+from paretune.presentation.scale import LOG_FROM, scale_of
 from paretune.spec import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
@@ -51,7 +51,10 @@ def _axes(front: StudyFront) -> dict[str, Axis]:
         values = {point.trial.value(name) for point in front.points}
         if name not in found and len(values) > 1 and all(map(_is_number, values)):
             found[name] = Axis(name=name, heading=name, short=name)
-    return {**found, _SPENT: Axis(name=_SPENT, heading="spent by the study (USD)", short="spent by the study")}
+    return {
+        **found,
+        _SPENT: Axis(name=_SPENT, heading="spent by the study (USD)", short="spent by the study", may_be_log=False),
+    }
 
 
 def _axis(front: StudyFront, name: str) -> Axis:
@@ -180,12 +183,14 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: An
     """Means of an objective over two parameters, and configurations behind each; NaN where nothing was tried."""
 
     def draw(axes: Any) -> None:
-        image = axes.imshow(np.ma.masked_invalid(cells), cmap="viridis", aspect="auto", origin="lower")
+        ends = scale_of(cells[np.isfinite(cells)].tolist(), may_be_log=False)  # a far-off cell takes no colours away
+        low, high = max(ends.low, np.nanmin(cells)), min(ends.high, np.nanmax(cells))
+        shown = np.ma.masked_invalid(cells)
+        image = axes.imshow(shown, cmap="viridis", aspect="auto", origin="lower", vmin=low, vmax=high)
         axes.figure.colorbar(image, ax=axes, label=axis(name))
         axes.set_xticks(range(len(columns)), columns, fontsize=9)
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
         axes.set(xlabel="learning rate", ylabel="global batch size")
-        low, high = np.nanmin(cells), np.nanmax(cells)
         for (row, column), value in np.ndenumerate(cells):
             if np.isfinite(value):
                 dark = high > low and (value - low) / (high - low) < 0.6

@@ -1,5 +1,6 @@
 """The page stands alone, parses, escapes, and stays small."""
 
+import json
 import re
 import time
 from html.parser import HTMLParser
@@ -94,6 +95,46 @@ def test_everything_is_escaped() -> None:
     assert reader.tags.count("script") == 2  # data, and our own script
     assert set(reader.tags) <= tags
     assert reader.text.count(evil) > 20
+
+
+def test_the_data_of_the_chart_survive_hostile_names() -> None:
+    evil = "</script><!--<script>\u2028'&"
+    trials = [trial_of(n, 1.0 + n, 0.9, point={evil: n}, run_id=evil) for n in range(4)]
+    text = page(answer(trials, COST_AND_F1, {}, name=evil), lambda run_id: f"https://mlflow.example/{run_id}")
+    found = re.search(r'<script type="application/json">(.*?)</script>', text, flags=re.DOTALL)
+
+    assert found is not None
+    assert not set("<>&'") & set(found[1])
+    data = json.loads(found[1])
+    assert data["addresses"] == [f"https://mlflow.example/{evil}"] * 4
+    assert evil in data["axes"]
+
+
+def test_runs_are_linked_in_a_window_of_their_own_and_only_over_http() -> None:
+    answered = answer(many_trials(5), COST_AND_F1, {}, name="a study")
+    linked = re.findall(
+        r'<a href="([^"]+)" target="_blank" rel="noopener">', page(answered, lambda run: f"http://h/{run}")
+    )
+
+    assert linked == [f"http://h/{trial.run_id}" for trial in answered.front.trials]
+    assert "alert" not in page(answered, lambda _: "javascript:alert(1)")
+
+
+def test_the_picture_shows_every_point_and_says_where_an_axis_is_broken() -> None:
+    trials = [*many_trials(40), trial_of(40, 900.0, 0.2)]
+    text = page_of(trials)
+    completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
+
+    assert len(re.findall(r'<g class="mark [a-z ]+" transform', text)) == completed
+    assert "The axis of cost is broken: 1 point lies past the break, up to 900, not to scale." in text
+    assert "The axis of F1 is broken: 1 point lies past the break, down to 0.2, not to scale." in text
+
+
+def test_a_study_of_one_objective_shows_it_over_the_dollars_spent() -> None:
+    text = page_of(many_trials(20), {"f1": "maximize"})
+
+    assert "spent by the study (USD)</text>" in text
+    assert re.search(r'<path class="line" d="M[^"]+L', text)
 
 
 def test_the_answer_comes_first_and_everything_is_there() -> None:
