@@ -54,7 +54,8 @@
     const [across, up] = [toX(x[0]), toY(y[0])];
     mark.setAttribute("transform", `translate(${across} ${up})`);
     const bar = mark.querySelector(".whisker"), label = mark.querySelector(".label");
-    if (bar) bar.setAttribute("d", `M${toX(x[1]) - across} 0H${toX(x[2]) - across}M0 ${toY(y[1]) - up}V${toY(y[2]) - up}`);
+    const [[left, right], [bottom, top]] = [x.slice(1).map(toX), y.slice(1).map(toY)];
+    if (bar) bar.setAttribute("d", `M${left - across} 0H${right - across}M0 ${bottom - up}V${top - up}`);
     if (label) {
       label.setAttribute("x", x[0] > 0.8 ? -14 : 14);
       label.setAttribute("text-anchor", x[0] > 0.8 ? "end" : "start");
@@ -72,8 +73,9 @@
     const corners = data.lines[`${xName}\n${yName}`] ?? turned;
     line.setAttribute("d", corners.map(([one, other], at) => `${at ? "L" : "M"}${toX(one)} ${toY(other)}`).join(""));
     said.textContent = [x.said, xName === yName ? "" : y.said].filter(Boolean).join(" ");
+    const isBest = mark => !mark.matches(".dominated, .unmet") || mark.matches(".picked");
     shown = marks.map((_, at) => at).filter(at => x.places[at] && y.places[at])
-      .map(at => ({at, x: toX(x.places[at][0]), y: toY(y.places[at][0]), isBest: !marks[at].matches(".dominated, .unmet")}))
+      .map(at => ({at, x: toX(x.places[at][0]), y: toY(y.places[at][0]), isBest: isBest(marks[at])}))
       .sort((one, other) => one.x - other.x || one.y - other.y);
     hide();
   }
