@@ -17,12 +17,19 @@ class Cell(NamedTuple):
     sort_by: float
 
 
+class Link(NamedTuple):
+    """What a cell says, and the address, of http or https, that it leads to."""
+
+    text: str
+    address: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """Rows of text: a column in `right` is aligned right, the last one may break, rows in `shaded` are blue."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
+    rows: Sequence[Sequence[str | Cell | Link]]
     right: Collection[int] = ()
     shaded: Set[int] = frozenset()
 
@@ -48,9 +55,9 @@ class Table:
         return "\n".join("| " + " | ".join(cells) + " |" for cells in (list(self.head), line, *rows))
 
 
-def text_of(cell: str | Cell) -> str:
+def text_of(cell: str | Cell | Link) -> str:
     """What a cell says."""
-    return cell.text if isinstance(cell, Cell) else cell
+    return cell if isinstance(cell, str) else cell.text
 
 
 @cache

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 # Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour vision. On white.
-FRONT, DOMINATED, UNMET, PICKED, FORESEEN = "#0072B2", "#8C8C8C", "#B5651D", "#B3261E", "#007A59"
+FRONT, DOMINATED = "#0072B2", "#8C8C8C"  # as in style.css, which has those of the chart of a study
+ON_DARK, ON_LIGHT = "#fefefe", "#010101"
+"""White and black of texts on cells that have the same colour in a dark page."""
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#B5651D", "#8C8C8C")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)), (0, (3, 1, 1, 1)))
@@ -77,9 +79,18 @@ def svg(draw: Callable[[Any], None], name: str, size: tuple[float, float], about
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
+    text = _in_colours_of_the_page(text)
     text = _with_tooltips(text)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(about, quote=True)}"', 1)
+
+
+def _in_colours_of_the_page(text: str) -> str:
+    """Black and white become the page's own ink and paper, which change places in a dark one."""
+    text = re.sub(r"(fill|stroke): ?(#000000|black)\b", r"\1: var(--ink, #000)", text)
+    text = re.sub(r"(fill|stroke): ?(#ffffff|white)\b", r"\1: var(--paper, #fff)", text)
+    # Texts in black have no colour of their own.
+    return re.sub(r'<text style="(?!fill)', '<text style="fill: var(--ink, #000); ', text)
 
 
 def _with_tooltips(text: str) -> str:

@@ -185,22 +185,27 @@ class Tracking:
         scratch.mkdir(parents=True, exist_ok=True)
         return fetch(self._client, address, scratch)
 
+    def address(self, run_id: str, view: str | None = None) -> str:
+        """Where a browser finds a run, or a view of the runs table; on the server, or on that of `open_command`."""
+        # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
+        kind = "workflowType=machine_learning"
+        runs = f"#/experiments/{self._experiment}/runs"
+        place = f"{runs}/{run_id}?{kind}" if view is None else f"{runs}?viewStateShareKey={view}&{kind}"
+        server = without_password(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
+        return f"{server}/{place}"
+
     def open_command(self, run_id: str, view: str | None = None) -> str:
         """What to type or open to look at a run; with the key of a `view`, at that view of the runs table, and at it.
 
         Key and view are those of `keep_view`.
         """
-        # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
-        kind = "workflowType=machine_learning"
-        runs = f"#/experiments/{self._experiment}/runs"
-        places = [] if view is None else [f"{runs}?viewStateShareKey={view}&{kind}"]
-        places += [f"{runs}/{run_id}?{kind}"]
+        views = [] if view is None else [self.address(run_id, view)]
+        shown = " or ".join([*views, self.address(run_id)])
         if self.uri.startswith("http"):
-            return "    or ".join(f"{without_password(self.uri)}/{place}" for place in places)
+            return shown
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
         store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
-        shown = " or ".join(f"http://127.0.0.1:5000/{place}" for place in places)
         return f"mlflow ui{store}  # then open {shown}"
 
     def _open(self) -> None:

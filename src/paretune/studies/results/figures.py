@@ -1,81 +1,137 @@
 """The figures of a study's page, each as an SVG element that stands in HTML."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from paretune.presentation.picture import DOMINATED, FORESEEN, FRONT, PICKED, UNMET, plain_ticks, svg
+from paretune.presentation.chart import MANY, Axis, Chart, Mark, Spread
+from paretune.presentation.picture import DOMINATED, FRONT, ON_DARK, ON_LIGHT, svg
+from paretune.presentation.scale import LOG_FROM, scale_of
 from paretune.spec import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import axis, label
+from paretune.studies.results.quantities import axis, between, format_value, label
 from paretune.studies.results.trials import Trial
 
-MANY = 150
-"""Points beyond which they are drawn as one picture and only the recommended ones have error bars and names."""
-_LOG_FROM = 20  # largest over smallest value from which an axis is logarithmic
-_MOST_LABELS = 14
+MOST_PAIRS = 10
+"""Pairs of objectives that are drawn, and whose fronts are joined by a line: all of 5 objectives."""
+_SPENT = "spent_usd"
 
 
-def scatter(front: StudyFront, pair: tuple[str, str], picked: Sequence[int]) -> str:
-    """Two objectives against each other: their front joined, dominated points, standard errors, groups, recommended.
+def front_chart(front: StudyFront, picked: Sequence[int], address: Callable[[str], str]) -> Chart:
+    """Every point over any two of: objectives, whatever else was measured, numeric parameters, dollars spent so far.
 
-    Points that were predicted and not run are triangles with their intervals.
+    `picked` are the numbers of the recommended points, `address` makes that of a run of its id, or an empty text.
     """
+    axes = _axes(front)
+    points = [(_mark(front, point, axes, picked), address(point.trial.run_id)) for point in front.points]
+    marks = [replace(mark, address=found) for mark, found in points]
+    marks += [_predicted(trial, axes) for trial in front.forecast]
+    return Chart(
+        axes=list(axes.values()),
+        marks=marks,
+        lines={
+            **{pair: _stairs(front, pair) for pair in front.pairs[:MOST_PAIRS]},
+            **{(_SPENT, name): _best_so_far(front, name) for name in front.objectives},
+        },
+        first=front.main_pair or (_SPENT, next(iter(front.objectives))),
+        about="a mark per configuration; the same values stand in the tables below",
+    )
+
+
+def _axes(front: StudyFront) -> dict[str, Axis]:
+    """Objectives first; of parameters those that are numbers and vary."""
+    able = {name for point in front.points for name in point.means}
+    measured = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD, *sorted(able)]) if name in able]
+    found = {name: _axis(front, name) for name in measured}
+    for name in front.shown:
+        values = {point.trial.value(name) for point in front.points}
+        if name not in found and len(values) > 1 and all(map(_is_number, values)):
+            found[name] = Axis(name=name, heading=name, short=name)
+    return {
+        **found,
+        _SPENT: Axis(name=_SPENT, heading="spent by the study (USD)", short="spent by the study", may_be_log=False),
+    }
+
+
+def _axis(front: StudyFront, name: str) -> Axis:
+    way = {"minimize": ", less is better", "maximize": ", more is better"}.get(front.objectives.get(name, ""), "")
+    return Axis(name=name, heading=f"{axis(name)}{way}", short=label(name), may_be_log=name != front.quality)
+
+
+def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], picked: Sequence[int]) -> Mark:
+    """A point with its standard errors as bars."""
+    kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
+    state = {"front": "on the front", "dominated": "dominated"}.get(kind, "no rank")
+    spreads = {
+        name: Spread(value, value - point.errors[name], value + point.errors[name])
+        for name, value in point.means.items()
+        if name in axes
+    }
+    spreads |= _settings(point.trial, axes)
+    spreads[_SPENT] = Spread(*[point.found_at_usd] * 3)
+    runs = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}"
+    recommended = ", recommended" if point.number in picked else ""
+    said = [f"Trial {point.number}, {runs}: {state}{recommended}", *point.unmet]
+    wanted = dict.fromkeys([*front.objectives, metrics.COST_USD])
+    known = [it for it in wanted if it in point.means]
+    said += [f"{label(it)}: {format_value(it, point.means[it], point.errors[it])}" for it in known]
+    said += [f"{name}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+    return Mark(
+        kind=kind,
+        spreads=spreads,
+        said=[*said, f"run {point.trial.run_id}"],
+        label=f"trial {point.number}" if point.number in picked else "",
+    )
+
+
+def _predicted(trial: Trial, axes: Mapping[str, Axis]) -> Mark:
+    """A predicted point with the intervals of its objectives as bars."""
+    spreads = {
+        name: Spread(value, *trial.intervals.get(name, (value, value)))
+        for name, value in trial.values.items()
+        if name in axes
+    }
+    spreads |= _settings(trial, axes)
+    said = ["Predicted, not run", *(f"{label(name)}: {between(trial, name)}" for name in trial.values)]
+    return Mark(kind="predicted", spreads=spreads, said=[*said, *trial.setting().split(", ")])
+
+
+def _settings(trial: Trial, axes: Mapping[str, Axis]) -> dict[str, Spread]:
+    """Its parameters that are axes."""
+    found = {name: trial.value(name) for name in axes}
+    return {name: Spread(*[float(value)] * 3) for name, value in found.items() if _is_number(value)}
+
+
+def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float]]:
+    """Corners of the front of two objectives: between two neighbours it has the worse of their values in the other."""
     x, y = pair
     ranks = front.pair_ranks(pair)
-    best = sorted((point for point in front.feasible if ranks[point.number] == 0), key=lambda point: point.means[x])
-    others = [point for point in front.feasible if ranks[point.number] > 0]
-    unmet = [point for point in front.points if point.unmet and x in point.means and y in point.means]
-    many = len(front.points) > MANY
-
-    def draw(axes: Any) -> None:
-        for points, colour, marker, name in (
-            (unmet, UNMET, "x", "constraint not met"),
-            (others, DOMINATED, "o", "dominated"),
-        ):
-            if points:
-                across, up = _columns(points, pair)
-                axes.scatter(across, up, s=20, c=colour, marker=marker, label=name, rasterized=many, linewidths=1.2)
-                if not many:
-                    _bars(axes, points, pair, colour)
-        across, up = _columns(best, pair)
-        # Between two neighbours the front has the worse of their values in the other objective.
-        steps = "steps-post" if front.objectives[x] == "minimize" else "steps-pre"
-        axes.plot(across, up, drawstyle=steps, color=FRONT, linewidth=1, alpha=0.6)
-        axes.scatter(across, up, s=34, c=FRONT, marker="D", label="front of these two", zorder=3)
-        _bars(axes, best, pair, FRONT)
-        chosen = [point for point in front.feasible if point.number in picked]
-        axes.scatter(*_columns(chosen, pair), s=150, facecolors="none", edgecolors=PICKED, linewidths=2, zorder=4)
-        axes.scatter([], [], s=80, facecolors="none", edgecolors=PICKED, linewidths=2, label="recommended")
-        _groups(axes, front, pair)
-        _forecast(axes, [trial for trial in front.forecast if x in trial.values and y in trial.values], pair)
-        axes.set(xlabel=axis(x), ylabel=axis(y))
-        _scale(axes, front.points, pair)
-        _name(axes, [*chosen, *(point for point in best if point.number not in picked)], pair)
-        axes.legend(fontsize=9, loc="best", framealpha=0.9)
-
-    return _svg(draw, f"pair-{x}-{y}", (8.6, 5.0), f"{label(y)} over {label(x)}, a point per configuration")
+    best = sorted((point.means[x], point.means[y]) for point in front.feasible if ranks[point.number] == 0)
+    corners = best[:1]
+    for before, after in itertools.pairwise(best):
+        corner = (after[0], before[1]) if front.objectives[x] == "minimize" else (before[0], after[1])
+        corners += [corner, after]
+    return corners
 
 
-def course(front: StudyFront) -> str:
-    """One objective over the dollars spent, for a study that has no other; the best so far joined."""
-    (name,) = front.objectives
+def _best_so_far(front: StudyFront, name: str) -> list[tuple[float, float]]:
+    """Corners of the best value of an objective over the dollars that the study had spent."""
     found = sorted(front.feasible, key=lambda point: (point.found_at_usd, point.number))
-    spent, values = [point.found_at_usd for point in found], [point.means[name] for point in found]
+    values = [point.means[name] for point in found]
     so_far = (np.maximum if front.objectives[name] == "maximize" else np.minimum).accumulate(values)
+    corners: list[tuple[float, float]] = []
+    for point, value in zip(found, map(float, so_far), strict=True):
+        corners += [(point.found_at_usd, corners[-1][1]), (point.found_at_usd, value)] if corners else []
+        corners = corners or [(point.found_at_usd, value)]
+    return corners
 
-    many = len(found) > MANY
 
-    def draw(axes: Any) -> None:
-        errors = None if many else [point.errors[name] for point in found]
-        axes.errorbar(spent, values, yerr=errors, fmt="o", ms=4, color=DOMINATED, label="a trial", rasterized=many)
-        axes.plot(spent, so_far, drawstyle="steps-post", color=FRONT, label="best so far")
-        axes.set(xlabel="spent by the study (USD)", ylabel=axis(name))
-        axes.legend(fontsize=9)
-
-    return _svg(draw, "course", (8.6, 4.0), f"{label(name)} over dollars spent")
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def hypervolume_curve(front: StudyFront) -> str:
@@ -109,7 +165,7 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
         axes.add_collection(rest)
         axes.add_collection(LineCollection(lines[is_best], colors=FRONT, linewidths=1.6, alpha=0.85))
         for column, marks in enumerate(ticks):
-            axes.axvline(column, color="#444444", linewidth=0.8)
+            axes.axvline(column, color="black", linewidth=0.8)
             for height, text in marks:
                 box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
                 axes.text(column + 0.03, height, text, fontsize=8, va="center", bbox=box, zorder=5)
@@ -127,70 +183,22 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: An
     """Means of an objective over two parameters, and configurations behind each; NaN where nothing was tried."""
 
     def draw(axes: Any) -> None:
-        image = axes.imshow(np.ma.masked_invalid(cells), cmap="viridis", aspect="auto", origin="lower")
+        ends = scale_of(cells[np.isfinite(cells)].tolist(), may_be_log=False)  # a far-off cell takes no colours away
+        low, high = max(ends.low, np.nanmin(cells)), min(ends.high, np.nanmax(cells))
+        shown = np.ma.masked_invalid(cells)
+        image = axes.imshow(shown, cmap="viridis", aspect="auto", origin="lower", vmin=low, vmax=high)
         axes.figure.colorbar(image, ax=axes, label=axis(name))
         axes.set_xticks(range(len(columns)), columns, fontsize=9)
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
         axes.set(xlabel="learning rate", ylabel="global batch size")
-        low, high = np.nanmin(cells), np.nanmax(cells)
         for (row, column), value in np.ndenumerate(cells):
             if np.isfinite(value):
                 dark = high > low and (value - low) / (high - low) < 0.6
                 text = f"{value:.4g}" + (f"\n({counts[row, column]})" if counts[row, column] > 1 else "")
-                axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+                axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ON_DARK if dark else ON_LIGHT)
 
     height = min(1.6 + 0.5 * len(rows), 7.0)
     return _svg(draw, "heat", (8.6, height), f"{label(name)} over global batch size and learning rate")
-
-
-def _columns(points: Sequence[Point], pair: tuple[str, str]) -> tuple[list[float], list[float]]:
-    return [point.means[pair[0]] for point in points], [point.means[pair[1]] for point in points]
-
-
-def _bars(axes: Any, points: Sequence[Point], pair: tuple[str, str], colour: str) -> None:
-    """One standard error to each side."""
-    errors = [[point.errors[name] for point in points] for name in pair]
-    axes.errorbar(*_columns(points, pair), xerr=errors[0], yerr=errors[1], fmt="none", ecolor=colour, elinewidth=0.9)
-
-
-def _groups(axes: Any, front: StudyFront, pair: tuple[str, str]) -> None:
-    """A dotted line from each recommended point of a group to those that cannot be told from it."""
-    lines = [(group.recommended, point) for group in front.groups for point in group.others[:_MOST_LABELS]]
-    for number, both in enumerate(lines):
-        name = None if number else "cannot be told apart"
-        axes.plot(*_columns(both, pair), linestyle=":", color="black", linewidth=1.1, label=name)
-
-
-def _forecast(axes: Any, trials: Sequence[Trial], pair: tuple[str, str]) -> None:
-    """Predicted points, with the ends of their intervals in both objectives."""
-    if not trials:
-        return
-    across, up = ([trial.values[name] for trial in trials] for name in pair)
-    widths = [[np.subtract(trial.intervals[name], trial.values[name]) for trial in trials] for name in pair]
-    ends = [np.abs(ones).T for ones in widths]
-    axes.errorbar(across, up, xerr=ends[0], yerr=ends[1], fmt="none", ecolor=FORESEEN, elinewidth=0.6, alpha=0.5)
-    axes.scatter(across, up, s=26, marker="^", facecolors="none", edgecolors=FORESEEN, label="predicted, not run")
-
-
-def _name(axes: Any, points: Sequence[Point], pair: tuple[str, str]) -> None:
-    """Numbers of trials beside their points, the first ones first, where there is room."""
-    taken: list[Any] = []
-    for point in points:
-        position = (point.means[pair[0]], point.means[pair[1]])
-        here = axes.transData.transform(position)
-        if len(taken) < _MOST_LABELS and not any(
-            abs(here - there)[0] < 30 and abs(here - there)[1] < 16 for there in taken
-        ):
-            axes.annotate(f"{point.number}", position, xytext=(7, 7), textcoords="offset points", fontsize=9)
-            taken.append(here)
-
-
-def _scale(axes: Any, points: Sequence[Point], pair: tuple[str, str]) -> None:
-    for name, line, set_scale in zip(pair, (axes.xaxis, axes.yaxis), (axes.set_xscale, axes.set_yscale), strict=True):
-        values = [point.means[name] for point in points if name in point.means]
-        if name != metrics.F1 and min(values) > 0 and max(values) / min(values) > _LOG_FROM:
-            set_scale("log")
-            plain_ticks(line)
 
 
 def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
@@ -206,7 +214,7 @@ def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]
     low, high = min(numbers), max(numbers)
     if low == high:
         return [0.5] * len(numbers), [(0.5, f"{low:.4g}")]
-    bend: Callable[[float], float] = np.log if low > 0 and high / low > _LOG_FROM else float
+    bend: Callable[[float], float] = np.log if low > 0 and high / low > LOG_FROM else float
     start, span = bend(low), bend(high) - bend(low)
     heights = [float((bend(number) - start) / span) for number in numbers]
     distinct = sorted(set(numbers))

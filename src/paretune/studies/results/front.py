@@ -11,6 +11,7 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
+from paretune.spec import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.noise import Noise
@@ -122,6 +123,14 @@ class StudyFront:
 
     def _measures_models(self, name: str) -> bool:
         return name == self.quality or name not in OF_THE_CLUSTER
+
+    @property
+    def main_pair(self) -> tuple[str, str] | None:
+        """Dollars, or the first objective, and what measures the model, or the next one; None with one objective."""
+        names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
+        if len(names) < 2:
+            return None
+        return names[0], self.quality or names[1]
 
     @property
     def spent_usd(self) -> float:

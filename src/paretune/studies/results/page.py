@@ -1,34 +1,35 @@
-"""The page of a study, pareto.html: one file without scripts, which refers to nothing outside."""
+"""The page of a study, pareto.html: one file that loads nothing, complete without its scripts."""
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from paretune.presentation.chart import legend_sign
 from paretune.presentation.numbers import usd, with_error
-from paretune.presentation.page import Table, template
+from paretune.presentation.page import Cell, Link, Table, template
 from paretune.spec import metrics
 from paretune.spec.parameters import spell
 from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.results.figures import MANY, course, heat_map, hypervolume_curve, parallel, scatter
+from paretune.studies.results.figures import MOST_PAIRS, front_chart, heat_map, hypervolume_curve, parallel
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
 from paretune.studies.results.noise import INTERVAL
-from paretune.studies.results.points import value_of
+from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import axis, between, format_value, label
 from paretune.studies.results.recommendation import failures, headline
 from paretune.studies.results.trials import TrialStatus
 
 _MOST_POINTS = 30  # rows of the table of the front
-_MOST_PAIRS = 10  # 5 objectives; each picture takes a fifth of a second
 _MOST_CELLS = 9  # rows or columns of the heat map; more values are put together
 _TELLING = 0.3  # share of the variance that a forest must explain before its shares are worth reading
 
 
-def page(answer: StudyAnswer) -> str:
-    """The whole HTML document: page.html, filled."""
+def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> str:
+    """The whole HTML document: page.html, filled; `address` makes that of a run in MLflow of its id."""
     front, total = answer.front, answer.budget_usd
     completed = sum(trial.status is TrialStatus.COMPLETED for trial in front.trials)
     parts = front.spent_usd, answer.committed_usd
@@ -37,22 +38,30 @@ def page(answer: StudyAnswer) -> str:
     if total is not None:
         budget += [("left", usd(total - parts[0] - parts[1])), ("budget", usd(total))]
         bar = [100 * min(part / total, 1.0) if total > 0 else 0.0 for part in parts]
+    is_all_simulated = all(trial.origin == "simulated" for trial in front.trials)
+    opening = headline(front, answer.picks)
+
+    def link(run_id: str) -> str | Link:
+        found = _web(address(run_id)) if run_id else ""
+        return Link(run_id, found) if found else run_id
+
     return template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
-        is_all_simulated=all(trial.origin == "simulated" for trial in front.trials),
+        is_all_simulated=is_all_simulated,
         counted=f"{len(front.trials)} trials, {completed} completed; configurations on the front: {len(front.best)}.",
         wanted=_wanted(front),
-        opening=headline(front, answer.picks),
+        opening=opening[1:] if front.is_simulated and is_all_simulated else opening,  # the banner says the first
         budget=budget,
         bar=bar,
         noise=_noise(front),
         failures=failures(front.trials),
-        trials_table=_trials_table(front),
+        trials_table=_trials_table(front, link),
         telling=_TELLING,
         interval=f"{INTERVAL:.0%}",
         label=label,
-        **(_figures(front, [pick.point.number for pick in answer.picks]) if front.feasible else {}),
+        **_chart(front, [pick.point.number for pick in answer.picks], lambda run_id: _web(address(run_id))),
+        **(_figures(front) if front.feasible else {}),
     )
 
 
@@ -65,15 +74,35 @@ def _wanted(front: StudyFront) -> str:
     return f"Wanted: {goal}" + (f"; required: {', '.join(limits)}" if limits else "")
 
 
-def _figures(front: StudyFront, picked: Sequence[int]) -> dict[str, Any]:
-    """What the page shows only of a study with a feasible point; `picked` points are ringed."""
-    pairs = front.pairs[:_MOST_PAIRS]
+def _web(address: str) -> str:
+    """An address that a browser opens; empty for any other, whatever it would run."""
+    return address if address.startswith(("http://", "https://")) else ""
+
+
+def _chart(front: StudyFront, picked: Sequence[int], address: Callable[[str], str]) -> dict[str, Any]:
+    """The picture at the top and what its marks are called; nothing where no point can be drawn."""
+    if not front.points or not all(any(name in point.means for point in front.points) for name in front.objectives):
+        return {"chart": None}
+    chart = front_chart(front, picked, address)
+    counts = Counter(mark.kind for mark in chart.marks)
+    named = {"front": "on the front", "dominated": "dominated", "unmet": "no rank: a constraint is not met"}
+    named["predicted"] = f"predicted, not run, with intervals of {INTERVAL:.0%}"
+    signs = [(legend_sign(kind), f"{said} ({counts[kind]:,})") for kind, said in named.items() if counts[kind]]
+    if picked:
+        signs.insert(0, (legend_sign("picked"), "recommended"))
+    others = [pair for pair in front.pairs[:MOST_PAIRS] if set(pair) != set(chart.first)]
+    return {
+        "chart": chart,
+        "signs": signs,
+        "pairs": [(f"{label(y)} against {label(x)}", chart.svg((x, y)), chart.said((x, y))) for x, y in others],
+    }
+
+
+def _figures(front: StudyFront) -> dict[str, Any]:
+    """What the page shows only of a study with a feasible point."""
     values = {name: {str(point.trial.point.get(name)) for point in front.feasible} for name in front.searched}
     varied = [name for name, different in values.items() if len(different) > 1]
     return {
-        "course": "" if pairs else course(front),
-        "pairs": [(f"{label(y)} against {label(x)}", scatter(front, (x, y), picked)) for x, y in pairs],
-        "has_all_bars": len(front.points) <= MANY,
         "front_table": _front_table(front),
         "forecast": _forecast_table(front),
         "hypervolume": hypervolume_curve(front),
@@ -92,7 +121,7 @@ def _front_table(front: StudyFront) -> Table:
     head = ["trial", "runs", *map(axis, names), *front.shown, "like trial"]
     rows = [
         [
-            *(str(point.number), str(len(point.trials)), *map(point.mean_of, names)),
+            *(str(point.number), str(len(point.trials)), *(_mean(point, name) for name in names)),
             *(*map(point.trial.shown, front.shown), str(leader.get(point.number, ""))),
         ]
         for point in ordered[:_MOST_POINTS]
@@ -100,11 +129,16 @@ def _front_table(front: StudyFront) -> Table:
     return Table(head=head, rows=rows, right=range(len(names) + 2))
 
 
+def _mean(point: Point, name: str) -> str | Cell:
+    """A mean with its error, sorted by the mean; empty where it was not measured."""
+    return Cell(point.mean_of(name), point.means[name]) if name in point.means else ""
+
+
 def _forecast_table(front: StudyFront) -> Table:
     """What was predicted and not run, cheapest first, with its intervals."""
     names = list(front.objectives)
-    rows = [
-        [*(between(trial, name) for name in names), *map(trial.shown, front.shown)]
+    rows: list[list[str | Cell]] = [
+        [*(Cell(between(trial, name), trial.values[name]) for name in names), *map(trial.shown, front.shown)]
         for trial in front.forecast[:_MOST_POINTS]
     ]
     return Table(head=[*map(axis, names), *front.shown], rows=rows, right=range(len(names)))
@@ -124,20 +158,19 @@ def _noise(front: StudyFront) -> list[str]:
     ]
 
 
-def _trials_table(front: StudyFront) -> Table:
+def _trials_table(front: StudyFront, link: Callable[[str], str | Link]) -> Table:
     objectives = [name for name in front.objectives if name != metrics.COST_USD]
     head = ["trial", "rank", *map(axis, objectives), "cost (USD)", "spent (USD)", *front.shown]
     head += ["status", "run id", "remark"]
-    rows = []
+    rows: list[list[str | Cell | Link]] = []
     for trial in front.trials:
         values = [value_of(trial, name) for name in (*objectives, metrics.COST_USD)]
         repeat = f"repeats trial {trial.repeats} with seed {trial.seed}" if trial.repeats is not None else ""
-        rows.append(
-            [str(trial.number), spell(front.rank(trial))]
-            + ["" if value is None else with_error(value) for value in values]
-            + [with_error(trial.spent_usd), *map(trial.shown, front.shown)]
-            + [trial.shown_status, trial.run_id, "; ".join(filter(None, (repeat, trial.reason)))]
-        )
+        row: list[str | Cell | Link] = [str(trial.number), spell(front.rank(trial))]
+        row += ["" if value is None else Cell(with_error(value), value) for value in values]
+        row += [Cell(with_error(trial.spent_usd), trial.spent_usd), *map(trial.shown, front.shown)]
+        row += [trial.shown_status, link(trial.run_id), "; ".join(filter(None, (repeat, trial.reason)))]
+        rows.append(row)
     best = {row for row, trial in enumerate(front.trials) if front.rank(trial) == 0}
     return Table(head=head, rows=rows, right=range(len(objectives) + 4), shaded=best)
 

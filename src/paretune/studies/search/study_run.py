@@ -155,7 +155,7 @@ class StudyRunWriter:
 
     def _write(self, found: StudyAnswer, *, is_last: bool = False) -> None:
         """Page, table and ranks; until the last time only the ranks of runs that come to the front or leave it."""
-        self._run.log_text(page(found), "pareto.html")
+        self._run.log_text(page(found, self._tracking.address), "pareto.html")
         self._run.log_text(found.csv(), "pareto.csv")
         drawn = picture(found) if is_last else None
         if drawn is not None:

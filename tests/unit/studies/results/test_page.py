@@ -1,5 +1,6 @@
 """The page stands alone, parses, escapes, and stays small."""
 
+import json
 import re
 import time
 from html.parser import HTMLParser
@@ -24,12 +25,14 @@ class Reader(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.tags: list[str] = []
+        self.attributes: set[str] = set()
         self.links: list[str] = []
         self.ids: list[str] = []
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
         self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action", "data"}]
         self.ids += [value or "" for name, value in attrs if name == "id"]
         if tag not in VOID:
@@ -65,7 +68,8 @@ def read(page: str) -> Reader:
 def test_it_parses_and_refers_to_nothing_outside(count: int, objectives: dict[str, str]) -> None:
     reader = read(page_of(many_trials(count, seed=3), objectives, {"f1": {"min": 0.9}}))
 
-    assert "script" not in reader.tags
+    assert reader.tags.count("script") == 2  # data, and our own script
+    assert "src" not in reader.attributes
     assert not {"link", "iframe", "object"} & set(reader.tags)
     assert [link for link in reader.links if not link.startswith(("#", "data:image/png;base64,"))] == []
     assert len(reader.ids) == len(set(reader.ids))
@@ -86,17 +90,59 @@ def test_everything_is_escaped() -> None:
     ]
     trials.append(failed(9, TrialStatus.FAILED, evil))
     reader = read(page_of(trials, name=evil))
+    tags = set(read(page_of(many_trials(9))).tags)
 
-    assert "script" not in reader.tags
+    assert reader.tags.count("script") == 2  # data, and our own script
+    assert set(reader.tags) <= tags
     assert reader.text.count(evil) > 20
+
+
+def test_the_data_of_the_chart_survive_hostile_names() -> None:
+    evil = "</script><!--<script>\u2028'&"
+    trials = [trial_of(n, 1.0 + n, 0.9, point={evil: n}, run_id=evil) for n in range(4)]
+    text = page(answer(trials, COST_AND_F1, {}, name=evil), lambda run_id: f"https://mlflow.example/{run_id}")
+    found = re.search(r'<script type="application/json">(.*?)</script>', text, flags=re.DOTALL)
+
+    assert found is not None
+    assert not set("<>&'") & set(found[1])
+    data = json.loads(found[1])
+    assert data["addresses"] == [f"https://mlflow.example/{evil}"] * 4
+    assert evil in data["axes"]
+
+
+def test_runs_are_linked_in_a_window_of_their_own_and_only_over_http() -> None:
+    answered = answer(many_trials(5), COST_AND_F1, {}, name="a study")
+    linked = re.findall(
+        r'<a href="([^"]+)" target="_blank" rel="noopener">', page(answered, lambda run: f"http://h/{run}")
+    )
+
+    assert linked == [f"http://h/{trial.run_id}" for trial in answered.front.trials]
+    assert "alert" not in page(answered, lambda _: "javascript:alert(1)")
+
+
+def test_the_picture_shows_every_point_and_says_where_an_axis_is_broken() -> None:
+    trials = [*many_trials(40), trial_of(40, 900.0, 0.2)]
+    text = page_of(trials)
+    completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
+
+    assert len(re.findall(r'<g class="mark [a-z ]+" transform', text)) == completed
+    assert "The axis of cost is broken: 1 point lies past the break, up to 900, not to scale." in text
+    assert "The axis of F1 is broken: 1 point lies past the break, down to 0.2, not to scale." in text
+
+
+def test_a_study_of_one_objective_shows_it_over_the_dollars_spent() -> None:
+    text = page_of(many_trials(20), {"f1": "maximize"})
+
+    assert "spent by the study (USD)</text>" in text
+    assert re.search(r'<path class="line" d="M[^"]+L', text)
 
 
 def test_the_answer_comes_first_and_everything_is_there() -> None:
     trials = many_trials(60)
     text = read(page_of(trials, ALL_THREE, later_runs=50, default=trials[0])).text
 
-    parts = ["a study", "Take trial", "Recommended", "To launch it", "Whether the search paid", "Budget"]
-    parts += ["F1 against cost", "Pareto front over all", "hypervolume", "Parallel coordinates"]
+    parts = ["a study", "Take trial", "recommended", "The cheapest within noise", "Command that launches it"]
+    parts += ["Pareto front over all", "Whether the search paid", "Budget", "hypervolume", "Parallel coordinates"]
     parts += ["Which parameters matter", "global batch size", "How far one run scatters", "All trials"]
     places = [text.index(part, text.index("</style>") if "</style>" in text else 0) for part in parts]
     assert places == sorted(places)

@@ -1,0 +1,212 @@
+// Lets a chart of chart.py be asked: other axes, tooltips, links to runs, arrow keys, and a size that fits the window.
+// The SVG is complete without it. All texts come from the page and are set as text, never as HTML.
+(() => {
+  const box = document.querySelector(".asked");
+  if (!box) return;
+  const data = JSON.parse(box.querySelector("script[type='application/json']").textContent);
+  const [svg, tip, said] = [box.querySelector("svg.chart"), box.querySelector(".tip"), box.querySelector(".broken")];
+  const marks = [...svg.querySelectorAll(".mark")];
+  const [frame, line] = [svg.querySelector(".frame"), svg.querySelector(".line")];
+  const selects = [...box.querySelectorAll("select")];
+  const texts = marks.map(mark => mark.querySelector("title").textContent.split("\n"));
+  // MLflow's artifact viewer shows a page in a frame from which no link opens, at an address that holds the server's.
+  const isViewer = location.protocol === "blob:";
+  const server = isViewer && /^http/.test(location.pathname) ? new URL(location.pathname).origin : null;
+  const address = at => server ? data.addresses[at].replace(/^https?:\/\/[^/]+/, server) : data.addresses[at];
+  const room = data.room;
+  let size = {}, shown = [], pinned = null, current = null;
+
+  const draw = (name, attributes, text) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    frame.append(made);
+  };
+  const toX = place => room.left + place * (size.width - room.left - room.right);
+  const toY = place => size.height - room.bottom - place * (size.height - room.top - room.bottom);
+
+  function drawFrame(x, y) {
+    const [end, foot] = [size.width - room.right, size.height - room.bottom];
+    frame.replaceChildren();
+    draw("path", {class: "axis", d: `M${room.left} ${room.top}V${foot}H${end}`});
+    // Labels that would run into each other: every second one of more than four.
+    const widest = Math.max(...x.ticks.map(([, text]) => text.length)) * 7.5 + 10;
+    const step = x.ticks.length > 4 && widest * x.ticks.length > end - room.left ? 2 : 1;
+    x.ticks.forEach(([place, text], number) => {
+      draw("path", {class: "grid", d: `M${toX(place)} ${room.top}V${foot}`});
+      if (number % step === 0) draw("text", {class: "tick x", x: toX(place), y: foot + 18}, text);
+    });
+    for (const [place, text] of y.ticks) {
+      draw("path", {class: "grid", d: `M${room.left} ${toY(place)}H${end}`});
+      draw("text", {class: "tick y", x: room.left - 8, y: toY(place), dy: ".35em"}, text);
+    }
+    for (const place of x.breaks) draw("path", {class: "break", d: `M${toX(place)} ${foot}m-7 5l6-10m2 10l6-10`});
+    for (const place of y.breaks) draw("path", {class: "break", d: `M${room.left} ${toY(place)}m-7 5l6-10m2 10l6-10`});
+    draw("text", {class: "heading", x: (room.left + end) / 2, y: size.height - 12}, x.heading);
+    const turned = `translate(14 ${(room.top + foot) / 2}) rotate(-90)`;
+    draw("text", {class: "heading", transform: turned}, y.heading);
+  }
+
+  function place(mark, x, y) {
+    mark.toggleAttribute("hidden", !x || !y);
+    if (!x || !y) return mark.setAttribute("display", "none");
+    mark.removeAttribute("display");
+    const [across, up] = [toX(x[0]), toY(y[0])];
+    mark.setAttribute("transform", `translate(${across} ${up})`);
+    const bar = mark.querySelector(".whisker"), label = mark.querySelector(".label");
+    const [[left, right], [bottom, top]] = [x.slice(1).map(toX), y.slice(1).map(toY)];
+    if (bar) bar.setAttribute("d", `M${left - across} 0H${right - across}M0 ${bottom - up}V${top - up}`);
+    if (label) {
+      label.setAttribute("x", x[0] > 0.8 ? -14 : 14);
+      label.setAttribute("text-anchor", x[0] > 0.8 ? "end" : "start");
+    }
+  }
+
+  function show() {
+    const [xName, yName] = selects.map(select => select.value);
+    const [x, y] = [data.axes[xName], data.axes[yName]];
+    svg.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
+    svg.setAttribute("aria-label", `${y.heading} over ${x.heading}. ${svg.dataset.about}`);
+    drawFrame(x, y);
+    marks.forEach((mark, at) => place(mark, x.places[at], y.places[at]));
+    const turned = (data.lines[`${yName}\n${xName}`] ?? []).map(([one, other]) => [other, one]);
+    const corners = data.lines[`${xName}\n${yName}`] ?? turned;
+    line.setAttribute("d", corners.map(([one, other], at) => `${at ? "L" : "M"}${toX(one)} ${toY(other)}`).join(""));
+    said.textContent = [x.said, xName === yName ? "" : y.said].filter(Boolean).join(" ");
+    const isBest = mark => !mark.matches(".dominated, .unmet") || mark.matches(".picked");
+    shown = marks.map((_, at) => at).filter(at => x.places[at] && y.places[at])
+      .map(at => ({at, x: toX(x.places[at][0]), y: toY(y.places[at][0]), isBest: isBest(marks[at])}))
+      .sort((one, other) => one.x - other.x || one.y - other.y);
+    hide();
+  }
+
+  function fit() {
+    const width = Math.round(svg.parentElement.clientWidth);
+    if (!width || width === size.width) return;
+    size = {width, height: Math.round(Math.min(Math.max(width * 0.62, 320), 470))};
+    const kept = tip.hidden ? null : current, wasPinned = pinned !== null;
+    show();
+    const point = shown.find(one => marks[one.at] === kept);
+    if (point) ask(point, wasPinned);
+  }
+
+  function ask(point, isPinned = false) {
+    current?.classList.remove("current");
+    current = marks[point.at];
+    current.classList.add("current");
+    const lines = texts[point.at].map((text, number) => {
+      const made = document.createElement(number ? "div" : "strong");
+      made.textContent = text;
+      return made;
+    });
+    if (address(point.at) && !isPinned && !isViewer) {
+      lines.push(Object.assign(document.createElement("em"), {textContent: "Click, or press Enter, to reach the run"}));
+    } else if (address(point.at)) {
+      const link = document.createElement(isViewer ? "code" : "a");
+      link.textContent = isViewer ? address(point.at) : "Open the run in MLflow";
+      if (!isViewer) Object.assign(link, {href: address(point.at), target: "_blank", rel: "noopener"});
+      lines.push(link);
+    }
+    tip.replaceChildren(...lines);
+    tip.hidden = false;
+    tip.classList.toggle("pinned", isPinned);
+    pinned = isPinned ? point : null;
+    // Beside the mark, on the side with more room; over the whole width of a small window below it.
+    const scale = svg.clientWidth / size.width, wide = tip.parentElement.clientWidth;
+    const isRight = point.x > size.width / 2;
+    const left = isRight ? point.x * scale - tip.offsetWidth - 18 : point.x * scale + 18;
+    tip.style.left = `${Math.min(Math.max(left, 0), Math.max(wide - tip.offsetWidth, 0))}px`;
+    const top = wide < 560 ? point.y * scale + 18 : point.y * scale - tip.offsetHeight / 2;
+    tip.style.top = `${Math.max(top, 0)}px`;
+  }
+
+  function hide() {
+    tip.hidden = true;
+    pinned = null;
+    current?.classList.remove("current");
+  }
+
+  function nearest(event) {
+    const from = svg.getBoundingClientRect(), scale = size.width / from.width;
+    const [x, y] = [(event.clientX - from.left) * scale, (event.clientY - from.top) * scale];
+    // What is on the front wins over what it hides or nearly hides.
+    const distance = point => Math.hypot(point.x - x, point.y - y) - (point.isBest ? 6 : 0);
+    const best = shown.reduce((one, other) => one && distance(one) < distance(other) ? one : other, null);
+    return best && distance(best) < 18 ? best : null;
+  }
+
+  function focus(point) {
+    marks.forEach(mark => mark.setAttribute("tabindex", -1));
+    marks[point.at].setAttribute("tabindex", 0);
+    marks[point.at].focus();
+  }
+
+  function press(event) {
+    const at = shown.findIndex(point => marks[point.at] === event.target);
+    if (event.key === "Escape") return hide();
+    if (at < 0) return;
+    const next = {
+      ArrowRight: () => shown.slice(at + 1).find(point => point.isBest),
+      ArrowLeft: () => shown.slice(0, at).reverse().find(point => point.isBest),
+      ArrowUp: () => shown[at + 1],
+      ArrowDown: () => shown[at - 1],
+      Home: () => shown.find(point => point.isBest),
+      End: () => [...shown].reverse().find(point => point.isBest),
+    }[event.key];
+    if (next) {
+      event.preventDefault();
+      const point = next();
+      if (point) focus(point);
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      ask(shown[at], true);
+      tip.querySelector("a")?.focus();
+    }
+  }
+
+  marks.forEach((mark, at) => {
+    mark.querySelector("title").remove(); // the browser's own tooltip would come beside ours
+    mark.setAttribute("role", "img");
+    mark.setAttribute("aria-label", texts[at].join("; "));
+    mark.setAttribute("tabindex", -1);
+    mark.addEventListener("focus", () => ask(shown.find(point => point.at === at)));
+  });
+  const firstBest = marks.findLast(mark => mark.matches(".picked")) ?? marks.findLast(mark => mark.matches(".front"));
+  (firstBest ?? marks[0])?.setAttribute("tabindex", 0);
+  svg.addEventListener("keydown", press);
+  tip.addEventListener("keydown", event => {
+    if (event.key !== "Escape") return;
+    current?.focus();
+    hide();
+  });
+  svg.addEventListener("pointermove", event => {
+    if (pinned) return;
+    const point = nearest(event);
+    if (point) ask(point);
+    else if (document.activeElement !== current) hide();
+  });
+  svg.addEventListener("pointerleave", () => pinned || hide());
+  svg.addEventListener("click", event => {
+    const point = nearest(event);
+    if (point) ask(point, true);
+    else hide();
+  });
+  selects.forEach((select, number) => {
+    select.value = data.first[number];
+    select.addEventListener("change", () => {
+      show();
+      // The point that the keyboard stands on may not be drawn over the new axes.
+      if (!shown.some(point => marks[point.at].getAttribute("tabindex") === "0") && shown.length) {
+        marks[shown[0].at].setAttribute("tabindex", 0);
+      }
+    });
+  });
+  box.classList.add("alive");
+  new ResizeObserver(fit).observe(svg.parentElement);
+  fit();
+  // What is folded is printed too.
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(fold => { fold.open = true; }));
+  if (isViewer) {
+    for (const link of document.querySelectorAll("a[target]")) link.replaceWith(...link.childNodes);
+  }
+})();

@@ -1,0 +1,23 @@
+// A click on the heading of a column sorts the rows of its table by it: numbers by size, texts by letters, empty last.
+for (const table of document.querySelectorAll("table.sortable")) {
+  table.querySelectorAll("thead th").forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      const value = row => row.cells[column].dataset.value ?? row.cells[column].textContent.trim().replaceAll(",", "");
+      const compare = (one, other) => {
+        const [a, b] = [value(one), value(other)];
+        if (a === "" || b === "") return (a === "") - (b === "");
+        const order = !isNaN(a) && !isNaN(b) ? a - b : a.localeCompare(b);
+        return down ? -order : order;
+      };
+      const rows = [...table.tBodies[0].rows].sort(compare);
+      table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      table.tBodies[0].append(...rows);
+    });
+  });
+}
