@@ -693,4 +693,6 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         is_path = is_path or Path(text).suffix.lower() in ROW_FILES
         if text and is_path and not Path(text).expanduser().exists():
             faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
+        elif text and name == "entry_script" and Path(text).expanduser().is_dir():
+            faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults

@@ -152,6 +152,15 @@ def test_an_entry_script_that_is_missing_ends_with_2(run: Run, workplace: Path) 
     assert nothing_was_started(workplace)
 
 
+def test_an_entry_script_that_is_a_folder_ends_with_2(run: Run, workplace: Path) -> None:
+    (workplace / "scripts").mkdir()
+    code, _, err = run("--entry_script", "scripts")
+
+    assert code == 2
+    assert err == "paretune: entry_script must be a file, and scripts is a folder: name the script in it\n"
+    assert nothing_was_started(workplace)
+
+
 def test_a_home_that_is_no_folder_ends_with_2(run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (workplace / "file").write_text("")
     monkeypatch.setenv("PARETUNE_HOME", str(workplace / "file" / "home"))
