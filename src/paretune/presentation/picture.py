@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour vision. On white.
-FRONT, DOMINATED = "#0072B2", "#8C8C8C"  # as in style.css, which has those of the chart of a study
+FRONT, DOMINATED, PICKED = "#0072B2", "#8C8C8C", "#D55E00"  # as in style.css, which has those of the chart of a study
 ON_DARK, ON_LIGHT = "#fefefe", "#010101"
 """White and black of texts on cells that have the same colour in a dark page."""
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#B5651D", "#8C8C8C")

@@ -6,13 +6,13 @@ MLflow 3.17 shows no picture that is written into a note; it shows one that is a
 from typing import Any
 
 from paretune.presentation.picture import DOMINATED, FRONT, PICKED, Picture
+from paretune.presentation.scale import LOG_FROM
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import axis, label
 from paretune.studies.results.recommendation import headline
 
 PICTURE_FILE = "front.png"
-_LOG_FROM = 20  # largest over smallest value from which an axis is logarithmic
 _MOST_ROWS = 12  # of the front
 
 
@@ -48,9 +48,9 @@ def _front_table(answer: StudyAnswer) -> str:
 def picture(answer: StudyAnswer) -> Picture | None:
     """The first two objectives against each other; None where there is one objective only, or nothing to draw."""
     front = answer.front
-    if not front.pairs or not front.feasible:
+    if front.main_pair is None or not front.feasible:
         return None
-    x, y = front.pairs[0]
+    x, y = front.main_pair
     ranks = front.pair_ranks((x, y))
     best = sorted((point for point in front.feasible if ranks[point.number] == 0), key=lambda point: point.means[x])
     others = [point for point in front.feasible if ranks[point.number] > 0]
@@ -66,7 +66,7 @@ def picture(answer: StudyAnswer) -> Picture | None:
         axes.scatter(*_columns(picked, x, y), s=110, label="recommended", zorder=4, **ring)
         for name, line, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
             values = [point.means[name] for point in front.feasible]
-            if min(values) > 0 and max(values) > _LOG_FROM * min(values):
+            if min(values) > 0 and max(values) > LOG_FROM * min(values):
                 scale("log")
                 line.set_major_formatter(lambda tick, _: f"{tick:,g}")
         kind = "Simulated: " if front.is_simulated else ""
