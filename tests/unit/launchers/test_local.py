@@ -434,12 +434,12 @@ def test_two_launchers_that_submit_one_job_at_the_same_time_start_it_once(
     other = threading.Thread(target=lambda: workshop.launcher().submit(document, inputs))
     start = LocalLauncher._start
 
-    def start_while_the_other_begins(self: LocalLauncher, *arguments: Any) -> "subprocess.Popen[bytes]":
+    def start_while_the_other_begins(self: LocalLauncher, *arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
         starts.append(document.job_name)
         if len(starts) == 1:
             other.start()
             other.join(0.5)  # it waits for this one
-        return start(self, *arguments)
+        return start(self, *arguments, **options)
 
     monkeypatch.setattr(LocalLauncher, "_start", start_while_the_other_begins)
     workshop.launcher().submit(document, inputs)

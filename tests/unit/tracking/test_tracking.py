@@ -260,7 +260,7 @@ def test_the_open_command_names_the_store_and_the_run(
 def test_with_a_view_the_open_command_names_it_before_the_run(store: MlflowClient) -> None:
     shown = tracking().open_command("abc", "paretune")
 
-    table, _, run = shown.partition("    or ")
+    table, _, run = shown.partition(" or ")
     assert table.endswith("/#/experiments/0/runs?viewStateShareKey=paretune&workflowType=machine_learning")
     assert run == "http://127.0.0.1:5000/#/experiments/0/runs/abc?workflowType=machine_learning"
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from paretune.estimating.noise import are_alike
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.results.answer import StudyAnswer, answer
-from paretune.studies.results.noise import are_alike, pooled
+from paretune.studies.results.noise import pooled
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, many_trials, trial_of

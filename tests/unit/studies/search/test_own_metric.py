@@ -99,7 +99,7 @@ def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_
     assert len(after.picks[0].point.trials) == RUNS
     assert after.front.noises["val_ndcg"].degrees > before.front.noises["val_ndcg"].degrees
     assert after.front.noises["val_ndcg"].deviation < before.front.noises["val_ndcg"].deviation
-    assert "training_arguments=" in after.picks[0].command
+    assert "--training_arguments " in after.picks[0].command
     assert {LEAVES, SHRINKAGE} <= set(after.csv().splitlines()[0].split(","))
 
 

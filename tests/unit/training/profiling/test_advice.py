@@ -92,7 +92,7 @@ def test_the_first_advice_names_its_figure_and_parameters_that_a_job_takes(
 def test_what_is_typed_can_be_pasted_into_a_shell() -> None:
     (advice,) = advice_of(time_of(data=10), circumstances(JobSpec()))
 
-    assert advice.typed == """-P 'training_arguments={"dataloader_num_workers": 2}'"""
+    assert advice.typed == """--training_arguments '{"dataloader_num_workers": 2}'"""
     assert json.loads(advice.parameters["training_arguments"]) == {"dataloader_num_workers": 2}
 
 
