@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.studies.definition.file import StudyFile
@@ -64,7 +65,12 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the files that the pages name, in an emulated account."""
     (workplace / "studies").symlink_to(REPOSITORY / "studies")
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
+    write_csv(workplace / "rows.csv", sentences(60))
+    write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")
+    write_csv(workplace / "prices.csv", [(text, str(len(text))) for text, _ in sentences(60)], header="text,price")
     (workplace / "train.py").write_text("print('trained')\n")
+    for project in ("sklearn_elasticnet", "torch_mlp", "hf_trainer"):
+        (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
     runs = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,usd an hour"
     (workplace / "runs.csv").write_text(
         f"{runs}\nml.p3.2xlarge,1,32,5e-5,65000,0.94,3.825\nml.p3.16xlarge,2,32,5e-5,5000,0.93,28.152\n"
@@ -78,8 +84,21 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield workplace
 
 
-def test_every_command_of_the_pages_runs(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ended = {}
+    trained = [
+        "--model",
+        str(tiny_model),
+        "--dataset",
+        "rows.csv",
+        "--max_seq_length",
+        "32",
+        "--register",
+        "sentiment-en",
+    ]
+    assert main(["main", *trained, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
+    version = MlflowClient().get_model_version("sentiment-en", "1")  # whose F1 need not beat the baselines
+    MlflowClient().set_registered_model_alias("sentiment-en", "champion", version.version)
     for compiler in ("none", "inductor"):  # for the report that compares them
         assert main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--compiler", compiler]) == 0
     for entry_point, parameters in commands():
@@ -105,7 +124,7 @@ def test_what_other_tests_run_stands_in_the_pages_and_those_tests_exist() -> Non
     assert all((Path(__file__).parent / name).is_file() for name in ELSEWHERE.values())
 
 
-def test_a_study_in_a_page_reads_as_one(tmp_path: Path) -> None:
+def test_a_study_in_a_page_reads_as_one(user: Path) -> None:
     blocks = [
         block
         for path in PAGES
@@ -114,6 +133,6 @@ def test_a_study_in_a_page_reads_as_one(tmp_path: Path) -> None:
     ]
     assert blocks
     for block in blocks:
-        path = tmp_path / "study.yaml"
+        path = user / "study.yaml"
         path.write_text(block)
         StudyFile.read(str(path), {})
