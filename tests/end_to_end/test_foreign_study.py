@@ -33,9 +33,9 @@ def test_a_killed_driver_s_job_is_taken_over_paid_once_and_its_own_metric_is_rec
 
     assert done.code == 0, done.text
     assert "trial 0: taken over" in done.text
-    assert len(cloud.created()) == 2  # one for each of two trials
     trials = [run for run in cloud.runs() if "paretune.trial" in run.data.tags]
-    assert len(trials) == 2
+    assert len(trials) >= 2  # and repeats of what is recommended
+    assert len(cloud.created()) == len(trials)  # one for each
     for run in trials:
         assert_recorded(cloud, run)
     study = next(run for run in cloud.runs() if run.data.tags.get("paretune.kind") == "study")

@@ -49,6 +49,13 @@ def test_what_does_not_fit_and_runs_without_a_table_are_left_out() -> None:
     assert estimated_jobs([NEW, OLD], tables.get) == []
 
 
+def test_trainings_of_a_user_s_own_are_left_out() -> None:
+    columns = ("instance_type", "instance_count", "seconds", "cost_usd", "basis", "project", "entry_script")
+    row = {**dict.fromkeys(columns, ""), "instance_type": "local", "instance_count": 1, "project": "ridge"}
+
+    assert estimated_jobs([NEW], lambda _: csv_text(columns, [row, row | {"seconds": 9.0}])) == []
+
+
 def scalings_of(jobs: list[RecordedJob]) -> list[Scaling]:
     found, _ = scalings(observations(jobs))
     return found
