@@ -13,7 +13,8 @@ from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.answer import StudyResult
+from paretune.studies.live import live_front
+from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import Ledger
@@ -37,7 +38,7 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
 
     Args:
         study: path of the study's file, such as studies/smoke.yaml.
-        quiet: say nothing on standard error.
+        quiet: say nothing on standard error, and show no picture of the front while the study runs in a notebook.
         overrides: what wins over the file: a term of the study such as n_trials or budget_usd, or a parameter of a job;
             for a searched one, a value ends its search and a list replaces its choices. None is no override.
 
@@ -58,11 +59,22 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
         for name, value in overrides.items()
         if value is not None
     }
-    return run_study_file(StudyFile.read(str(study), typed), say=(lambda _: None) if quiet else say_on_stderr)
+    file = StudyFile.read(str(study), typed)
+    if quiet:
+        return run_study_file(file, say=lambda _: None)
+    return run_study_file(file, on_answer=live_front())
 
 
-def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
-    """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage."""
+def run_study_file(
+    file: StudyFile,
+    *,
+    say: Callable[[str], None] = say_on_stderr,
+    on_answer: Callable[[StudyAnswer], None] | None = None,
+) -> StudyResult:
+    """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage.
+
+    `on_answer` gets the answer so far each time that the study's page is written anew.
+    """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
@@ -75,7 +87,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         for text in _warnings(jobs, workplace):
             say(f"warning: {text}")
         ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
-        record = StudyRunWriter(file, ledger, tracking, say)
+        record = StudyRunWriter(file, ledger, tracking, say, on_answer)
         driver = Driver(
             file,
             study,

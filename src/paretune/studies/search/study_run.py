@@ -37,9 +37,15 @@ class StudyRunWriter:
     """Writes the MLflow run of one study, the one that the ledger knows if the study was begun before."""
 
     def __init__(
-        self, file: StudyFile, ledger: Ledger, tracking: Tracking, say: Callable[[str], None] = say_on_stderr
+        self,
+        file: StudyFile,
+        ledger: Ledger,
+        tracking: Tracking,
+        say: Callable[[str], None] = say_on_stderr,
+        on_answer: Callable[[StudyAnswer], None] | None = None,
     ) -> None:
         self.say = say
+        self._on_answer = on_answer
         self._file = file
         self._ledger = ledger
         self._tracking = tracking
@@ -155,6 +161,8 @@ class StudyRunWriter:
 
     def _write(self, found: StudyAnswer, *, is_last: bool = False) -> None:
         """Page, table and ranks; until the last time only the ranks of runs that come to the front or leave it."""
+        if self._on_answer is not None:
+            self._on_answer(found)
         self._run.log_text(page(found, self._tracking.address), "pareto.html")
         self._run.log_text(found.csv(), "pareto.csv")
         drawn = picture(found) if is_last else None
