@@ -24,10 +24,11 @@ _SPENT = "spent_usd"
 def front_chart(front: StudyFront, picked: Sequence[int], address: Callable[[str], str]) -> Chart:
     """Every point over any two of: objectives, whatever else was measured, numeric parameters, dollars spent so far.
 
+    Points that lack an objective, such as jobs that were cut off to learn seconds, are none of these.
     `picked` are the numbers of the recommended points, `address` makes that of a run of its id, or an empty text.
     """
     axes = _axes(front)
-    points = [(_mark(front, point, axes, picked), address(point.trial.run_id)) for point in front.points]
+    points = [(_mark(front, point, axes, picked), address(point.trial.run_id)) for point in front.whole]
     marks = [replace(mark, address=found) for mark, found in points]
     marks += [_predicted(trial, axes) for trial in front.forecast]
     return Chart(
@@ -44,11 +45,11 @@ def front_chart(front: StudyFront, picked: Sequence[int], address: Callable[[str
 
 def _axes(front: StudyFront) -> dict[str, Axis]:
     """Objectives first; of parameters those that are numbers and vary."""
-    able = {name for point in front.points for name in point.means}
+    able = {name for point in front.whole for name in point.means}
     measured = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD, *sorted(able)]) if name in able]
     found = {name: _axis(front, name) for name in measured}
     for name in front.shown:
-        values = {point.trial.value(name) for point in front.points}
+        values = {point.trial.value(name) for point in front.whole}
         if name not in found and len(values) > 1 and all(map(_is_number, values)):
             found[name] = Axis(name=name, heading=name, short=name)
     return {

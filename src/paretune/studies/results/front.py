@@ -92,6 +92,11 @@ class StudyFront:
         return [point for point in self.points if point.rank is not None]
 
     @cached_property
+    def whole(self) -> list[Point]:
+        """Points of which every objective was measured; jobs that were cut off to learn seconds are none."""
+        return [point for point in self.points if set(self.objectives) <= point.means.keys()]
+
+    @cached_property
     def best(self) -> list[Point]:
         """Points on the front over all objectives."""
         return [point for point in self.points if point.rank == 0]

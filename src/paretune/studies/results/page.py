@@ -176,7 +176,7 @@ def _trials_table(front: StudyFront, link: Callable[[str], str | Link]) -> Table
 
 
 def _importance(front: StudyFront) -> dict[str, Any]:
-    done = [point for point in front.points if set(front.objectives) <= set(point.means)]
+    done = front.whole
     if len(done) < FEWEST:
         return {"too_few": f"Too few completed configurations to say: {len(done)}, and {FEWEST} are needed."}
     points = [point.trial.point for point in done]

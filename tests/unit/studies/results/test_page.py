@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paretune.studies.results.answer import answer
+from paretune.studies.results.figures import front_chart
 from paretune.studies.results.importance import importance
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -128,6 +129,17 @@ def test_the_picture_shows_every_point_and_says_where_an_axis_is_broken() -> Non
     assert len(re.findall(r'<g class="mark [a-z ]+" transform', text)) == completed
     assert "The axis of cost is broken: 1 point lies past the break, up to 900, not to scale." in text
     assert "The axis of F1 is broken: 1 point lies past the break, down to 0.2, not to scale." in text
+
+
+def test_a_job_that_was_cut_off_to_learn_seconds_is_no_mark_and_stretches_no_axis() -> None:
+    whole = [trial_of(number, 4.0 + number, 0.9 + number / 100) for number in range(3)]
+    cut = trial_of(3, 0.02, 0.0, values={"cost_usd": 0.02})
+    front = answer([*whole, cut], COST_AND_F1, {}, name="a").front
+
+    chart = front_chart(front, [], lambda _: "")
+    assert len(chart.marks) == 3
+    assert "0.1" not in [text for _, text in chart.scale("cost_usd").ticks()]
+    assert chart.scale("cost_usd").at(4.0) < 0.3  # were the job there, three quarters along
 
 
 def test_a_study_of_one_objective_shows_it_over_the_dollars_spent() -> None:
