@@ -66,9 +66,9 @@ def on_two_processes(spec: JobSpec, **changes: Any) -> JobSpec:
     return replace(spec, instance_count=2, per_device_train_batch_size=4, **changes)
 
 
-def on_two_instances(spec: JobSpec, **changes: Any) -> JobSpec:
-    """The same job on two instances of two processes, with two micro-batches per step."""
-    cluster = {"instance_type": "ml.m5.large", "processes_per_instance": 2}
+def on_two_instances(spec: JobSpec, *, processes: int = 2, **changes: Any) -> JobSpec:
+    """The same job on two instances of so many processes, with two micro-batches per step and more for fewer."""
+    cluster = {"instance_type": "ml.m5.large", "processes_per_instance": processes}
     return replace(spec, instance_count=2, per_device_train_batch_size=2, **cluster, **changes)
 
 
@@ -120,16 +120,15 @@ def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFact
     return finished
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_train_the_model_of_one(alone: JobFolder, in_two_processes: Callable[[str], JobFolder]) -> None:
+    check_it_is_the_same_training(in_two_processes("ddp"), alone)
+
+
 def test_two_processes_and_two_instances_train_the_model_of_one_process(
-    one_process: JobSpec,
-    alone: JobFolder,
-    in_two_processes: Callable[[str], JobFolder],
-    tmp_path: Path,
-    strategy: str,
+    one_process: JobSpec, alone: JobFolder, in_two_processes: Callable[[str], JobFolder], tmp_path: Path
 ) -> None:
-    check_it_is_the_same_training(in_two_processes(strategy), alone)
-    first, second = instances_of(make_job(tmp_path / "far", on_two_instances(one_process, strategy=strategy)), 2)
+    check_it_is_the_same_training(in_two_processes("fsdp"), alone)
+    first, second = instances_of(make_job(tmp_path / "far", on_two_instances(one_process, strategy="fsdp")), 2)
     run([first, second])
     check_it_is_the_same_training(first, alone)
 
@@ -201,10 +200,8 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 @pytest.fixture
 def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
     """A training of 84 steps on two instances, with dropout, so that its random numbers must go on too."""
-    arguments = {"logging_steps": 1, "eval_strategy": "no"}
-    return on_two_instances(
-        replace(one_process, model=str(tiny_model), num_train_epochs=12.0), training_arguments=arguments
-    )
+    long = replace(one_process, model=str(tiny_model), num_train_epochs=12.0)
+    return on_two_instances(long, processes=1, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
 
 
 def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(long_job: JobSpec, tmp_path: Path) -> None:

@@ -177,13 +177,7 @@ def until_it_trains(running: Command, folder: Path) -> None:
     assert running.process.poll() is None, running.text
 
 
-@pytest.mark.parametrize("trials_per_job", ["1", "2"])
-def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(
-    local_study: Path, trials_per_job: str
-) -> None:
-    (local_study / "study.yaml").write_text(
-        (local_study / "study.yaml").read_text().replace("job:\n", f"job:\n  trials_per_job: {trials_per_job}\n")
-    )
+def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_study: Path) -> None:
     for sent, code in ((signal.SIGTERM, 130), (signal.SIGKILL, -9)):
         with started(local_study) as running:
             until_it_trains(running, local_study)

@@ -32,6 +32,7 @@ def main(folder: JobFolder) -> int:
     stop_signal.watch_parent()
     try:
         document = JobDocument.read(folder.document)
+        _skip_quantisation(document)
         if "LOCAL_RANK" not in os.environ:
             from paretune.training import device, rendezvous
 
@@ -71,6 +72,16 @@ def main(folder: JobFolder) -> int:
                 raise
             return errno.ENOSPC  # there is no room for the reason either
         return 1
+
+
+def _skip_quantisation(document: JobDocument) -> None:
+    """Have peft and transformers take bitsandbytes for not installed where nothing of the job is quantised.
+
+    They import it wherever it is, and it imports PyTorch's compiler: 1.2 of 8.3 CPU seconds of a start (2026-11-22).
+    """
+    spec = document.spec
+    if spec.fine_tuning != "qlora" and not spec.runs_own_training and "optim" not in spec.training_arguments:
+        sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]  # as the import system documents it
 
 
 def _classify(error: Exception) -> tuple[FailureKind, str]:

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.spec.container import FailureKind, JobDocument, JobFolder, write_json
 from paretune.spec.job import JobSpec
+from paretune.spec.parameters import spell
 from paretune.training import __main__ as room
 from paretune.training import device
 from paretune.training import stop_signal as lifeline
@@ -116,3 +118,25 @@ def test_the_first_process_of_a_container_obeys_sigterm_and_has_no_parent_to_los
 
     assert list(handlers) == [signal.SIGTERM]
     assert waits == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_skipped"),
+    [
+        ({}, True),
+        ({"fine_tuning": "lora"}, True),
+        ({"fine_tuning": "qlora"}, False),
+        ({"entry_script": "train.py"}, False),
+        ({"training_arguments": {"optim": "adamw_bnb_8bit"}}, False),
+    ],
+    ids=str,
+)
+def test_only_a_job_that_may_quantise_pays_for_importing_what_does(
+    changes: dict[str, object], is_skipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
+    spec = JobSpec.from_text({name: spell(value) for name, value in changes.items()})
+    room._skip_quantisation(JobDocument(job_name="job", spec=spec, plan=spec.plan()))
+
+    assert (sys.modules.get("bitsandbytes", "to be imported") is None) == is_skipped
+    monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
