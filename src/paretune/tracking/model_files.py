@@ -73,6 +73,10 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
         return address, logged.source_run_id or "", _place_of(logged)
     name, at, alias = rest.partition("@")
     if at:
+        aliases = client.get_registered_model(name).aliases
+        if alias not in aliases:
+            known = " or ".join(f"models:/{name}@{other}" for other in sorted(aliases)) or f"models:/{name}/VERSION"
+            raise BadInput([f"model {name} has no version with the alias {alias}: take {known}"])
         version = client.get_model_version_by_alias(name, alias)
     else:
         name, _, number = rest.partition("/")

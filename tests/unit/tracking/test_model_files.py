@@ -69,7 +69,7 @@ def test_an_address_that_leads_nowhere_is_bad_input_with_its_reason(
     empty = tracking.create("job")
     empty.log_text("x", "notes/readme.txt")
     cases = {
-        f"models:/{NAME}@candidate": "candidate",
+        f"models:/{NAME}@candidate": f"has no version with the alias candidate: take models:/{NAME}@champion",
         f"models:/{NAME}/7": "version=7",
         "models:/nobody/1": "nobody",
         "models:/m-0123": "m-0123",
