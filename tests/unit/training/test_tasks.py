@@ -68,16 +68,10 @@ def trained(spec: JobSpec, folder: JobFolder) -> JobReport:
     return report
 
 
-def answers(folder: JobFolder, texts: list[str], *, is_adapter: bool) -> np.ndarray:
+def answers(folder: JobFolder, texts: list[str]) -> np.ndarray:
     """What the written model answers, as somebody loads it who knows nothing of paretune."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder.model)
-    if is_adapter:
-        from peft import PeftModel
-
-        base = AutoModelForSequenceClassification.from_pretrained(folder.model_source, num_labels=1)
-        model: Any = PeftModel.from_pretrained(base, folder.model)
-    else:
-        model = AutoModelForSequenceClassification.from_pretrained(folder.model)
+    model: Any = AutoModelForSequenceClassification.from_pretrained(folder.model)
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=16, return_tensors="pt")
     with torch.no_grad():
         logits: np.ndarray = model.eval()(**inputs).logits.numpy()
@@ -98,7 +92,7 @@ def test_numbers_far_from_zero_are_learnt_and_the_written_model_answers_them(
     report = trained(replace(TASK, task="regression", fine_tuning=fine_tuning), folder)
     validation = rows("regression", 24, 1)
     assert validation.labels is not None
-    predicted = answers(folder, list(validation.texts), is_adapter=fine_tuning == "lora")[:, 0]
+    predicted = answers(folder, list(validation.texts))[:, 0]
 
     facts = PreparedDataset.read(folder.dataset).facts
     assert report.metrics["rmse"] < 0.9 * facts["baseline_rmse_mean"]
@@ -126,7 +120,7 @@ def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
     assert report.labels == ("good", "bad")
     assert [sum(counts) for counts in report.label_counts] == [24, 24]
     if fine_tuning == "full":
-        answered = answers(folder, list(validation.texts), is_adapter=False) >= 0
+        answered = answers(folder, list(validation.texts)) >= 0
         expected = multi_label_metrics(validation.labels > 0.5, answered)
         assert {name: report.metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
         config = (folder.model / "config.json").read_text()
