@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePath
 
 import mlflow
@@ -83,6 +83,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 def _command(spec: JobSpec, home: Path) -> Command:
     project, root = read_project(spec.project or "")
     given = {name: spell(value) for name, value in spec.project_parameters.items()}
+    _refuse_unknown_entry_point(spec, project._entry_points, root)
     try:
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if _SEED in entry.parameters and _SEED not in given and _SEED in spec.changed():
@@ -99,6 +100,15 @@ def _command(spec: JobSpec, home: Path) -> Command:
                 shutil.rmtree(downloads)
     except MlflowException as error:
         raise BadInput([f"project {spec.project}, entry_point {spec.entry_point}: {error.message}"]) from error
+
+
+def _refuse_unknown_entry_point(spec: JobSpec, declared: Collection[str], root: Path) -> None:
+    """MLflow takes any name that ends like a script for one, whether it is there or not."""
+    if spec.entry_point in declared or (root / spec.entry_point).is_file():
+        return
+    scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
+    known = ", ".join([*declared, *scripts]) or "none, for it has neither an MLproject file nor a script"
+    raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: there is {known}"])
 
 
 def _chooses_experiment(files: Mapping[str, Path]) -> bool:

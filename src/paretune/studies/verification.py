@@ -104,7 +104,7 @@ class _Verifying:
         spent = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is not None)
         ahead = (len(self._under_way) + 1) * (point.usd_per_run or 0.0)
         if spent + ahead > MOST_SHARE * search_usd:
-            return f"repeats would cost more than the search has ({search_usd:.4g} USD)"
+            return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return ""
 
     def _forget_ended(self) -> None:

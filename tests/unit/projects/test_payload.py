@@ -97,7 +97,8 @@ def test_declared_parameters_have_their_types(project: Path) -> None:
     ("changes", "said"),
     [
         ({"project_parameters": {}}, "No value given for missing parameters: 'word'"),
-        ({"entry_point": "other"}, "Could not find other among entry points ['train']"),
+        ({"entry_point": "other"}, "there is train, train.py"),
+        ({"entry_point": "gone.py"}, "entry_point gone.py is not in project"),
         ({"size": "rowz"}, "size names rowz, which is no parameter"),
         ({"project": "./not-there"}, "project ./not-there does not exist"),
     ],

@@ -75,15 +75,16 @@ def predict(
     """
     price, remarks = _price(request, environment, clock)
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        name, run_id, folder, trained = _model(request, environment, clock, Path(scratch))
+        name, run_id, folder, told = _model(request, environment, clock, Path(scratch))
+        length = told.get("max_seq_length", "")
         document = {
             "model": str(folder),
             "data": str(request.data_path),
-            "text_column": request.text_column,
-            "label_column": request.label_column,
+            "text_column": request.text_column or told.get("text_column") or "text",
+            "label_column": request.label_column or told.get("label_column") or "label",
             "output": str(request.output_path),
             "batch_size": request.batch_size,
-            "max_seq_length": request.max_seq_length or trained,
+            "max_seq_length": request.max_seq_length or (int(length) if length.isdigit() else None),
         }
         found = _run(document, Path(scratch), environment, clock, interruption, on_events)
     return Predictions(
@@ -101,15 +102,14 @@ def predict(
 
 def _model(
     request: PredictRequest, environment: Mapping[str, str], clock: Clock, scratch: Path
-) -> tuple[str, str, Path, int | None]:
-    """Name, run id and folder of the model, and the tokens of a text that its training has read, where MLflow knows."""
+) -> tuple[str, str, Path, Mapping[str, str]]:
+    """Name, run id and folder of the model, and the parameters of its training, where MLflow knows them."""
     if not request.is_address:
-        return str(request.model_folder), "", request.model_folder, None
+        return str(request.model_folder), "", request.model_folder, {}
     from paretune.tracking import Tracking  # MLflow takes a second to import
 
     files = Tracking(environment, clock).model_files(request.model or "", scratch / "model")
-    length = files.params.get("max_seq_length", "")
-    return files.name, files.run_id, files.folder, int(length) if length.isdigit() else None
+    return files.name, files.run_id, files.folder, files.params
 
 
 def _price(request: PredictRequest, environment: Mapping[str, str], clock: Clock) -> tuple[Price | None, list[str]]:

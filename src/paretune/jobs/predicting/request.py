@@ -27,8 +27,10 @@ class PredictRequest:
 
     model: str | None = parameter(None, f"needed: {_FORMS}")
     data: str | None = parameter(None, "needed: CSV, TSV, JSONL or Parquet file with the rows")
-    text_column: str = parameter("text", "column with the text")
-    label_column: str = parameter("label", "column with the true class, for F1; it may be absent")
+    text_column: str | None = parameter(None, "column with the text; by default that of the model's training, or text")
+    label_column: str | None = parameter(
+        None, "column with the true class, for F1; it may be absent; by default that of the model's training, or label"
+    )
     output: str = parameter("predictions.csv", "file to write: the rows with prediction and score (.csv, .tsv, .jsonl)")
     batch_size: int = parameter(32, "texts that the model reads at once", minimum=1, maximum=65_536)
     max_seq_length: int | None = parameter(

@@ -55,7 +55,8 @@ class UntriedPoints:
         if self._driver.file.budget_usd is None or math.isinf(self._least_usd):
             limit = "max_cost_usd" if self._driver.file.budget_usd is None else f"{left}, or max_cost_usd,"
             return f"{found} {limit} with its worst case, or has a known price"
-        return f"{found} {left} with its worst case; the least one is {self._least_usd:.4g} USD"
+        mend = "raise budget_usd, or lower max_runtime_minutes, which bounds each job"
+        return f"{found} {left} with its worst case; the least one is {self._least_usd:.4g} USD: {mend}"
 
     def _candidates(self) -> Iterator[tuple[dict[str, Value], JobSpec]]:
         """Open points, those of a list in turn: the one that was returned last comes last."""
