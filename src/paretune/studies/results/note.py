@@ -64,6 +64,7 @@ def picture(answer: StudyAnswer) -> Picture | None:
         axes.scatter(*_columns(best, x, y), s=40, c=FRONT, marker="D", label="front", zorder=3)
         ring = {"facecolors": "none", "edgecolors": PICKED, "linewidths": 2}
         axes.scatter(*_columns(picked, x, y), s=110, label="recommended", zorder=4, **ring)
+        axes.locator_params(nbins=4)  # longer numbers would touch
         for name, line, scale in ((x, axes.xaxis, axes.set_xscale), (y, axes.yaxis, axes.set_yscale)):
             values = [point.means[name] for point in front.feasible]
             if min(values) > 0 and max(values) > LOG_FROM * min(values):
