@@ -11,8 +11,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
-
 SECONDS_NOISE = 0.014 / (0.6745 * math.sqrt(2))
 """Standard deviation of the seconds of one run, relative: 0.0147. Dollars go with seconds."""
 SECONDS_NOISE_OF_OTHER_DATA = 0.03
@@ -70,6 +68,8 @@ def binomial_error(f1: float, rows: int) -> float:
 
 def widened(error: float, degrees: float) -> float:
     """A standard error so much larger that 2 of it hold 95 %, although its deviation has few degrees of freedom."""
+    from scipy.special import stdtrit  # a sixth of a second, which a command that only reads a file need not wait
+
     return error * float(stdtrit(degrees, 0.975)) / 1.96
 
 

@@ -24,7 +24,7 @@ from paretune.spec import catalog
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.cluster import spreading_defaults
 from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec, default_learning_rate
+from paretune.spec.job import OWN_TRAINING, JobSpec, default_learning_rate
 from paretune.spec.regions import usual_region
 from paretune.tracking import Tracking, schema
 
@@ -32,7 +32,7 @@ LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9
 """Shares below and above which an estimate is worth a warning."""
 _THE_JOB = ("model", "dataset", "task", "fine_tuning")
 """What two jobs have in common of which one shows that the other works, beside a training of the user's own."""
-_OWN_TRAINING = ("entry_script", "project", "entry_point")
+_WHICH_TRAINING = (*OWN_TRAINING, "entry_point")
 _MOST_LOOKED_AT = 50
 
 
@@ -113,7 +113,7 @@ def has_worked(spec: JobSpec, tracking: Tracking) -> bool | None:
         found = tracking.runs(condition, newest=_MOST_LOOKED_AT)
     except TrackingUnavailable:  # the job's own record will say so
         return None
-    wanted = {**alike, **{name: texts[name] for name in _OWN_TRAINING}}
+    wanted = {**alike, **{name: texts[name] for name in _WHICH_TRAINING}}
     return any(all(run.params.get(name, "") == text for name, text in wanted.items()) for run in found)
 
 
@@ -123,7 +123,7 @@ def with_history(jobs: Sequence[ForeseenJob], tracking: Tracking) -> list[Forese
     found = []
     for job in jobs:
         texts = job.spec.as_text()
-        alike = (*(texts[name] for name in (*_THE_JOB, *_OWN_TRAINING)), str(job.spec.instance_count > 1))
+        alike = (*(texts[name] for name in (*_THE_JOB, *_WHICH_TRAINING)), str(job.spec.instance_count > 1))
         if alike not in known:
             known[alike] = has_worked(job.spec, tracking)
         found.append(replace(job, has_worked=known[alike]))

@@ -105,6 +105,8 @@ LONGEST_REGISTERED_NAME = 57
 """Characters: a SageMaker managed MLflow server adds some of its own to the name of the Model Package Group."""
 MOST_PROFILED_STEPS = 300
 """Of one job: a trace of more steps is too large to look at."""
+OWN_TRAINING = ("entry_script", "project")
+"""Parameters of a job with which it runs a training of the user's own."""
 ADAPTERS = ("lora", "qlora")
 """Kinds of fine-tuning that train adapters beside frozen weights."""
 ALL_LINEAR = "all-linear"
@@ -382,7 +384,7 @@ class JobSpec(Cluster):
     @property
     def runs_own_training(self) -> bool:
         """Whether a training of the user's own runs, a script or a project: nothing of it is known beforehand."""
-        return self.project is not None or self.entry_script is not None
+        return any(getattr(self, name) is not None for name in OWN_TRAINING)
 
     def sizes(self) -> dict[str, float]:
         """The numbers that `size` names: a project's parameters, training arguments, or parameters of the job."""

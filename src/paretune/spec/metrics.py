@@ -98,6 +98,12 @@ TASKS: Mapping[str, Task] = {
 """Value of the parameter `task` to what it is judged by."""
 
 
+TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)
+"""Metrics of how fast a job is."""
+OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
+"""Metrics that follow from the cluster a job runs on, whatever its model has learnt."""
+
+
 def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """The entries with finite numbers, also those as text, which transformers 5 prints."""
     numbers = {}

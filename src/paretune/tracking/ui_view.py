@@ -40,8 +40,7 @@ def trials_of(run_id: str, name: str, objectives: Iterable[tuple[str, str]]) -> 
     `objectives` are pairs of a metric's name and `minimize` or `maximize`; `name` is what the views menu shows.
     """
     pairs = list(objectives)
-    of_money = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS}
-    first, way = next((pair for pair in pairs if pair[0] not in of_money), pairs[0])
+    first, way = next((pair for pair in pairs if pair[0] not in metrics.OF_THE_CLUSTER), pairs[0])
     more = [column for column, _ in pairs if column not in _METRICS]
     found = f"tags.`mlflow.parentRunId` = '{run_id}'"
     return _view(name, order_by=f"metrics.`{first}`", ascending=way == "minimize", found=found, more=more)

@@ -26,7 +26,7 @@ _ROWS = (  # metric, words, format, whether more is better (None: neither), nois
     (metrics.THROUGHPUT_SAMPLES, "throughput, samples/s", ",.1f", True, SECONDS_NOISE, True),
     (metrics.BASELINE_TFIDF, "TF-IDF + logistic regression", ".4f", None, 0.0, False),
 )
-_MADE_BY_THE_RUN = {"output_dir", "max_cost_usd", "max_runtime_minutes", "tags"}
+_MADE_BY_THE_RUN = {"max_cost_usd", "max_runtime_minutes", "tags"}
 
 
 def comment(ours: Mapping[str, Any], main: Mapping[str, Any] | None) -> str:
@@ -41,7 +41,9 @@ def comment(ours: Mapping[str, Any], main: Mapping[str, Any] | None) -> str:
         if name in mine or name in base:
             cells = [f"{found[name]:{form}}" if name in found else "" for found in (mine, base)]
             said = (
-                _change(mine[name], base[name], more_is_better, noise, is_share) if {name} <= mine.keys() & base else ""
+                _change(mine[name], base[name], more_is_better, noise, is_share)
+                if name in mine and name in base
+                else ""
             )
             lines.append(f"| {words} | {cells[0]} | {cells[1]} | {said} |")
     lines += ["", *_remarks(ours, main)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from paretune.core.errors import did_you_mean
 from paretune.spec import metrics
+from paretune.spec.job import OWN_TRAINING
 from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES, Quality, quality_among
 from paretune.studies.definition.space import Fault
 
@@ -43,13 +44,8 @@ OBJECTIVES = {
 own may log any other metric too."""
 QUALITIES = tuple(KNOWN)
 """Objectives that measure the model, the most informative first; of a training of the user's own, any other metric."""
-TIMES = (metrics.TRAIN_SECONDS, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES)
-"""Objectives that measure how fast a job is."""
-OF_THE_CLUSTER = {metrics.COST_USD, *TIMES}
-"""Objectives that follow from the cluster a job runs on."""
-
-OWN_TRAINING = ("entry_script", "project")
-"""Parameters of a job with which it runs a training of the user's own."""
+TIMES = metrics.TIMES
+OF_THE_CLUSTER = metrics.OF_THE_CLUSTER
 
 Constraints = Mapping[str, Mapping[str, float]]
 """Metric to {"min": x}, {"max": y} or both, the ends included."""

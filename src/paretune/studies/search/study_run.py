@@ -10,10 +10,9 @@ from paretune.core.errors import ParetuneError, TrackingUnavailable
 from paretune.estimating.noise import Scatter
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.registration.register import register
-from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, JobSpec
+from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, OWN_TRAINING, JobSpec
 from paretune.spec.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.objectives import OWN_TRAINING
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
 from paretune.studies.results.note import PICTURE_FILE, picture, study_note
