@@ -21,6 +21,7 @@ from paretune.cli.started import spelling_here
 from paretune.core.commands import spelled
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
+from paretune.core.untrusted import printable
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
             answer = _answer(words, faults)
             text = as_document(answer.to_dict()) if as_json else str(answer)
             if text:
-                print(text, file=output, flush=True)
+                print(text if as_json else printable(text), file=output, flush=True)
             return answer.exit_code if isinstance(answer, Answer) else 0
         except ParetuneError as error:
             failure: BaseException = error
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
                 unknown = BadInput([f"the first word must be a command: {', '.join(_COMMANDS)}"])
                 print(as_document(error_document(unknown, str(unknown), BadInput.exit_code)), file=output)
             raise
-    print(f"paretune: {message}", file=sys.stderr)
+    print(printable(f"paretune: {message}"), file=sys.stderr)
     if as_json:
         print(as_document(error_document(failure, message, code)), file=output, flush=True)
     return code

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import parse_json
 from paretune.spec.job import BUNDLED
 
 _HUB = "https://huggingface.co"
@@ -128,7 +129,7 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
 def config_in(model: str) -> Mapping[str, Any] | None:
     """The configuration of a model that is a folder; None of others, and where it cannot be read."""
     try:
-        found = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
+        found = parse_json((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -151,7 +152,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         request.add_unredirected_header("Authorization", f"Bearer {environment['HF_TOKEN']}")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # checked above
-            found = json.loads(answer.read(_LARGEST))
+            found = parse_json(answer.read(_LARGEST))
     except urllib.error.HTTPError as error:
         error.close()
         why = {

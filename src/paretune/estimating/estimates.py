@@ -1,12 +1,12 @@
 """How long, how much, does it fit: a prediction for a job before it is paid for, with where it comes from."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.pareto import front
+from paretune.core.untrusted import is_folder, parse_json
 from paretune.estimating.architecture import Architecture, hub_config, of_config, well_known
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.learnt.times import TimeEstimate
@@ -141,9 +141,9 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
     if known is not None:
         return known
     folder = Path(model).expanduser()
-    if folder.is_dir():
+    if is_folder(folder):
         try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise BadInput([f"model {model} must hold a config.json that can be read ({error})"]) from error
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.extras import training_is_missing
+from paretune.core.untrusted import exists
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.projects.payload import project_inputs
@@ -211,7 +212,7 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         if text is None or text.startswith(BUNDLED):
             continue
         path = _on_disk(text, home)
-        if not path.exists():
+        if not exists(path):
             return None
         path = path.resolve()
         files = [path] if path.is_file() else filter(Path.is_file, sorted(path.rglob("*")))

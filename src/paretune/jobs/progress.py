@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from paretune.core.interruption import Interruption
+from paretune.core.untrusted import printable
 from paretune.spec.container import Event
 
 _NARROWEST = 40  # columns
@@ -112,7 +113,8 @@ def say_on_stderr(text: str) -> None:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """The text broken between words into lines as wide as the terminal; as it is for any other stream."""
+    """The text, `printable`, broken between words into lines as wide as the terminal; unbroken for any other stream."""
+    text = printable(text)
     if not stream.isatty():
         return text
     width = max(_NARROWEST, shutil.get_terminal_size().columns)

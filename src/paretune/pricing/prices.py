@@ -198,7 +198,7 @@ def read_file(path: Path, *, own: bool) -> list[Price]:
                 needed = ", ".join(COLUMNS)
                 raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {needed}"])
             rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:  # a name with a NUL in it; no UTF-8
         what = f"{VARIABLE} must name a CSV of prices, but {path}" if own else f"{path}"
         hint = "" if own else "; delete it, `paretune prices --refresh true` creates it again"
         raise BadInput([f"{what} cannot be read ({getattr(error, 'strerror', None) or error}){hint}"]) from error

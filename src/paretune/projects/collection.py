@@ -112,6 +112,8 @@ def read_store(store: Path) -> Iterator[StoredRun]:
         for row in database.execute("SELECT * FROM runs WHERE lifecycle_stage = 'active'").fetchall():
             run_id = row["run_uuid"]
             place = store / "mlruns" / str(row["experiment_id"])
+            if not _lies_in(place / run_id, store):
+                continue  # MLflow has not written that
             yield StoredRun(
                 run_id=run_id,
                 name=row["name"] or "",
@@ -153,8 +155,13 @@ def _models(database: sqlite3.Connection, run_id: str, place: Path) -> Iterator[
     query = "SELECT name, model_id FROM logged_models WHERE source_run_id = ? ORDER BY creation_timestamp_ms"
     for row in database.execute(query, (run_id,)):
         folder = place / "models" / row["model_id"] / "artifacts"
-        if folder.is_dir():
+        if folder.is_dir() and _lies_in(folder, place):
             yield row["name"], folder
+
+
+def _lies_in(folder: Path, place: Path) -> bool:
+    """Whether a folder that a stranger's store names is below `place`: nothing else of this machine is uploaded."""
+    return folder.resolve().is_relative_to(place.resolve())
 
 
 def _counterpart(run: StoredRun, experiment: str, names: dict[str, str], client: MlflowClient) -> str:

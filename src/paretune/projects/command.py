@@ -39,6 +39,8 @@ def read_command(
         BadInput: more paths than a job can have, or empty folders.
     """
     entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
+    if entry.command is None:
+        raise BadInput([f"entry point {entry_point} has no command: write one into MLproject"])
     given = dict(parameters)
     inputs: dict[str, Path] = {}
     faults = []
@@ -62,7 +64,11 @@ def read_command(
         faults.append(f"{limit}, got {len(inputs)}: use a folder")
     if faults:
         raise BadInput(faults)
-    return Command(text=str(entry.compute_command(given, None)), inputs=inputs)
+    try:
+        return Command(text=str(entry.compute_command(given, None)), inputs=inputs)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:  # of str.format
+        fault = f"entry point {entry_point}: its command must name declared parameters in braces ({error})"
+        raise BadInput([fault]) from error
 
 
 def _channel(name: str, position: int, others: Mapping[str, Path]) -> str:

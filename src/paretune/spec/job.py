@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from paretune.core.commands import command_line
 from paretune.core.errors import collecting, refuse
+from paretune.core.untrusted import exists, is_folder
 from paretune.spec import metrics
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import STEP, Cluster, listed, spreading_defaults, unsupported
@@ -682,7 +683,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
     """One fault per parameter that can only be a path and leads nowhere."""
     faults = []
     project = texts.get("project", "").partition("#")[0]
-    if project and not re.match(r"\w+://|git@|file:", project) and not Path(project).expanduser().exists():
+    if project and not re.match(r"\w+://|git@|file:", project) and not exists(project):
         faults.append(
             f"project {project} does not exist (looked from {Path.cwd()}): give a folder, or a git URI such as "
             "https://github.com/mlflow/mlflow-example"
@@ -693,8 +694,8 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
             continue  # whether it is there is asked once the rest is right
         is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
         is_path = is_path or Path(text).suffix.lower() in ROW_FILES
-        if text and is_path and not Path(text).expanduser().exists():
+        if text and is_path and not exists(text):
             faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
-        elif text and name == "entry_script" and Path(text).expanduser().is_dir():
+        elif text and name == "entry_script" and is_folder(text):
             faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults

@@ -12,8 +12,12 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from paretune.core.errors import collecting, did_you_mean, refuse
+from paretune.core.untrusted import parse_json
 
 _Asked = TypeVar("_Asked")
+
+LONGEST_TEXT = 4_096
+"""Characters of a parameter: as many as a path of Linux may have (PATH_MAX); MLflow records 6,000."""
 
 Effect = Literal[
     "data",  # which rows there are, and how they are read and tokenised; which files of the model are read
@@ -205,8 +209,8 @@ def _number(name: str, text: str, kind: type[int | float]) -> int | float:
 def _json_object(name: str, text: str, example: str) -> dict[str, Any]:
     rule = f"{name} must be a JSON object such as {example}"
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise ValueError(f"{rule}, got {text!r}: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{rule}, got {text!r}")
@@ -232,6 +236,8 @@ def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
         return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
     if isinstance(value, str) and not value.strip():
         return [f"{item.name} must not be empty: leave it out for the default"]
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return [f"{item.name} must have at most {LONGEST_TEXT:,} characters, got {len(value):,}: {value[:40]!r}..."]
     if value is None or isinstance(value, (str, bool, Mapping)):
         return []
     if isinstance(value, float) and not math.isfinite(value):

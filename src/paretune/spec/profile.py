@@ -18,6 +18,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from paretune.core.errors import BadInput, refuse
+from paretune.core.untrusted import is_file
 from paretune.spec.cluster import Cluster, listed
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
@@ -44,7 +45,7 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
     """
     named = environment.get("PARETUNE_PROFILE")
     path = Path(named or FILE).expanduser()
-    if not path.is_file():
+    if not is_file(path):
         if named:
             raise BadInput([f"PARETUNE_PROFILE must name a file, got {named}"])
         return {}
@@ -52,7 +53,7 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
         raise BadInput([f"{path} cannot be read: allow it, or move it away"])
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     allowed = f"it may set {', '.join(sorted(ALLOWED))}"
     refuse([f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED])

@@ -8,6 +8,7 @@ from typing import Any
 
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
+from paretune.core.untrusted import parse_json
 from paretune.estimating.recorded.run_table import OF_ALL_ROWS, OTHERS, RunTable
 from paretune.spec.job import JobSpec, parameter_help
 from paretune.spec.parameters import COMPUTES, affecting
@@ -94,8 +95,8 @@ def _columns(text: str) -> dict[str, str]:
         return dict(pairs)
 
     try:
-        found = json.loads(text, object_pairs_hook=noting_names)
-    except json.JSONDecodeError as error:
+        found = parse_json(text, noting_names)
+    except ValueError as error:
         raise BadInput([f"{example}, got {text!r}: {error}"]) from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
         raise BadInput([f"{example}, got {text!r}"])

@@ -1,10 +1,12 @@
 """What can be asked of `predict`, checked before anything is read."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import exists, is_file, is_folder
 from paretune.spec.catalog import instances, unknown_type
 from paretune.spec.job import current_name
 from paretune.spec.parameters import check, parameter
@@ -63,7 +65,7 @@ class PredictRequest:
     @property
     def model_folder(self) -> Path:
         """The folder of a model that is one."""
-        return Path(current_name(self.model or "")).expanduser()
+        return Path(os.path.expanduser(current_name(self.model or "")))
 
     @property
     def data_path(self) -> Path:
@@ -85,8 +87,8 @@ class PredictRequest:
             return [f"model must be {_FORMS}, got {self.model!r}: a registered model needs an alias or a version"]
         if _ADDRESS.match(self.model) and not self.model.startswith("file:/"):
             return [f"model must be {_FORMS}, got {self.model!r}: download it first"]
-        if not self.model_folder.is_dir():
-            what = "is no folder" if self.model_folder.exists() else f"does not exist (looked from {Path.cwd()})"
+        if not is_folder(self.model_folder):
+            what = "is no folder" if exists(self.model_folder) else f"does not exist (looked from {Path.cwd()})"
             return [f"model {self.model} {what}: give {_FORMS}"]
         return []
 
@@ -94,13 +96,13 @@ class PredictRequest:
         faults = []
         if self.data is None:
             faults.append("data must name the file with the rows: --data rows.csv")
-        elif not self.data_path.is_file():
+        elif not is_file(self.data_path):
             faults.append(f"data {self.data} does not exist (looked from {Path.cwd()})")
         output = self.output_path
         if output.suffix.lower() not in _WRITTEN:
             faults.append(f"output must end in {', '.join(_WRITTEN)}, got {self.output}")
-        if not output.parent.is_dir() or output.is_dir():
+        if not is_folder(output.parent) or is_folder(output):
             faults.append(f"output must be a file in a folder that exists, got {self.output}: mkdir {output.parent}")
-        elif self.data is not None and output.exists() and output.samefile(self.data_path):
+        elif self.data is not None and exists(output) and output.samefile(self.data_path):
             faults.append(f"output must be another file than data, got {self.output} for both")
         return faults

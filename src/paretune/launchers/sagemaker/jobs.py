@@ -26,6 +26,7 @@ _STATES = {state.value: state for state in JobState}  # called as SageMaker does
 _GONE = {"Deleting", DELETED}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 # What pip prints when it cannot connect, and when it gives up (pip 25).
+_LARGEST_RESULT = 256 * 2**20  # bytes of one file; a report or a profile has a hundredth of it
 _NOT_REACHED = re.compile("Failed to establish a new connection|ConnectTimeoutError|Name or service not known|Retrying")
 _NOT_FOUND = re.compile(r"No matching distribution found for (\S+)")
 _LIMITS = {
@@ -455,7 +456,8 @@ def _unpack(packed: BinaryIO, is_wanted: Callable[[str], object]) -> dict[str, b
         with tarfile.open(fileobj=packed, mode="r|gz") as archive:
             for entry in archive:
                 name = entry.name.removeprefix("./")
-                file = archive.extractfile(entry) if entry.isfile() and is_wanted(name) else None
+                is_small = entry.isfile() and entry.size <= _LARGEST_RESULT
+                file = archive.extractfile(entry) if is_small and is_wanted(name) else None
                 if file is not None:
                     files[name] = file.read()
     except (tarfile.TarError, EOFError, zlib.error):

@@ -1,0 +1,242 @@
+"""What a user can give: every parameter of every command, and every file that one of them names."""
+
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import signal
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from unittest import mock
+
+from paretune.cli import main as cli
+from tests.conftest import user_s_own
+from tests.hostile.values import MARK, broken, harmful
+from tests.hostile.watch import Gate, watching
+
+REPOSITORY = Path(__file__).parents[2]
+LONGEST_S = 30.0
+"""Seconds after which an input counts as one that hangs the command."""
+
+_RECORDED = (REPOSITORY / "studies" / "rehearsal.csv").read_text()
+_ROWS = "text,label\n" + "".join(f"a {word} film,{label}\n" for label in "01" for word in ("good", "bad") * 3)
+_PROFILE = 'region = "us-east-1"\nrole = "SageMakerRole"\nsubnets = ["subnet-1"]\nspot = true\nvolume_gib = 50\n'
+_PRICES = "instance_type,price_usd_per_hour,region,as_of,source\nml.g5.xlarge,1.4,us-east-1,2026-10-01,mine\n"
+_PROJECT = (
+    "name: own\npython_env: python_env.yaml\nentry_points:\n  main:\n    parameters:\n"
+    "      alpha: {type: float, default: 0.5}\n      text: {type: string, default: a}\n"
+    '    command: "python train.py --alpha {alpha} --text {text}"\n'
+)
+_PYTHON = "python: 3.11\ndependencies:\n  - mlflow\n"
+_MODEL = json.dumps(
+    {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}
+    | {"architectures": ["BertForMaskedLM"], "intermediate_size": 128, "max_position_embeddings": 64}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostileInput:
+    """One command with what it is given.
+
+    Attributes:
+        words: its command line.
+        files: path below the user's folder to content.
+        environment: variables of the user's shell.
+    """
+
+    words: tuple[str, ...]
+    files: dict[str, bytes] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shown = " ".join(repr(word if len(word) < 120 else f"{word[:120]}... ({len(word)})") for word in self.words)
+        return f"{shown} { ({name: content[:400] for name, content in self.files.items()}) } {self.environment}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of it.
+
+    Attributes:
+        code: exit code; None where the command was about to start a process or to call a server.
+        wrong: what must not happen, a sentence each.
+        seconds: it took.
+        grown_mib: by which the largest memory of this process has grown.
+    """
+
+    code: int | None
+    wrong: tuple[str, ...]
+    seconds: float
+    grown_mib: float
+
+
+def an_input(source: random.Random) -> HostileInput:
+    """A command with a harmful parameter or a broken file, sometimes both."""
+    made = source.choice(_KINDS)(source)
+    if source.random() < 0.7 and made.files:
+        return made
+    names = _parameters_of(made.words[0])
+    chosen = source.sample(names, k=min(len(names), source.choice((1, 1, 2, 4))))
+    typed = tuple(word for name in chosen for word in (f"--{name}", harmful(source)))
+    kept = tuple(
+        word
+        for name, text in zip(made.words[1::2], made.words[2::2], strict=True)
+        if name.removeprefix("--") not in chosen
+        for word in (name, text)
+    )
+    return HostileInput(words=(made.words[0], *kept, *typed), files=made.files, environment=made.environment)
+
+
+def _parameters_of(command: str) -> list[str]:
+    """What the command can be given; whether it is a dry run is ours to say."""
+    groups = cli._COMMANDS[command].groups()
+    return sorted({name for lines in groups.values() for name in lines} - {"dry_run"})
+
+
+def _job(source: random.Random) -> HostileInput:
+    words, files = ["main", "--dry_run", "true"], dict[str, bytes]()
+    if source.random() < 0.5:
+        words += ["--instance_type", "ml.g5.xlarge"]
+    if source.random() < 0.5:
+        name = f"rows{source.choice(('.csv', '.jsonl', '.txt', '.parquet', ''))}"
+        files[name] = broken(_ROWS, source)
+        words += ["--dataset", name]
+    return HostileInput(words=tuple(words), files=files)
+
+
+def _with_profile(source: random.Random) -> HostileInput:
+    words = ("main", "--dry_run", "true", "--instance_type", "ml.g5.xlarge")
+    return HostileInput(words=words, files={"paretune.toml": broken(_PROFILE, source)})
+
+
+def _with_prices(source: random.Random) -> HostileInput:
+    files = {"prices.csv": broken(_PRICES, source)}
+    return HostileInput(words=("prices",), files=files, environment={"PARETUNE_PRICES": "prices.csv"})
+
+
+def _project(source: random.Random) -> HostileInput:
+    files = {"own/MLproject": _PROJECT.encode(), "own/python_env.yaml": _PYTHON.encode(), "own/train.py": b"print(1)\n"}
+    name, text = source.choice((("own/MLproject", _PROJECT), ("own/python_env.yaml", _PYTHON)))
+    files[name] = broken(text, source)
+    words = ("main", "--dry_run", "true", "--project", "own")
+    if source.random() < 0.5:
+        words += ("--project_parameters", json.dumps({"text": harmful(source), "alpha": "1"}))
+    return HostileInput(words=words, files=files)
+
+
+def _estimate(source: random.Random) -> HostileInput:
+    files = {"model/config.json": broken(_MODEL, source)}
+    return HostileInput(words=("estimate", "--instance_type", "ml.g5.xlarge,local", "--model", "model"), files=files)
+
+
+def _study(source: random.Random) -> HostileInput:
+    path = source.choice(_files_with("search:"))
+    words = ("study", "--study", "study.yaml")
+    return HostileInput(words=words, files=_beside() | {"study.yaml": broken(path.read_text(), source)})
+
+
+def _design(source: random.Random) -> HostileInput:
+    path = source.choice(_files_with("factors:"))
+    words = ("design", "--design", "design.yaml")
+    return HostileInput(words=words, files=_beside() | {"design.yaml": broken(path.read_text(), source)})
+
+
+def _rehearsed(source: random.Random) -> HostileInput:
+    files = {"runs.csv": broken(_RECORDED, source)}
+    words = ("main", "--dry_run", "true", "--launcher", "simulated", "--recorded_runs", "runs.csv")
+    return HostileInput(words=(*words, "--instance_type", "ml.g5.xlarge"), files=files)
+
+
+def _import(source: random.Random) -> HostileInput:
+    return HostileInput(words=("import", "--recorded_runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)})
+
+
+def _predict(source: random.Random) -> HostileInput:
+    files = {"model/config.json": broken(_MODEL, source), "rows.csv": broken(_ROWS, source)}
+    return HostileInput(words=("predict", "--model", "model", "--data", "rows.csv"), files=files)
+
+
+def _bare(source: random.Random) -> HostileInput:
+    return HostileInput(words=(source.choice(("prices", "report", "doctor", "sync")),))
+
+
+def _beside() -> dict[str, bytes]:
+    """The tables that the shipped studies and designs name."""
+    tables = (path for path in (REPOSITORY / "studies").glob("*.csv"))
+    return {path.name: path.read_bytes() for path in tables}
+
+
+def _files_with(key: str) -> list[Path]:
+    return [path for path in sorted((REPOSITORY / "studies").glob("*.yaml")) if key in path.read_text()]
+
+
+_KINDS = (
+    *(_job,) * 3,
+    *(_study, _design) * 2,
+    *(_with_profile, _with_prices, _project, _estimate, _rehearsed, _import, _predict, _bare),
+)
+
+
+class Hangs(BaseException):
+    """The command did not end within LONGEST_S."""
+
+
+def _alarm(_: int, frame: FrameType | None) -> None:
+    raise Hangs("".join(traceback.format_stack(frame)[-3:]))
+
+
+def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
+    """Run the command in this process, in an empty `folder`, with the MLflow store at the address `store`."""
+    for name, content in hostile.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    own = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | hostile.environment
+    wrong: list[str] = []
+    code: int | None = None
+    before, begun = _largest_mib(), time.perf_counter()
+    printed = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, own),
+        mock.patch.object(tempfile, "tempdir", str(folder)),
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+        watching(folder, Path(store.removeprefix("sqlite:///")).parent, REPOSITORY / ".hypothesis") as seen,
+        mock.patch("paretune.studies.run._drive", side_effect=Gate("study")),
+        mock.patch("paretune.studies.design.run._carry_out", side_effect=Gate("design"), create=True),
+    ):
+        signal.signal(signal.SIGALRM, _alarm)
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+        try:
+            code = cli.main(hostile.words)
+        except Gate:
+            code = None
+        except SystemExit as end:  # of argparse
+            code = end.code if isinstance(end.code, int) else 1
+        except Hangs as where:
+            wrong.append(f"it hangs: {where}")
+        except BaseException:
+            wrong.append(f"a traceback: {traceback.format_exc()[-3_000:]}")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    seconds = time.perf_counter() - begun
+    if "Traceback (most recent call last)" in printed.getvalue():
+        wrong.append(f"a traceback is printed: {printed.getvalue()[-3_000:]}")
+    if code not in (None, 0, 2, 3, 4):
+        wrong.append(f"exit code {code}: {printed.getvalue()[-1_000:]}")
+    if code == 2 and not printed.getvalue().strip():
+        wrong.append("it is refused without a word")
+    wrong += [f"it writes to {path}" for path in seen.written]
+    wrong += [f"something ran it: {path}" for path in folder.rglob(f"*{MARK}*") if path.is_file()]
+    wrong += [f"it is part of a command: {words[:300]}" for words in seen.begun if "shell" in words and MARK in words]
+    return Outcome(code=code, wrong=tuple(wrong), seconds=seconds, grown_mib=_largest_mib() - before)
+
+
+def _largest_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,190 @@
+"""Texts that do harm where they are taken for more than texts, and documents that were broken on the way."""
+
+import random
+from collections.abc import Callable
+
+MARK = "hostile-was-here"
+"""Name of the file that a text would make if something ran it."""
+
+HARMFUL = (
+    f"$(touch {MARK})",
+    f"`touch {MARK}`",
+    f"; touch {MARK} #",
+    f"' && touch {MARK} && '",
+    f"| touch {MARK}",
+    f"ext::sh -c touch% {MARK}",
+    f"--upload-pack=touch {MARK}",
+    f"__import__('os').system('touch {MARK}')",
+    f"{{{{ cycler.__init__.__globals__.os.system('touch {MARK}') }}}}",
+    f"!!python/object/apply:os.system ['touch {MARK}']",
+    f"!!python/object/new:type {{args: [z, [], {{}}]}} # {MARK}",
+    f'=HYPERLINK("http://127.0.0.1/{MARK}")',
+    f"@SUM(1+1)*cmd|' /C touch {MARK}'!A0",
+    f"<script>document.title='{MARK}'</script>",
+    '"><img src=x onerror="document.title=\'hostile\'">',
+    "</script><script>alert(1)</script>",
+    "javascript:alert(1)",
+    f"../../../{MARK}",
+    f"/../../{MARK}",
+    f"~/../{MARK}",
+    "..",
+    "/",
+    "/dev/zero",
+    "/dev/stdin",
+    "/proc/self/environ",
+    "/etc/passwd",
+    f"file:///etc/passwd#{MARK}",
+    "file://",
+    "s3://",
+    "s3:///key",
+    f"s3://bucket/../../{MARK}",
+    "http://169.254.169.254/latest/meta-data/",
+    "sqlite:////dev/full",
+    "postgresql://user:secret@127.0.0.1:1/none",
+    "models:/../x@champion",
+    "runs:/../../..",
+    "-rf",
+    "--help",
+    "-",
+    "%s%s%s%n",
+    "%(name)s",
+    "{0.__class__}",
+    "' OR '1'='1",
+    "'; DROP TABLE runs; --",
+    "\x00",
+    "a\x00b",
+    "\x1b[2J\x1b]0;title\x07",
+    "\r\nSet-Cookie: a=b",
+    "line\nline",
+    "\u202egnp.exe\u202c",
+    "\u2066hidden\u2069",
+    "\u200b",
+    "\ufeff",
+    "\ud800",
+    "İıſK",
+    "a" * 5_000,
+    "a" * 300 + "/" + "b" * 300,
+    "é" * 200,
+    ",".join("a" for _ in range(3_000)),
+    "(" * 2_000,
+    "[" * 100_000,
+    '{"a":' * 50_000,
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "-0.0",
+    "0",
+    "1e309",
+    "1e-320",
+    "9" * 30,
+    "9" * 5_000,
+    "1" + "0" * 400,
+    "0x10",
+    "1_000",
+    "١٢",
+    "1e5",
+    "2147483648",
+    "9223372036854775808",
+    "true",
+    "None",
+    "null",
+    "[]",
+    "{}",
+    '{"__proto__": 1, "": {}}',
+    '{"a": NaN, "b": 1e999}',
+    '{"a": ' + "9" * 5_000 + "}",
+    '{"output_dir": "/etc", "push_to_hub": true}',
+    '["a", null, 1]',
+    "*anchor",
+    "&a [*a, *a]",
+    "? x\n: y",
+    "---\n...\n---\n",
+    "\t- a",
+    "",
+    " ",
+)
+"""What harms where a text reaches a shell, YAML's objects, a spreadsheet, a page, a path, a terminal or a number."""
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+"""YAML of 500 characters that becomes 9^9 values where aliases are followed."""
+
+
+def harmful(source: random.Random) -> str:
+    """One of them, or two that follow each other."""
+    text = source.choice(HARMFUL)
+    return text if source.random() < 0.8 else text + source.choice(HARMFUL)[:1_000]
+
+
+def broken(text: str, source: random.Random) -> bytes:
+    """The document with one to three things done to it that a document should not suffer."""
+    content = text
+    for _ in range(source.choice((1, 1, 1, 2, 3))):
+        content = source.choice(_DAMAGES)(content, source)
+    raw = content.encode("utf-8", errors="surrogatepass")
+    if source.random() < 0.1 and raw:
+        place = source.randrange(len(raw))
+        raw = raw[:place] + bytes([source.randrange(256)]) + raw[place + 1 :]
+    return raw
+
+
+def _of_a_value(content: str, source: random.Random) -> str:
+    """What stands after a colon, an equals sign or a comma becomes a harmful text."""
+    places = [place for place, letter in enumerate(content) if letter in ":=,"]
+    if not places:
+        return content + harmful(source)
+    begin = source.choice(places) + 1
+    ends = [place for place in range(begin, len(content)) if content[place] in ",\n}]"] or [len(content)]
+    return f"{content[:begin]} {harmful(source)}{content[ends[0] :]}"
+
+
+def _of_a_word(content: str, source: random.Random) -> str:
+    """A word becomes another word of the document."""
+    words = content.split()
+    return content if len(words) < 2 else content.replace(source.choice(words), source.choice(words), 1)
+
+
+def _of_a_line(content: str, source: random.Random) -> str:
+    """A line is lost, doubled, moved or indented."""
+    lines = content.splitlines(keepends=True) or [content]
+    place = source.randrange(len(lines))
+    line = lines.pop(place)
+    what = source.randrange(4)
+    if what == 1:
+        lines[place:place] = [line, line]
+    elif what == 2:
+        lines.insert(source.randrange(len(lines) + 1), line)
+    elif what == 3:
+        lines.insert(place, source.choice(("  ", "\t", "- ")) + line)
+    return "".join(lines)
+
+
+def _cut(content: str, source: random.Random) -> str:
+    return content[: source.randrange(len(content) + 1)]
+
+
+def _added(content: str, source: random.Random) -> str:
+    place = source.randrange(len(content) + 1)
+    return content[:place] + harmful(source) + content[place:]
+
+
+def _swelled(content: str, source: random.Random) -> str:
+    """A line a thousand times."""
+    lines = content.splitlines(keepends=True) or [content]
+    place = source.randrange(len(lines))
+    return "".join(lines[:place] + lines[place : place + 1] * 1_000 + lines[place + 1 :])
+
+
+def _another(content: str, source: random.Random) -> str:
+    """Something else altogether."""
+    del content
+    return source.choice((BOMB, harmful(source), "", "\n" * 1_000, "PK\x03\x04", "\x1f\x8b\x08", "PAR1", "%PDF-1.7"))
+
+
+_DAMAGES: tuple[Callable[[str, random.Random], str], ...] = (
+    *(_of_a_value,) * 5,
+    *(_of_a_word, _of_a_line) * 2,
+    *(_cut, _added, _swelled, _another),
+)
