@@ -32,6 +32,10 @@ _NEVER_NAMES = (
 )
 
 
+_MOST_FILES = 50_000
+"""Of a folder of code outside of a git repository."""
+
+
 def package_files(package: Path) -> dict[str, Path]:
     """Name in the archive to file: those folders of the package in `package` that a job needs."""
     files = {f"{package.name}/__init__.py": package / "__init__.py"}
@@ -49,7 +53,8 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
         travels: whether they are to be code that is uploaded, which must not be large.
 
     Raises:
-        BadInput: git cannot tell what it ignores, or the files are larger together than code can be.
+        BadInput: git cannot tell what it ignores; the files are more, or larger together, than code can be; a link
+            among those that travel leads out of the folder.
     """
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
@@ -60,6 +65,10 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
         hidden = _NEVER & set(name.parts) or is_secret or environments & set(name.parents)
         if path.is_file() and not hidden:
             files[name.as_posix()] = path
+    if travels and (links := _links_out(folder, files)):
+        raise BadInput(
+            [f"{', '.join(links)} in {folder} leads out of it, and would be uploaded: copy what is meant into it"]
+        )
     size = sum(path.stat().st_size for path in files.values())
     if travels and size > LARGEST_MIB * 2**20:
         largest = sorted(files.items(), key=lambda item: -item[1].stat().st_size)[:3]
@@ -91,10 +100,28 @@ def _is_in_git(folder: Path) -> bool:
     return any((place / ".git").exists() for place in (folder, *folder.parents))
 
 
+def _all_files(folder: Path) -> list[Path]:
+    """Files below `folder`, at any depth; links to folders are not followed."""
+    found: list[Path] = []
+    for place, _, names in os.walk(folder):
+        found += [Path(place, name) for name in names]
+        if len(found) > _MOST_FILES:
+            raise BadInput(
+                [f"{folder} must be a folder of code, and holds more than {_MOST_FILES:,} files: name another"]
+            )
+    return sorted(path for path in found if path.is_file())
+
+
+def _links_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
+    """Names of files that are links to something outside of the folder: a stranger's project may link to a secret."""
+    inside = folder.resolve()
+    return [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
+
+
 def _not_ignored(folder: Path) -> list[Path]:
     """Files below `folder` that git tracks or would; all of them outside of a repository."""
     if not _is_in_git(folder):
-        return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        return _all_files(folder)
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
     try:
         done = subprocess.run(command, capture_output=True, check=False)

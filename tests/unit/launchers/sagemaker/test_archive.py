@@ -135,6 +135,23 @@ def test_links_to_folders_do_not_pull_in_what_lies_elsewhere(project: Path, tmp_
     assert not [name for name in project_files(project) if name.startswith("link")]
 
 
+def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").write_text("a secret")
+    (project / "notes.txt").symlink_to(tmp_path / "elsewhere" / "secret")
+
+    with pytest.raises(BadInput, match=r"notes.txt in .* leads out of it"):
+        project_files(project)
+    assert "notes.txt" in project_files(project, travels=False)  # it stays on this machine
+
+
+def test_a_folder_with_more_files_than_code_has_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paretune.launchers.sagemaker.archive._MOST_FILES", 3)
+
+    with pytest.raises(BadInput, match="more than 3 files"):
+        project_files(project, travels=False)
+
+
 @pytest.mark.parametrize("in_git", [True, False])
 def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Path, in_git: bool) -> None:
     shutil.rmtree(project / ".git", ignore_errors=True)
