@@ -8,7 +8,6 @@ this process, in folders that are removed; what would start a process or call a 
 """
 
 import argparse
-import os
 import random
 import statistics
 import sys
@@ -33,16 +32,12 @@ def main() -> None:
     )
     asked = arguments.parse(parser, inputs=100)
 
-    from mlflow import MlflowClient
-
-    from tests.hostile.inputs import an_input, give
+    from tests.hostile.inputs import an_input, give, store_in
 
     codes, wrong, seconds, grown = Counter[str](), list[str](), list[float](), 0.0
     with tempfile.TemporaryDirectory() as place:
-        os.chdir(place)
-        store = f"sqlite:///{place}/store/mlflow.db"
         Path(place, "store").mkdir()
-        MlflowClient(store).search_experiments()
+        store = store_in(Path(place, "store"))
         for seed in range(asked.first, asked.first + asked.inputs):
             hostile = an_input(random.Random(seed))
             with tempfile.TemporaryDirectory(dir=place) as folder:

@@ -143,8 +143,11 @@ def _study(source: random.Random) -> HostileInput:
 
 def _design(source: random.Random) -> HostileInput:
     path = source.choice(_files_with("factors:"))
-    words = ("design", "--design", "design.yaml")
-    return HostileInput(words=words, files=_beside() | {"design.yaml": broken(path.read_text(), source)})
+    words: tuple[str, ...] = ("design", "--design", "design.yaml")
+    content = broken(path.read_text(), source)
+    if source.random() < 0.3:  # formulas are code for the library that reads them
+        words, content = (*words, "--model", harmful(source)), path.read_bytes()
+    return HostileInput(words=words, files=_beside() | {"design.yaml": content})
 
 
 def _rehearsed(source: random.Random) -> HostileInput:
@@ -191,6 +194,16 @@ def _alarm(_: int, frame: FrameType | None) -> None:
     raise Hangs("".join(traceback.format_stack(frame)[-3:]))
 
 
+def store_in(folder: Path) -> str:
+    """Address of a new MLflow store in a folder of its own, where the artifacts of all its experiments lie too."""
+    from mlflow import MlflowClient
+
+    address = f"sqlite:///{folder / 'mlflow.db'}"
+    with contextlib.chdir(folder):  # MLflow keeps artifacts below the folder in which a store is first used
+        MlflowClient(address).search_experiments()
+    return address
+
+
 def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
     """Run the command in this process, in an empty `folder`, with the MLflow store at the address `store`."""
     for name, content in hostile.files.items():
@@ -234,7 +247,7 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
         wrong.append("it is refused without a word")
     wrong += [f"it writes to {path}" for path in seen.written]
     wrong += [f"something ran it: {path}" for path in folder.rglob(f"*{MARK}*") if path.is_file()]
-    wrong += [f"it is part of a command: {words[:300]}" for words in seen.begun if "shell" in words and MARK in words]
+    wrong += [f"it is part of a command: {words[:300]}" for words in seen.begun if MARK in words]
     return Outcome(code=code, wrong=tuple(wrong), seconds=seconds, grown_mib=_largest_mib() - before)
 
 

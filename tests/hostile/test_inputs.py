@@ -9,16 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import copy_store
-from tests.hostile.inputs import HostileInput, an_input, give
+from tests.hostile.inputs import HostileInput, an_input, give, store_in
 from tests.hostile.values import HARMFUL, MARK
 from tests.hostile.watch import Gate, watching
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> str:
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An MLflow store for all of them."""
-    return copy_store(empty_store, tmp_path_factory.mktemp("store"))
+    return store_in(tmp_path_factory.mktemp("store"))
 
 
 @settings(

@@ -15,6 +15,8 @@ HARMFUL = (
     f"ext::sh -c touch% {MARK}",
     f"--upload-pack=touch {MARK}",
     f"__import__('os').system('touch {MARK}')",
+    f"I(__import__('os').system('touch {MARK}'))",
+    f"{{__import__('os').system('touch {MARK}')}}",
     f"{{{{ cycler.__init__.__globals__.os.system('touch {MARK}') }}}}",
     f"!!python/object/apply:os.system ['touch {MARK}']",
     f"!!python/object/new:type {{args: [z, [], {{}}]}} # {MARK}",

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,12 @@ SIGNIFICANCE, POWER = 0.05, 0.8
 MOST_CORRELATED = 0.2
 """|r| between two factors above which their effects are hard to tell apart."""
 _ROUNDING = 0.005  # correlations are said with two decimals
+
+
+FUNCTIONS = ("np.log", "np.log2", "np.log10", "np.sqrt", "np.exp", "poly", "bs", "C", "I", "center", "scale")
+"""Those that a formula of a design may use."""
+_WORD = re.compile(r"(?<!\w)[^\W\d][\w.]*")
+_ALLOWED = re.compile(r"[\w\s.+\-*:/^()=,]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +61,8 @@ class DesignModel:
         self._factors = draft.factors
         self._formula = draft.model or _main_effects(draft.factors)
         self._candidates = draft.candidates()
+        if draft.model is not None:
+            _refuse_code(draft.model, draft.factors)
         try:
             self._spec = _fitted(self._formula, draft.factors, self._frame(self._candidates))
         except Exception as error:  # formulaic has many of its own, and a function in the formula raises any
@@ -158,6 +166,16 @@ class DesignModel:
 def are_correlated(r: float) -> bool:
     """Whether |r|, said with two decimals, is above MOST_CORRELATED."""
     return abs(r) > MOST_CORRELATED + _ROUNDING
+
+
+def _refuse_code(formula: str, factors: Collection[str]) -> None:
+    """Refuse a formula with more in it than factors, numbers, operators and FUNCTIONS: formulaic runs it as Python."""
+    unknown = sorted({name for name in _WORD.findall(formula) if name not in factors and name not in FUNCTIONS})
+    if _ALLOWED.fullmatch(formula) and not unknown:
+        return
+    got = f"unknown: {', '.join(unknown)}" if unknown else "it has other characters"
+    known = f"factors ({', '.join(factors)}), numbers, + - * : / ^ ( ) and the functions {', '.join(FUNCTIONS)}"
+    raise BadInput([f"model must be a formula over the factors, made of {known}, got {formula}: {got}"])
 
 
 def _main_effects(factors: Mapping[str, Any]) -> str:

@@ -208,6 +208,9 @@ def test_an_i_optimal_design_estimates_its_model(tmp_path: Path) -> None:
     [
         ("learning_rate +* nothing", 4, "model must be a formula over the factors"),
         ("learning_rate + speed", 4, "model must be a formula over the factors"),
+        ("learning_rate + I(__import__('os').system('touch hostile'))", 4, "unknown: __import__, hostile, os, system"),
+        ("learning_rate + {open('hostile', 'w')}", 4, "model must be a formula over the factors"),
+        ("np.save(learning_rate, 1)", 4, "unknown: np.save"),
         ("learning_rate * num_train_epochs", 3, "runs must be at least 4, the terms of the model, got 3"),
         ("learning_rate + np.log(learning_rate)", 4, "cannot be estimated from these factors"),
     ],
