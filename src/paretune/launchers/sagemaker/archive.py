@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import files_below
 
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
@@ -100,18 +101,6 @@ def _is_in_git(folder: Path) -> bool:
     return any((place / ".git").exists() for place in (folder, *folder.parents))
 
 
-def _all_files(folder: Path) -> list[Path]:
-    """Files below `folder`, at any depth; links to folders are not followed."""
-    found: list[Path] = []
-    for place, _, names in os.walk(folder):
-        found += [Path(place, name) for name in names]
-        if len(found) > _MOST_FILES:
-            raise BadInput(
-                [f"{folder} must be a folder of code, and holds more than {_MOST_FILES:,} files: name another"]
-            )
-    return sorted(path for path in found if path.is_file())
-
-
 def _links_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
     """Names of files that are links to something outside of the folder: a stranger's project may link to a secret."""
     inside = folder.resolve()
@@ -121,7 +110,11 @@ def _links_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
 def _not_ignored(folder: Path) -> list[Path]:
     """Files below `folder` that git tracks or would; all of them outside of a repository."""
     if not _is_in_git(folder):
-        return _all_files(folder)
+        found = files_below(folder, _MOST_FILES)
+        if found is None:
+            text = f"{folder} must be a folder of code, and holds more than {_MOST_FILES:,} files: name another"
+            raise BadInput([text])
+        return found
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
     try:
         done = subprocess.run(command, capture_output=True, check=False)
