@@ -155,8 +155,9 @@ class RecordedJob:
 
     @property
     def effective_usd(self) -> float | None:
-        """Dollars that were paid for it in effect, as `reconcile` has read them from a bill; None before that."""
-        return self.run.metrics.get(metrics.EFFECTIVE_USD)
+        """Dollars that are paid for it in effect; None before `reconcile` has read a bill that tells all of them."""
+        is_told = self._tag(schema.BILL) == schema.BILL_COMPLETE
+        return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_told else None
 
     @property
     def price_usd_per_hour(self) -> float | None:

@@ -84,7 +84,8 @@ PRICE_REGION = "paretune.price_region"
 PRICE_AS_OF = "paretune.price_as_of"
 PRICE_SOURCE = "paretune.price_source"
 BILL = "paretune.bill"
-"""What `reconcile` knows of a job's bill: `complete`, its `billed_usd` is final; or `not complete yet: ` and why."""
+"""What `reconcile` knows of a job's bill: BILL_COMPLETE, its `billed_usd` is final; or `not complete yet: ` and why."""
+BILL_COMPLETE = "complete"
 
 # A study and its trials.
 STUDY = "paretune.study"  # name of a study, on its own run

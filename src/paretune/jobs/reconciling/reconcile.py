@@ -14,7 +14,6 @@ from paretune.spec import metrics
 from paretune.spec.job import IN_S3
 from paretune.tracking import RecordedRun, Tracking, schema
 
-COMPLETE = "complete"
 _NOT_YET = "not complete yet"
 
 
@@ -49,7 +48,7 @@ def reconcile_runs(request: ReconcileRequest, tracking: Tracking, environment: M
     written, kept, unwritten = 0, list[str](), list[str]()
     for bill in found.bills:
         run = runs[bill.run_id]
-        if run.tags.get(schema.BILL) == COMPLETE and not bill.is_complete:
+        if run.tags.get(schema.BILL) == schema.BILL_COMPLETE and not bill.is_complete:
             kept.append(bill.run_id)
         elif _is_new(run, bill):
             (unwritten.append(bill.run_id) if not _record(tracking, bill) else None)
@@ -62,7 +61,7 @@ def _figures(bill: RunBill) -> dict[str, float]:
 
 
 def _state(bill: RunBill) -> str:
-    return COMPLETE if bill.is_complete else f"{_NOT_YET}: {bill.lacks}"
+    return schema.BILL_COMPLETE if bill.is_complete else f"{_NOT_YET}: {bill.lacks}"
 
 
 def _is_new(run: RecordedRun, bill: RunBill) -> bool:
