@@ -102,9 +102,10 @@ class Bill:
 
 
 class BillMaker:
-    """Makes jobs and their lines, from a seed."""
+    """Makes jobs and their lines, from a seed; of runs with these ids, or with invented ones."""
 
-    def __init__(self, seed: int, *, net: bool = True) -> None:
+    def __init__(self, seed: int, *, net: bool = True, run_ids: Sequence[str] = ()) -> None:
+        self._run_ids = list(run_ids)
         self._source = random.Random(seed)
         self.bill = Bill(net=net)
         self._number = seed * 10**9
@@ -156,7 +157,7 @@ class BillMaker:
 
     def _run_id(self) -> str:
         self._number += 1
-        return f"{self._number:032x}"
+        return self._run_ids.pop() if self._run_ids else f"{self._number:032x}"
 
     def _alone(self) -> None:
         run_id, source = self._run_id(), self._source
