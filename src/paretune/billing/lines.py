@@ -5,7 +5,6 @@ Columns: AWS Data Exports user guide, "Cost and Usage Report (CUR) 2.0" table di
 
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -116,13 +115,6 @@ def instance_type_of(usage_type: str) -> str:
     """The instance type of a usage type of SageMaker Training; empty for anything else."""
     found = _TRAINING.match(usage_type)
     return found[2] if found else ""
-
-
-@lru_cache(maxsize=8192)
-def instant(text: str) -> datetime:
-    """The instant that a cell of the bill says, in UTC; ValueError where it says none."""
-    found = datetime.fromisoformat(text.strip().replace(" UTC", "+00:00").replace("Z", "+00:00"))
-    return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def tag_name(key: str) -> str:

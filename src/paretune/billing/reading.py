@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation, localcontext
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from paretune.billing.lines import RUN_TAG, USAGE_TYPES, Line, LineKind, instant, kind_of, tag_name
+from paretune.billing.lines import RUN_TAG, USAGE_TYPES, Line, LineKind, kind_of, tag_name
 from paretune.billing.seen import Keys, Seen
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 
@@ -37,14 +37,16 @@ _PLAN, _PLAN_NET = "savings_plan_savings_plan_effective_cost", "savings_plan_net
 _RESERVED, _RESERVED_NET = "reservation_effective_cost", "reservation_net_effective_cost"
 _UNIT = "pricing_unit"
 _NUMBERS = (_AMOUNT, _UNBLENDED, _NET, _LIST, _LIST_RATE, _RATE, _PLAN, _PLAN_NET, _RESERVED, _RESERVED_NET)
-_TEXTS = (_ID, _TYPE, _USAGE, _START, _END, _PRODUCT, _RESOURCE, _CURRENCY, _UNIT)
+_TEXTS = (_ID, _TYPE, _USAGE, _RESOURCE, _CURRENCY, _UNIT)
 _NECESSARY = {
     **dict.fromkeys((_ID, _TYPE, _PRODUCT, _USAGE, _AMOUNT, _UNBLENDED), "name it in the query of the export"),
     **dict.fromkeys((_START, _END), "name it in the query of the export, with TIME_GRANULARITY HOURLY or DAILY"),
     _RESOURCE: "make the export with INCLUDE_RESOURCES TRUE (Billing console: Include resource IDs)",
 }
 """Column to what adds it to an export."""
-_OPTIONAL = (*_TEXTS, *_NUMBERS, _TAGS)
+_READ = (*_TEXTS, *_NUMBERS, _PRODUCT, _START, _END, _TAGS)
+_ODD = np.array([0x1E3779B97F4A7C15, 0x42B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.int64)
+"""Large odd numbers, so that different times and costs move a hash to different places."""
 _SUM = pa.decimal256(76, 38)
 _LONGEST = timedelta(days=1)  # of a line that tells up to when there are lines
 _DELIVERY = re.compile(r"(?P<month>(?:.*/)?BILLING_PERIOD=[^/]+)/(?P<name>[^/]+)/")
@@ -146,20 +148,17 @@ class BillFiles:
 
     def _fresh(self, rows: "_Rows") -> "_Rows":
         """The rows that have not come before."""
-        is_fresh = self._seen.fresh(rows.keys())
-        try:
-            costs = pc.cast(rows.costs(), pa.string())  # however it was written
-        except pa.ArrowInvalid:
-            costs = rows.texts(_UNBLENDED)
-        is_new_cost = self._seen_with_cost.fresh(rows.keys(costs))
+        keys = rows.keys()
+        is_fresh = self._seen.fresh(keys)
+        is_new_cost = self._seen_with_cost.fresh(keys + rows.cost_keys())
         self.repeated += int(np.sum(~is_fresh))
         self.changed += int(np.sum(~is_fresh & is_new_cost))
         return rows.only(pa.array(is_fresh))
 
     def _cover(self, rows: "_Rows") -> None:
-        for start, end, kind in rows.distinct(_START, _END, _TYPE):
-            if kind in USAGE_TYPES:
-                self.coverage.add(rows.instant(start), rows.instant(end))
+        for start, end, kind in rows.distinct_times():
+            if kind in USAGE_TYPES and start and end:
+                self.coverage.add(datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
 
 
 class _Rows:
@@ -180,45 +179,55 @@ class _Rows:
         """A column as texts, numbers in the shortest form that is exactly they; empty where nothing stands."""
         if name not in self._names:
             return pa.array([""] * len(self), pa.string())
-        found = pc.fill_null(pc.cast(self._batch.column(name), pa.string()), "")
-        if name in (_START, _END):  # 2026-11-01T10:00:00.000Z and 2026-11-01 10:00:00Z are one; all are in UTC
-            return pc.utf8_slice_codeunits(pc.replace_substring(found, "T", " "), 0, 19)
+        return pc.fill_null(pc.cast(self._batch.column(name), pa.string()), "")
+
+    def times(self, name: str) -> Any:
+        """A column of times as seconds since the epoch, 0 where nothing stands; all of a bill are in UTC."""
+        column = self._batch.column(name)
+        if pa.types.is_timestamp(column.type):
+            seconds = pc.cast(pc.cast(column, pa.timestamp("s", column.type.tz), safe=False), pa.int64())
+            return pc.fill_null(seconds, 0)
+        texts = pc.utf8_slice_codeunits(self.texts(name), 0, 19)
+        filled = pc.if_else(pc.equal(texts, ""), "1970-01-01T00:00:00", texts)
+        try:
+            return pc.cast(pc.cast(filled, pa.timestamp("s")), pa.int64())
+        except pa.ArrowInvalid as error:
+            how = "must be times such as 2026-11-01T10:00:00Z"
+            raise BadInput([f"{self._path}: {name} {how}: {first_line(error)}"]) from error
+
+    def keys(self) -> Keys:
+        """A hash of what tells a line from others: its id, which is unique in a billing period, its type and time."""
+        joined = pc.binary_join_element_wise(self.texts(_ID), self.texts(_TYPE), "\x1f").to_pylist()
+        found: Keys = np.fromiter(map(hash, joined), np.int64, len(joined))
+        for name, odd in ((_START, _ODD[0]), (_END, _ODD[1])):
+            found = found + self.times(name).to_numpy() * odd
         return found
 
-    def costs(self) -> Any:
-        """Unblended dollars as decimals.
-
-        Raises:
-            ArrowInvalid: one is no number, or has more than 38 digits after the point.
-        """
-        texts = self.texts(_UNBLENDED)
-        return pc.cast(pc.if_else(pc.equal(texts, ""), "0", texts), _SUM)
-
-    def keys(self, *more: Any) -> Keys:
-        """A hash of what tells a line from others: its id, which is unique in a billing period, time and type."""
-        columns = [self.texts(name) for name in (_ID, _START, _END, _TYPE)]
-        joined = pc.binary_join_element_wise(*columns, *more, "\x1f").to_pylist()
-        return np.fromiter(map(hash, joined), np.int64, len(joined))
-
-    def distinct(self, *names: str) -> list[tuple[str, ...]]:
-        """The different combinations of some columns."""
-        table = pa.table({name: self.texts(name) for name in names})
-        found = table.group_by(list(names)).aggregate([])
-        return list(zip(*(found.column(name).to_pylist() for name in names), strict=True))
-
-    def instant(self, text: str) -> datetime:
+    def cost_keys(self) -> Keys:
+        """The same of the unblended cost alone, however it is written; shape (N,)."""
         try:
-            return instant(text)
-        except ValueError as error:
-            raise BadInput([f"{self._path}: {_START} and {_END} must be times, got {text!r}"]) from error
+            costs = pc.cast(self._batch.column(_UNBLENDED), pa.float64())
+        except pa.ArrowInvalid:  # some are no numbers, such as empty cells
+            texts = self.texts(_UNBLENDED).to_pylist()
+            costs = pa.array([self._number(_UNBLENDED, text) if text else 0 for text in texts], pa.float64())
+        found: Keys = pc.fill_null(costs, 0).to_numpy(zero_copy_only=False).view(np.int64) * _ODD[2]
+        return found
+
+    def distinct_times(self) -> Iterator[tuple[int, int, str]]:
+        """The different beginnings, ends and types of the rows."""
+        columns = {"start": self.times(_START), "end": self.times(_END), "type": self.texts(_TYPE)}
+        found = pa.table(columns).group_by(list(columns)).aggregate([])
+        return zip(*(found.column(name).to_pylist() for name in columns), strict=True)
 
     def total(self) -> tuple[Decimal, int]:
         """Unblended dollars of all rows, and how many rows those are."""
+        texts = self.texts(_UNBLENDED)
         try:
-            return pc.sum(self.costs()).as_py() or Decimal(0), len(self)
-        except pa.ArrowInvalid:
-            texts = filter(None, self.texts(_UNBLENDED).to_pylist())
-            return sum((self._number(_UNBLENDED, text) for text in texts), Decimal(0)), len(self)
+            costs = pc.cast(pc.if_else(pc.equal(texts, ""), "0", texts), _SUM)
+            return pc.sum(costs).as_py() or Decimal(0), len(self)
+        except pa.ArrowInvalid:  # some have more than 38 digits after the point, or are no numbers
+            found = (self._number(_UNBLENDED, text) for text in texts.to_pylist() if text)
+            return sum(found, Decimal(0)), len(self)
 
     def run_tags(self) -> dict[int, str]:
         """Row to the value of its tag `paretune:run`."""
@@ -355,10 +364,10 @@ def _batches(path: Path) -> Iterator[Any]:
     """The columns of a file that are read, some rows at a time."""
     if path.suffix.lower() == ".parquet":
         with parquet.ParquetFile(path) as file:
-            names = [name for name in _OPTIONAL if name in file.schema_arrow.names]
+            names = [name for name in _READ if name in file.schema_arrow.names]
             yield from file.iter_batches(batch_size=_ROWS, columns=names)
         return
-    names = [name for name in _OPTIONAL if name in _columns_of(path)]
+    names = [name for name in _READ if name in _columns_of(path)]
     texts = csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.string()))
     with csv.open_csv(_opened(path), convert_options=texts) as reader:
         yield from reader

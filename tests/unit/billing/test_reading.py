@@ -102,7 +102,7 @@ def test_what_is_no_bill_is_refused(name: str, content: bytes, part: str, tmp_pa
         ("line_item_unblended_cost", "dear", "line_item_unblended_cost must be a number, got 'dear'"),
         ("line_item_unblended_cost", "nan", "line_item_unblended_cost must be a number, got 'nan'"),
         ("line_item_currency_code", "CNY", "line_item_currency_code must be USD, got CNY"),
-        ("line_item_usage_end_date", "soon", "must be times, got 'soon'"),
+        ("line_item_usage_end_date", "soon", "line_item_usage_end_date must be times such as 2026-11-01T10:00:00Z"),
     ],
 )
 @pytest.mark.parametrize("product", ["AmazonSageMaker", "AmazonEC2"])
