@@ -7,7 +7,7 @@ from paretune.billing.accounts import RecordedCost
 from paretune.jobs.warm_pools import KEPT
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
-_ON_THE_BILL = f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.JOB_NAME}` != ''"
+_REAL = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
 _OPEN = ("Running", "Stopping")
 
 
@@ -17,7 +17,7 @@ def runs_on_the_bill(tracking: Tracking) -> list[RecordedRun]:
     Raises:
         TrackingUnavailable: MLflow does not answer.
     """
-    return tracking.runs(_ON_THE_BILL)
+    return [run for run in tracking.runs(_REAL) if RecordedJob(run).instance_type.startswith("ml.")]
 
 
 def recorded_cost(run: RecordedRun) -> RecordedCost:

@@ -5,7 +5,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from moto import mock_aws
 from paretune.billing.accounts import RecordedCost
 from paretune.cli.main import main
 from paretune.launchers.sagemaker.objects.fetching import s3_client
-from tests.stand_ins.bill import MONTH, UNIT, UNTIL, Bill, BillMaker, write_file
+from tests.stand_ins.bill import ARN, MONTH, UNIT, UNTIL, Bill, BillMaker, write_file
 
 Run = Callable[..., tuple[int, Any, str]]
 JOBS = 8
@@ -200,6 +200,32 @@ def test_what_cannot_be_meant_is_refused_with_the_next_step(run: Run, words: lis
     assert code == 2
     for part in parts:
         assert part in err
+
+
+def test_what_a_job_records_of_itself_is_what_a_bill_is_compared_with(
+    run: Run, store: MlflowClient, tmp_path: Path
+) -> None:
+    words = ("--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--instance_count", "2")
+    _, job, _ = run("main", *words, "--max_train_samples", "4000")
+    done = store.get_run(job["run_id"])
+    store.set_tag(job["run_id"], "paretune.origin", "measured")
+    seconds, cost = (round(done.data.metrics[name] * UNIT) for name in ("billable_seconds", "cost_usd"))
+    bill = Bill(net=False)
+    where = {"line_item_resource_id": ARN + done.data.tags["paretune.job_name"]}
+    hours = seconds * 2 // 3600
+    start = datetime.fromtimestamp(done.info.start_time / 1000, UTC).replace(minute=0, second=0, microsecond=0)
+    for later in range(3):  # the bill goes on after the job
+        told = where if later == 0 else {"line_item_product_code": "AmazonEC2"}
+        amount = {"line_item_usage_amount": hours if later == 0 else 0}
+        bill.row("Usage", "USE1-Train:ml.g5.xlarge", cost, start + timedelta(hours=later), **told, **amount)
+    write_file(bill.rows, tmp_path / "bill.csv")
+    _, document, _ = run("reconcile", "--bill", str(tmp_path / "bill.csv"))
+    (row,) = document["rows"]
+
+    assert (row["run_id"], row["cost_usd"]) == (job["run_id"], done.data.metrics["cost_usd"])
+    assert row["billed_usd"] == pytest.approx(row["cost_usd"], abs=1e-9)
+    assert [row[f"{name}_usd"] for name in ("price", "storage", "pool", "discount", "seconds", "residue")] == [0] * 6
+    assert abs(row["rounding_usd"]) < 1e-6
 
 
 @pytest.fixture
