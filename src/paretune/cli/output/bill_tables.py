@@ -161,10 +161,9 @@ def _exact(usd: Decimal | None) -> str | None:
 
 
 def _usd(value: Decimal) -> str:
-    """To the cent; to four digits what is less than one."""
-    if not value:
-        return "0"
-    return f"{value:+,.2f}" if abs(value) >= Decimal("0.005") else f"{value:+.1e}"
+    """To the cent; to a hundredth of a cent what is less than one."""
+    digits = 2 if abs(value) >= Decimal("0.005") else 4
+    return f"{value:+,.{digits}f}" if abs(value) >= Decimal("0.00005") else "0"
 
 
 def _listed(names: list[str]) -> str:
