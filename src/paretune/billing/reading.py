@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from decimal import Context, Decimal, InvalidOperation, localcontext
+from decimal import Context, Decimal, InvalidOperation
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +125,12 @@ class BillFiles:
         Raises:
             BadInput: a file is damaged, a number is none, or a currency is not USD.
         """
-        with localcontext(EXACT):
-            for path in self.files:
-                try:
-                    for batch in _batches(path):
-                        yield from self._of_batch(_Rows(path, batch))
-                except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                    raise _unreadable(path, error) from error
+        for path in self.files:
+            try:
+                for batch in _batches(path):
+                    yield from self._of_batch(_Rows(path, batch))
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                raise _unreadable(path, error) from error
 
     def _of_batch(self, rows: "_Rows") -> Iterator[Line]:
         rows = self._fresh(rows)
@@ -227,7 +227,7 @@ class _Rows:
             return pc.sum(costs).as_py() or Decimal(0), len(self)
         except pa.ArrowInvalid:  # some have more than 38 digits after the point, or are no numbers
             found = (self._number(_UNBLENDED, text) for text in texts.to_pylist() if text)
-            return sum(found, Decimal(0)), len(self)
+            return reduce(EXACT.add, found, Decimal(0)), len(self)
 
     def run_tags(self) -> dict[int, str]:
         """Row to the value of its tag `paretune:run`."""

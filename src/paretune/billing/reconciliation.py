@@ -9,9 +9,8 @@ from paretune.billing.difference import Account, RunBill
 from paretune.billing.lines import BILLED, Line
 from paretune.billing.rates import EffectiveRate, RateSums
 from paretune.billing.reading import EXACT, BillFiles, Coverage, Sum
+from paretune.launchers.base import job_name, run_of
 
-_OURS = "paretune-"
-"""How the names of jobs begin."""
 RECORDED, APART, UNKNOWN, OTHERS = "recorded jobs", "tax, credits and plans", "unknown jobs of paretune", "others"
 """Where a line's dollars are: in `billed_usd` of a run, beside it, on a job that no run here knows, or elsewhere."""
 
@@ -93,9 +92,9 @@ def reconcile(bill: BillFiles, recorded: Sequence[RecordedCost]) -> Reconciliati
 
 def _looks_like_ours(line: Line) -> str:
     """The job or tagged run that a line without a recorded run names; empty for other people's lines."""
-    if line.job_name.startswith(_OURS):
+    if run_of(line.job_name) is not None:
         return line.job_name
-    return f"{_OURS}{line.run_tag}" if line.run_tag else ""
+    return job_name(line.run_tag, 1) if line.run_tag else ""
 
 
 def _lacks(one: RecordedCost, coverage: Coverage) -> str:

@@ -5,7 +5,7 @@ from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.billing.accounts import Accounts, RecordedCost, shares
@@ -118,6 +118,7 @@ any_run = st.builds(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(any_run, st.lists(any_line, max_size=8))
 def test_parts_and_residue_add_up_to_the_difference_whatever_the_lines_say(
     one: RecordedCost, lines: list[Line]
@@ -132,6 +133,7 @@ def test_parts_and_residue_add_up_to_the_difference_whatever_the_lines_say(
         assert sum(bill.parts.values(), sum((item.usd for item in bill.residue), Decimal(0))) == bill.difference_usd
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(any_line, st.lists(st.integers(0, 10_000), min_size=2, max_size=6))
 def test_the_shares_of_a_line_add_up_to_it(line: Line, seconds: list[int]) -> None:
     runs = [recorded(run_id=str(number), seconds=Decimal(own)) for number, own in enumerate(seconds)]

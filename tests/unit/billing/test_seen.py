@@ -1,12 +1,13 @@
 """Which lines have been read already."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.billing.seen import Seen
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.lists(st.integers(-5, 20), max_size=12), max_size=12))
 def test_a_key_is_fresh_once_however_the_keys_are_cut_into_pieces(pieces: list[list[int]]) -> None:
     seen, known = Seen(), set[int]()
