@@ -26,6 +26,7 @@ from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
 from paretune.jobs.predicting.request import PredictRequest
+from paretune.jobs.reconciling.request import ReconcileRequest
 from paretune.spec.job import JobSpec, parameter_help
 from paretune.spec.parameters import basics_of, choices_of, grouped, groups_of, help_lines, parse, switches_of
 from paretune.studies.definition.design import DesignTerms, design_help
@@ -259,6 +260,12 @@ _COMMANDS = {
         "paretune.cli.commands.predict:run",
         readers.own(PredictRequest, "predict"),
         lambda: help_lines(PredictRequest),
+    ),
+    "reconcile": _Command(
+        "AWS's bill against what was recorded: what each run was billed, and why it is not what was computed",
+        "paretune.cli.commands.reconcile:run",
+        readers.own(ReconcileRequest, "reconcile"),
+        lambda: help_lines(ReconcileRequest),
     ),
     "doctor": _Command(
         "what is wrong with machine, AWS account and MLflow, and the command that mends it",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 """Field name to value; None where a value is not known."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_ROWS = 60  # in a notebook
 
 
@@ -68,12 +69,24 @@ def as_json(value: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV with these columns, a line per row; None is an empty cell."""
+    """A CSV with these columns, a line per row; None is an empty cell.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it, which `read_rows` takes off.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Source of the letters: OWASP, "CSV Injection" (read 2026-11-22)."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value) else value
+
+
+def _is_number(text: str) -> bool:
+    return isinstance(value_of(text), (int, float))
 
 
 def read_rows(text: str) -> list[Row]:
@@ -82,9 +95,14 @@ def read_rows(text: str) -> list[Row]:
     The column run_id is text even where a cell looks like a number: a run id may be all digits.
     """
     return [
-        {name: (cell or None) if name == "run_id" else value_of(cell) for name, cell in row.items()}
+        {name: (cell or None) if name == "run_id" else value_of(_uncovered(cell)) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
     ]
+
+
+def _uncovered(cell: str) -> str:
+    """The text of a cell without the apostrophe that keeps it from being a formula."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def value_of(text: str) -> object:

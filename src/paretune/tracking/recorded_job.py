@@ -21,13 +21,17 @@ _STATES = {"InProgress": "Running"}
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run as MLflow has it: parameters, tags, the latest value of each metric, start in seconds since the epoch."""
+    """A run as MLflow has it: parameters, tags, the latest value of each metric, start in seconds since the epoch.
+
+    `ended` likewise; 0 while it is open.
+    """
 
     run_id: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
     metrics: Mapping[str, float] = field(default_factory=dict)
     started: float = 0.0
+    ended: float = 0.0
 
 
 class _Tag:
@@ -148,6 +152,12 @@ class RecordedJob:
     def cost_usd(self) -> float | None:
         """Dollars of all attempts."""
         return self.run.metrics.get(metrics.COST_USD)
+
+    @property
+    def effective_usd(self) -> float | None:
+        """Dollars that are paid for it in effect; None before `reconcile` has read a bill that tells all of them."""
+        is_told = self._tag(schema.BILL) == schema.BILL_COMPLETE
+        return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_told else None
 
     @property
     def price_usd_per_hour(self) -> float | None:

@@ -8,7 +8,7 @@ PREFIX = "paretune."  # what every tag of ours begins with
 # What the run is.
 KIND = "paretune.kind"
 """What a run is that is no job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
-`prices`, `import`, `doctor`, `predict`. Empty on a watcher that has started a job of its own after all.
+`prices`, `import`, `doctor`, `predict`, `reconcile`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
@@ -83,6 +83,9 @@ PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"
 PRICE_REGION = "paretune.price_region"
 PRICE_AS_OF = "paretune.price_as_of"
 PRICE_SOURCE = "paretune.price_source"
+BILL = "paretune.bill"
+"""What `reconcile` knows of a job's bill: BILL_COMPLETE, its `billed_usd` is final; or `not complete yet: ` and why."""
+BILL_COMPLETE = "complete"
 
 # A study and its trials.
 STUDY = "paretune.study"  # name of a study, on its own run

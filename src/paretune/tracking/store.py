@@ -149,7 +149,12 @@ class Tracking:
             found = _all_pages(search, newest)
         return [
             RecordedRun(
-                run.info.run_id, run.data.params, run.data.tags, run.data.metrics, (run.info.start_time or 0) / 1000
+                run_id=run.info.run_id,
+                params=run.data.params,
+                tags=run.data.tags,
+                metrics=run.data.metrics,
+                started=(run.info.start_time or 0) / 1000,
+                ended=(run.info.end_time or 0) / 1000,
             )
             for run in found
         ]

@@ -6,8 +6,9 @@ from datetime import date
 
 from paretune.cli.output.accuracy import accuracy, estimate_errors
 from paretune.cli.output.answer import Answer
+from paretune.cli.output.effective import effective_rates
 from paretune.cli.output.report_tables import about_kinds, cost_rows, cost_table, error_tables, front_changes
-from paretune.cli.output.repricing import Terms, remarks, reprice
+from paretune.cli.output.repricing import Terms, remarks, reprice, with_new_costs
 from paretune.cli.requests.own_parameters import ReportRequest
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
@@ -31,15 +32,21 @@ def run(request: ReportRequest) -> Answer:
     environment, clock = dict(os.environ), SystemClock()
     prices = PriceList.read(environment)
     tracking = Tracking(environment, clock)
-    jobs = [job for job in _jobs(request, tracking) if _has_rate(job, request.rate)]
+    jobs = [job for job in _jobs(request, tracking) if _has_rate(job, request.learning_rates)]
     if request.view != "runs" and not request.runs:
-        jobs += [job for job in _estimated(request, tracking) if _has_rate(job, request.rate)]
+        jobs += [job for job in _estimated(request, tracking) if _has_rate(job, request.learning_rates)]
     if request.view == "scaling":
         report = scaling_report(jobs, request.factor)
     elif request.view == "compare":
         report = comparison_report(jobs, request.by or "", tracking.curve)
     elif jobs:
-        report = _runs(request, jobs, prices, _studies(jobs, tracking), clock)
+        terms = Terms(
+            region=request.region,
+            on=request.on,
+            spot_share=request.spot_share,
+            rates=effective_rates(tracking, jobs) if request.rate == "effective" else None,
+        )
+        report = _runs(terms, jobs, prices, _studies(jobs, tracking), clock)
     else:
         text = "no job is recorded" + (" that fits the filter" if request.filter else "")
         return Answer(text=text, document={"rows": []})
@@ -56,11 +63,8 @@ def run(request: ReportRequest) -> Answer:
     )
 
 
-def _runs(
-    request: ReportRequest, jobs: list[RecordedJob], prices: PriceList, studies: dict[str, str], clock: Clock
-) -> Report:
+def _runs(terms: Terms, jobs: list[RecordedJob], prices: PriceList, studies: dict[str, str], clock: Clock) -> Report:
     """A line per run, priced again where that is asked for, totals of dollars, and the errors of estimates."""
-    terms = Terms(region=request.region, on=request.on, spot_share=request.spot_share)
     errors, costs = estimate_errors(jobs), reprice(jobs, prices, terms)
     said = [f"front *: {_FRONT}", *about_kinds(costs)]
     if terms.are_new:
@@ -71,7 +75,7 @@ def _runs(
             heading="Runs",
             tables=[("Newest first", cost_table(costs, terms))],
             sentences=said,
-            pictures=front_pictures(jobs),
+            pictures=front_pictures(jobs if terms.rates is None else with_new_costs(costs)),
         ),
         Section(heading="Dollars, as they were recorded", tables=dollars),
     ]

@@ -50,6 +50,7 @@ def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list
             "new_seconds": cost.seconds,
             **{f"new_price_{name}": getattr(price, name, None) for name in _OF_A_PRICE},
             "new_cost_usd": cost.cost_usd,
+            "new_cost_basis": cost.basis,
             "difference_usd": cost.difference_usd,
             "on_new_front": cost.is_on_front,
             "remark": cost.remark,
@@ -124,6 +125,7 @@ _REPRICED: dict[str, Callable[[RunCost], str]] = {
     "new USD/hour": lambda cost: _text(getattr(cost.price, "usd_per_hour", None), "g"),
     "new price of": lambda cost: f"{cost.price.region} {cost.price.as_of}".strip() if cost.price is not None else "",
     "new cost USD": lambda cost: _text(cost.cost_usd, ".5g"),
+    "cost by": lambda cost: cost.basis,
     "difference": lambda cost: _text(
         None if cost.difference_usd is None else round(cost.difference_usd, 6) or 0.0, "+.5g"
     ),

@@ -1,12 +1,14 @@
-"""What recorded runs would cost elsewhere, on another day or on spot: from their seconds, without a new job."""
+"""What recorded runs would cost elsewhere, on another day, on spot or by a bill's rates: without a new job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
+from paretune.billing.rates import EffectiveRate
 from paretune.core.pareto import front
 from paretune.jobs.priced import recorded_price
 from paretune.pricing.prices import Price, PriceList, price_remarks
+from paretune.spec import metrics
 from paretune.tracking import RecordedJob
 
 
@@ -17,11 +19,14 @@ class Terms:
     Attributes:
         spot_share: share of the training seconds that managed spot would bill, above 0 and at most 1. AWS bills spot
             as the on-demand price times fewer seconds (DescribeTrainingJob, BillableTimeInSeconds; read 2026-11-20).
+        rates: what an hour costs in effect, by instance type and region. Then a run costs what its bill says is paid
+            for it, and one that has no complete bill its seconds at the rate.
     """
 
     region: str | None = None
     on: date | None = None
     spot_share: float | None = None
+    rates: Mapping[tuple[str, str], EffectiveRate] | None = None
 
     @property
     def are_new(self) -> bool:
@@ -36,6 +41,7 @@ class RunCost:
     Attributes:
         seconds: that the new cost counts, per instance.
         cost_usd: on the terms asked for; None where it cannot be known.
+        basis: of an effective cost: `bill`, or `rate` of the instance type.
         remark: why not, or what else is to be said.
         unknown: instance type and region whose price is missing.
         was_on_front, is_on_front: whether no run of its kind is as cheap and as good, by recorded and by new costs;
@@ -46,6 +52,7 @@ class RunCost:
     seconds: float | None = None
     price: Price | None = None
     cost_usd: float | None = None
+    basis: str = ""
     remark: str = ""
     unknown: tuple[str, str] | None = None
     was_on_front: bool | None = None
@@ -78,6 +85,16 @@ def reprice(jobs: Sequence[RecordedJob], prices: PriceList, terms: Terms) -> lis
         replace(cost, was_on_front=was, is_on_front=is_best)
         for cost, was, is_best in zip(costs, before, now, strict=True)
     ]
+
+
+def with_new_costs(costs: Sequence[RunCost]) -> list[RecordedJob]:
+    """The jobs as if the new costs had been recorded; without a cost where that is not known."""
+    jobs = []
+    for cost in costs:
+        told = {name: value for name, value in cost.job.run.metrics.items() if name != metrics.COST_USD}
+        new = {} if cost.cost_usd is None else {metrics.COST_USD: cost.cost_usd}
+        jobs.append(RecordedJob(replace(cost.job.run, metrics={**told, **new})))
+    return jobs
 
 
 def _fronts(costs: Sequence[RunCost], *, repriced: bool) -> list[bool | None]:
@@ -117,10 +134,14 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         return cost
     if not cost.is_billed:
         return replace(cost, cost_usd=job.cost_usd, remark="local, its notional price is kept")
+    if terms.rates is not None and job.effective_usd is not None:
+        return replace(cost, cost_usd=job.effective_usd, basis="bill", remark="cost is what its bill says is paid")
     seconds, why_not = _seconds(job, terms)
     if seconds is None:
         return replace(cost, remark=f"{why_not}: it cannot be priced again")
     cost = replace(cost, seconds=seconds)
+    if terms.rates is not None:
+        return _at_rate(cost, terms.rates)
     if terms.region is None and terms.on is None:
         price = recorded_price(job)
         if price is None:
@@ -133,6 +154,27 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         if price is None:
             return replace(cost, remark=f"price unknown in {region}", unknown=(job.instance_type, region))
     return replace(cost, price=price, cost_usd=price.cost_usd(seconds, job.instance_count))
+
+
+def _at_rate(cost: RunCost, rates: Mapping[tuple[str, str], EffectiveRate]) -> RunCost:
+    """The seconds of a job without a complete bill at the effective rate of its instance type."""
+    job = cost.job
+    rate = rates.get((job.instance_type, job.region))
+    if rate is None:
+        where = f"{job.instance_type} in {job.region or 'a region that is not recorded'}"
+        return replace(cost, remark=f"no bill tells an effective rate of {where}, so cost is absent")
+    price = Price(
+        usd_per_hour=float(rate.usd_per_hour),
+        region=rate.region,
+        as_of=rate.as_of,
+        source="effective rate of a bill",
+        instance_type=rate.instance_type,
+        confidence="notional",  # of a bill, there is no doubt to be told
+    )
+    usd = price.cost_usd(cost.seconds or 0.0, job.instance_count)
+    return replace(
+        cost, price=price, cost_usd=usd, basis="rate", remark="cost is seconds x the effective rate of a bill"
+    )
 
 
 def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:

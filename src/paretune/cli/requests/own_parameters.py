@@ -51,10 +51,15 @@ class ReportRequest:
     )
     factor: str | None = parameter(None, "of view=scaling: shape (default), devices or a parameter of a job")
     by: str | None = parameter(None, "of view=compare: the parameter of a job whose values are compared")
-    rate: str = parameter(
+    learning_rates: str = parameter(
         "all",
         "runs with this learning rate: fixed, or scaled with the global batch size",
         choices=("all", "fixed", "scaled"),
+    )
+    rate: str = parameter(
+        "list",
+        "dollars by list prices, or effective: what bills say is paid, see reconcile",
+        choices=("list", "effective"),
     )
     runs: str | None = parameter(None, "run ids or their beginnings, comma-separated; by default all jobs")
     filter: str | None = parameter(None, "MLflow's search language, such as \"metrics.f1 > 0.9 and params.seed = '1'\"")
@@ -66,6 +71,8 @@ class ReportRequest:
 
     def __post_init__(self) -> None:
         faults = check(self)
+        if self.rate in ("fixed", "scaled"):
+            faults.append(f"runs with a {self.rate} learning rate are asked for by learning_rates={self.rate}")
         for name in listed(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):
                 faults.append(f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}")
@@ -87,9 +94,13 @@ class ReportRequest:
         if self.by is None and self.view == "compare":
             faults.append("view=compare needs the setting whose values are compared: set by, such as by=compiler")
         terms = ("region", "price_date", "spot_share")
-        asked = [name for name in terms if getattr(self, name) is not None and self.view in ("scaling", "compare")]
+        asked = [name for name in terms if getattr(self, name) is not None]
+        if self.rate == "effective":
+            faults += [f"{name} is a term of list prices, got rate=effective: leave one out" for name in asked]
+            asked.append("rate=effective")
+        elsewhere = asked if self.view in ("scaling", "compare") else []
         return faults + [
-            f"{name} prices the runs of view=runs again, got view={self.view}: leave it out" for name in asked
+            f"{name} prices the runs of view=runs again, got view={self.view}: leave it out" for name in elsewhere
         ]
 
     @property

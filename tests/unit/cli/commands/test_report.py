@@ -432,5 +432,5 @@ def test_runs_with_a_scaled_rate_can_be_looked_at_alone(
     fixed, scaled = record(), record()
     store.log_param(scaled, "learning_rate_scaling", "linear")
 
-    assert [row["run_id"] for row in own_run(store, run("--rate", "scaled")[1])[1]] == [scaled]
-    assert [row["run_id"] for row in own_run(store, run("--rate", "fixed")[1])[1]] == [fixed]
+    assert [row["run_id"] for row in own_run(store, run("--learning_rates", "scaled")[1])[1]] == [scaled]
+    assert [row["run_id"] for row in own_run(store, run("--learning_rates", "fixed")[1])[1]] == [fixed]

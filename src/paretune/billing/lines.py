@@ -1,0 +1,126 @@
+"""One line of AWS's bill, and what kind of charge it is.
+
+Columns: AWS Data Exports user guide, "Cost and Usage Report (CUR) 2.0" table dictionary (read 2026-11-22).
+"""
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+
+USAGE_TYPES = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
+"""Types of lines that say what was used; the second is covered by a reservation, the third by a Savings Plan."""
+_PLANS = frozenset({"SavingsPlanNegation", "SavingsPlanRecurringFee", "SavingsPlanUpfrontFee", "RIFee"})
+_TRAINING = re.compile(r"^(?:[A-Z]{2,}\d*-)?(\w*Train\w*)[:-](?:\w+:)?(ml\.[\w-]+\.\w+)$")
+"""USE1-Train:ml.m5.large, EU-SpotTrain:ml.p3.2xlarge; not USE1-TrainingPlanUpfrontFee:... , which names no hours."""
+_POOL = re.compile("warm.?pool|retained|keep.?alive", re.IGNORECASE)
+"""What the usage type of a warm pool's hours is expected to say; AWS publishes none, and has billed nobody here yet."""
+_HOURS = re.compile("h(ou)?rs?", re.IGNORECASE)
+
+
+class LineKind(Enum):
+    """What a line charges for. The kinds of BILLED make up `billed_usd`; every line has one kind."""
+
+    INSTANCE = "instance hours"
+    POOL = "warm pool hours"
+    STORAGE = "storage"
+    DISCOUNT = "discount"
+    OTHER = "other"
+    PLAN = "fee or negation of a plan"
+    CREDIT = "credit or refund"
+    TAX = "tax"
+
+
+BILLED = frozenset({LineKind.INSTANCE, LineKind.POOL, LineKind.STORAGE, LineKind.DISCOUNT, LineKind.OTHER})
+"""Kinds in `billed_usd`: the unblended cost before tax, credits, refunds and the fees and negations of plans.
+
+A Savings Plan's negation takes the on-demand dollars of a covered line back, which its fee replaces: what of the fee
+falls to the line is in `effective_usd`.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A line of the bill; dollars are exact.
+
+    Attributes:
+        type: `line_item_line_item_type`.
+        resource: what is charged for, usually the ARN of a training job.
+        run_tag: value of the tag `paretune:run`; empty without one.
+        amount: hours of an instance, GB-months of storage.
+        unblended_usd: `line_item_unblended_cost`.
+        list_usd: what it would have cost on demand by the public price; None where the bill does not say.
+        rate: dollars per unit of `amount` behind `list_usd`, or behind `unblended_usd` without one; None if not told.
+        effective_usd: what is paid for it with Savings Plans, reservations and private rates.
+    """
+
+    id: str
+    type: str
+    usage_type: str
+    resource: str = ""
+    run_tag: str = ""
+    unit: str = ""
+    amount: Decimal = field(default=Decimal(0))
+    unblended_usd: Decimal = field(default=Decimal(0))
+    list_usd: Decimal | None = None
+    rate: Decimal | None = None
+    effective_usd: Decimal = field(default=Decimal(0))
+
+    @property
+    def kind(self) -> LineKind:
+        """What it charges for."""
+        return kind_of(self.type, self.usage_type, self.unit)
+
+    @property
+    def job_name(self) -> str:
+        """Name of the training job that its resource is; empty where it is none."""
+        head, _, name = self.resource.partition(":training-job/")
+        return name.lower() if head.startswith("arn:") else ""
+
+    @property
+    def region(self) -> str:
+        """Region in its resource's ARN; empty where that names none."""
+        parts = self.resource.split(":", 4)
+        return parts[3] if len(parts) == 5 and parts[0] == "arn" else ""
+
+    @property
+    def instance_type(self) -> str:
+        """Type of the instances that it charges for, such as ml.g5.xlarge; empty where it charges for none."""
+        return instance_type_of(self.usage_type)
+
+
+@lru_cache(maxsize=4096)
+def kind_of(line_type: str, usage_type: str, unit: str = "") -> LineKind:
+    """The kind of a line of this type; an unknown one is OTHER: in the bill, and named."""
+    if line_type == "Tax":
+        return LineKind.TAX
+    if line_type in {"Credit", "Refund"}:
+        return LineKind.CREDIT
+    if line_type in _PLANS:
+        return LineKind.PLAN
+    if line_type not in USAGE_TYPES:
+        return LineKind.DISCOUNT if line_type.endswith("Discount") else LineKind.OTHER
+    if "Volume" in usage_type:
+        return LineKind.STORAGE
+    if unit and not _HOURS.fullmatch(unit):
+        return LineKind.OTHER
+    if _POOL.search(usage_type):
+        return LineKind.POOL
+    return LineKind.INSTANCE if instance_type_of(usage_type) else LineKind.OTHER
+
+
+@lru_cache(maxsize=4096)
+def instance_type_of(usage_type: str) -> str:
+    """The instance type of a usage type of SageMaker Training; empty for anything else."""
+    found = _TRAINING.match(usage_type)
+    return found[2] if found else ""
+
+
+def tag_name(key: str) -> str:
+    """A tag's key without the spellings that bills give it: `user:paretune:run` and `user_paretune_run` are one."""
+    plain = re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
+    return plain.removeprefix("resource_tags_").removeprefix("user_")
+
+
+RUN_TAG = tag_name("paretune:run")

@@ -1,0 +1,28 @@
+"""Parameters of the command `reconcile`, checked."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paretune.core.errors import BadInput
+from paretune.spec.job import IN_S3
+from paretune.spec.parameters import check, parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconcileRequest:
+    """Which bill to read.
+
+    Raises:
+        BadInput: with all faults at once.
+    """
+
+    bill: str = parameter("", "Cost and Usage Report 2.0, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
+
+    def __post_init__(self) -> None:
+        faults = check(self)
+        if not self.bill.strip():
+            faults.append("bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/")
+        elif not self.bill.startswith(IN_S3) and not Path(self.bill).expanduser().exists():
+            faults.append(f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {self.bill}: there is no such")
+        if faults:
+            raise BadInput(faults)
