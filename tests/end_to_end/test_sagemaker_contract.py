@@ -22,7 +22,7 @@ import paretune
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job
 from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.jobs import SageMakerJob
+from paretune.launchers.sagemaker.jobs import AwsJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import Event, JobDocument, JobInputs
@@ -115,7 +115,7 @@ class RememberingLauncher(SageMakerLauncher):
 
     started: list[Job]
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> AwsJob:
         job = super().submit(document, inputs)
         self.started.append(job)
         return job
