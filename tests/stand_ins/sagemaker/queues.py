@@ -6,7 +6,6 @@ model of our own is: the order (priority, then age, and the first that does not 
 capacity of a queue in place of service environments, and the length to which a name is cut.
 """
 
-import itertools
 import json
 import threading
 import time
@@ -269,11 +268,11 @@ class Queues:
         free = self._capacity[queue] - sum(job.instances for job in own if job.status in _UNDER_WAY)
         waiting = [job for job in own if job.status == "RUNNABLE"]
         waiting.sort(key=lambda job: (-job.request.get("schedulingPriority", 0), job.created))
-        for job in itertools.takewhile(lambda job: job.instances <= free, waiting):
+        for job in waiting:
+            if job.instances > free:
+                return
             free -= job.instances
             self._start(job)
-            if free <= 0:
-                return
 
     def _start(self, job: _ServiceJob) -> None:
         name = f"AWSBatch{job.payload.get('TrainingJobName', '')}"[:_LONGEST_NAME] + uuid.uuid4().hex

@@ -193,7 +193,10 @@ class _TrainingService:
         self._sagemaker = sagemaker
 
     def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._sagemaker.create_training_job(**request)
+        try:
+            return self._sagemaker.create_training_job(**request)
+        except ClientError as refused:
+            raise Refusal(refused.response["Error"]["Code"], refused.response["Error"]["Message"]) from refused
 
     def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._sagemaker.describe_training_job(**request)

@@ -26,7 +26,7 @@ REFUSED = "ClientException"
 _ENDED = {"SUCCEEDED", "FAILED"}
 _BURST = 10.0
 _INTERVAL_CALLS = 5.0  # between two looks at one job: what 5 calls take, 5 s at 60 a minute
-_UNKNOWN_FOR_S = 60.0  # that long a new job may be unknown to AWS itself
+_UNKNOWN_FOR_S = 60.0  # that long a job may be unknown to AWS itself: a new one, or between two of its machines
 
 
 class ServiceJob:
@@ -36,11 +36,11 @@ class ServiceJob:
         is_wanted: whether it is to be looked at; not while its training job runs, which SageMaker tells of.
     """
 
-    def __init__(self, job_id: str, description: Mapping[str, Any] | None, now: float) -> None:
+    def __init__(self, job_id: str) -> None:
         self.job_id = job_id
-        self.description: Mapping[str, Any] = description or {}
-        self.since = now
-        self.asked_at = now if description else float("-inf")
+        self.description: Mapping[str, Any] = {}
+        self.unknown_since: float | None = None
+        self.asked_at = float("-inf")
         self.is_wanted = True
 
     @property
@@ -151,11 +151,10 @@ class ServiceJobs:
     def _watch(self, job_id: str, description: Mapping[str, Any] | None) -> ServiceJob:
         """What is known of a job; one object for all who look at it."""
         with self._lock:
-            if job_id not in self._jobs:
-                self._jobs[job_id] = ServiceJob(job_id, description, self._clock.monotonic())
-            elif description is not None:
-                self._jobs[job_id].description = description
-            return self._jobs[job_id]
+            job = self._jobs.setdefault(job_id, ServiceJob(job_id))
+            if description is not None:
+                job.description, job.asked_at = description, self._clock.monotonic()
+            return job
 
     def _listed(self, name: str) -> list[Mapping[str, Any]]:
         """Summaries of the jobs in this queue with this name."""
@@ -181,6 +180,7 @@ class ServiceJobs:
         job.asked_at = now
         try:
             job.description = self._account.client("batch").describe_service_job(jobId=job.job_id)
+            job.unknown_since = None
         except AWS_ERRORS as error:
             if is_transient(error):
                 self._budget = 0.0  # and come back later
@@ -189,9 +189,11 @@ class ServiceJobs:
                     f"{explain(error, f'look at the queue {self.queue}')}\nits jobs may still wait or run: sign in "
                     f"again, then `{command_line('sync')}`"
                 ) from error
-            elif job.description or now - job.since >= _UNKNOWN_FOR_S:
-                gone = {"status": "FAILED", "statusReason": "AWS Batch no longer knows the service job"}
-                job.description = {**job.description, **gone}
+            else:
+                job.unknown_since = now if job.unknown_since is None else job.unknown_since
+                if now - job.unknown_since >= _UNKNOWN_FOR_S:
+                    gone = {"status": "FAILED", "statusReason": "AWS Batch no longer knows the service job"}
+                    job.description = {**job.description, **gone}
 
 
 def submission(cluster: Cluster, training: Mapping[str, Any]) -> dict[str, Any]:
