@@ -1,16 +1,20 @@
 """A job from the queue to the end of the training job that AWS Batch creates for it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
+from paretune.core.errors import LaunchRefused
 from paretune.launchers.base import JobState, WarmPool
 from paretune.launchers.sagemaker.aws_errors import classify
-from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
+from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob, stop_requests
 from paretune.launchers.sagemaker.queue.service_jobs import STOP_REASON, ServiceJob, ServiceJobs
+from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.container import Event, FailureKind, JobReport
 
+_WAITING = {"SUBMITTED", "PENDING", "RUNNABLE"}
 _PREEMPTED = "preempted: the queue has given its instances to a job with more right to them"
 
 
@@ -30,6 +34,7 @@ class QueuedJob(AwsJob):
         name: str,
         service_job: ServiceJob,
         service_jobs: ServiceJobs,
+        staging: Staging,
         clock: Clock,
         follow: Callable[[str], SageMakerJob],
         *,
@@ -38,6 +43,7 @@ class QueuedJob(AwsJob):
         self.name = name
         self._service_job = service_job
         self._service_jobs = service_jobs
+        self._staging = staging
         self._clock = clock
         self._follow = follow
         self._trials = trials
@@ -68,12 +74,12 @@ class QueuedJob(AwsJob):
     def detail(self) -> str:
         """Where in the queue it is, as far as AWS Batch tells, then SageMaker's secondary status."""
         training = self._latest()
-        return training.detail() if training is not None else self._place()
+        return self._place() if training is None or self._waits else training.detail()
 
     def events(self) -> list[Event]:
         """Each new status in the queue as a message, then what the training tells."""
         training = self._latest()
-        said = self._place() if training is None else ""
+        said = self._place() if training is None or self._waits else ""
         fresh = []
         if said and said != self._told:
             self._told = said
@@ -135,10 +141,9 @@ class QueuedJob(AwsJob):
         return training.printed() if training is not None else []
 
     def stop_trial(self, key: str) -> None:
-        """As the training job does; none waits for it in the queue."""
-        training = self._latest()
-        if training is not None:
-            training.stop_trial(key)
+        """Write an object that the training looks for, also before it begins."""
+        with suppress(LaunchRefused):
+            self._staging.text(f"{stop_requests(self.name)}{key}", "")
 
     def seconds(self) -> float:
         """Those of the training job; waiting in the queue is not among them."""
@@ -195,6 +200,11 @@ class QueuedJob(AwsJob):
         """Of the training job."""
         training = self._latest()
         return training.written_events() if training is not None else []
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it waits for its turn, or for capacity that its last training job has not found."""
+        return self._service_job.status in _WAITING
 
     @property
     def _is_stopping(self) -> bool:

@@ -73,12 +73,14 @@ class QueueLauncher(SageMakerLauncher):
         """A job by its request, or by what AWS Batch has kept of it."""
         payload = request or json.loads(found.description.get("serviceRequestPayload") or "{}")
 
+        staging = self._staging()
+
         def follow(training_job: str) -> SageMakerJob:
             described = self._described(training_job)
-            return self._job(name, self._staging(), payload, described, training_job=training_job)
+            return self._job(name, staging, payload, described, training_job=training_job)
 
         trials = int(payload.get("Environment", {}).get(TRIALS, 1))
-        return QueuedJob(name, found, self._service_jobs, self._clock, follow, trials=trials)
+        return QueuedJob(name, found, self._service_jobs, staging, self._clock, follow, trials=trials)
 
     def _described(self, training_job: str) -> Mapping[str, Any] | None:
         """What SageMaker says of a training job; None where it does not, so that the poller asks again."""

@@ -40,6 +40,9 @@ class Players:
     def _step(self, name: str, job: dict[str, Any]) -> None:
         document = json.loads(self._aws.s3.objects[self._document_key(job)])
         kind, service = document["spec"]["model"], self._aws.sagemaker
+        if name not in self._started and job["TrainingJobStatus"] == "Stopping":  # before it had instances
+            service.end(name, "Stopped")
+            return
         if name not in self._started:
             self._started[name] = self._clock.time
             service.enter(name, "Downloading")

@@ -228,9 +228,13 @@ def test_a_job_without_capacity_waits_for_the_next_training_job_of_aws_batch(
     job = submit(launcher, order("quick"))
     (first,) = aws.sagemaker.jobs
     assert job.state() is JobState.RUNNING
+    aws.queues.add(QUEUE, capacity=0)
     aws.sagemaker.end(first, "Failed", FailureReason="CapacityError: Unable to provision requested ML compute capacity")
 
-    assert job.state() is JobState.RUNNING
+    assert play(players, job, seconds=5) is JobState.RUNNING
+    assert job.detail() == "Waiting in the queue team (RUNNABLE)"
+    assert job.billable_seconds() == 0
+    aws.queues.add(QUEUE, capacity=1)
     assert play(players, job) is JobState.COMPLETED
     assert list(aws.sagemaker.jobs) != [first]
     assert len(aws.queues.service_jobs()) == 1
@@ -250,6 +254,42 @@ def test_a_preempted_job_has_lost_its_capacity(
     assert failure is not None
     assert failure[0] is FailureKind.CAPACITY
     assert failure[1].startswith("preempted: the queue has given its instances")
+
+
+def test_a_training_job_that_goes_on_after_its_service_job_was_stopped_is_stopped_too(
+    launcher: QueueLauncher, aws: Aws, order: Order, players: Players, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(launcher, order())
+    players.second()
+    job.state()
+    with monkeypatch.context() as patch:
+        patch.setattr(aws.sagemaker, "stop_training_job", lambda **_: {})
+        job.stop()
+    (service_job,) = aws.queues._jobs.values()
+    service_job.end("FAILED", "", aws.clock.time)
+
+    assert play(players, job) is JobState.STOPPED
+    assert aws.count("StopTrainingJob") >= 1
+
+
+def test_a_trial_of_a_shared_job_can_be_stopped_while_the_job_waits(
+    launcher: QueueLauncher, aws: Aws, order: Order
+) -> None:
+    job = waiting(launcher, aws, order)
+
+    job.stop_trial("run2")
+
+    assert f"paretune/jobs/{job.name}/stop/run2" in aws.s3.objects
+
+
+def test_a_higher_priority_comes_first(launcher: QueueLauncher, aws: Aws, order: Order, players: Players) -> None:
+    waiting(launcher, aws, order)
+    urgent = submit(launcher, order("quick", "paretune-urgent-1", scheduling_priority=9))
+    players.second()
+    attached(launcher, "paretune-first-1").stop()
+
+    assert play(players, urgent) is JobState.COMPLETED
+    assert [name.partition("paretune-")[2][:5] for name in players.begun[:2]] == ["first", "urgen"]
 
 
 def test_aws_batch_is_asked_no_more_often_than_allowed_and_not_while_a_job_trains(
