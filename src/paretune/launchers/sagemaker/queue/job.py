@@ -214,7 +214,8 @@ class QueuedJob(AwsJob):
 
     def _latest(self) -> SageMakerJob | None:
         """The training job of the latest attempt; None before there is one."""
-        self._service_jobs.look()
+        if not self._service_job.has_ended:
+            self._service_jobs.look()
         name = self._service_job.training_job
         if name and name != self._training_name:
             self._training, self._training_name = self._follow(name), name

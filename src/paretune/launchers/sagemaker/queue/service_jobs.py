@@ -56,8 +56,9 @@ class ServiceJob:
     @property
     def training_job(self) -> str:
         """Name of the training job of the latest attempt; empty before there is one."""
-        arn = self.description.get("latestAttempt", {}).get("serviceResourceId", {}).get("value", "")
-        return str(arn).rpartition("/")[2]
+        attempts = [*self.description.get("attempts", []), self.description.get("latestAttempt", {})]
+        arns = [str(one.get("serviceResourceId", {}).get("value", "")) for one in attempts]
+        return next((arn.rpartition("/")[2] for arn in reversed(arns) if arn), "")
 
     @property
     def reason(self) -> str:

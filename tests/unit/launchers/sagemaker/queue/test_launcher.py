@@ -189,7 +189,7 @@ def test_a_waiting_job_that_is_stopped_leaves_the_queue_without_a_cent(
     attached(launcher, "paretune-first-1").stop()
     for _ in range(10):
         players.second()
-    assert len(players.begun) == 1
+    assert len(aws.sagemaker.jobs) == 1  # that of the first
 
 
 def test_a_job_that_somebody_else_has_taken_out_of_the_queue_has_failed_with_the_reason(
