@@ -69,7 +69,9 @@ class QueuedJob(AwsJob):
             if job.has_ended and self._is_stopping:  # which AWS Batch should have done
                 training.stop()
             return running if state is JobState.RUNNING else state
-        return state if job.has_ended else running
+        if not job.has_ended:
+            return running
+        return JobState.STOPPED if self._is_stopping and _lacked_capacity(training, state) else state
 
     def detail(self) -> str:
         """Where in the queue it is, as far as AWS Batch tells, then SageMaker's secondary status."""
@@ -230,3 +232,9 @@ class QueuedJob(AwsJob):
         job = self._service_job
         why = f": {job.reason}" if job.reason else ""
         return f"Waiting in the queue {self._service_jobs.queue} ({job.status}{why})"
+
+
+def _lacked_capacity(training: SageMakerJob, state: JobState) -> bool:
+    """Whether a training job has failed for lack of capacity: its service job was waiting again when it was stopped."""
+    failure = training.failure() if state is JobState.FAILED else None
+    return failure is not None and failure[0] is FailureKind.CAPACITY

@@ -240,6 +240,21 @@ def test_a_job_without_capacity_waits_for_the_next_training_job_of_aws_batch(
     assert len(aws.queues.service_jobs()) == 1
 
 
+def test_a_job_that_is_stopped_while_it_waits_for_capacity_is_stopped_and_has_not_failed(
+    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+) -> None:
+    job = submit(launcher, order("quick"))
+    job.state()
+    aws.queues.add(QUEUE, capacity=0)
+    aws.sagemaker.end(*aws.sagemaker.jobs, "Failed", FailureReason="CapacityError: Unable to provision")
+    play(players, job, seconds=3)
+
+    job.stop()
+
+    assert play(players, job) is JobState.STOPPED
+    assert job.failure() is None
+
+
 def test_a_preempted_job_has_lost_its_capacity(
     launcher: QueueLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
