@@ -16,7 +16,7 @@ QUEUE = "team"
 def test_a_job_in_a_queue_outlives_its_driver_is_adopted_and_recorded_like_any_other(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
-    cloud.emulator.add_queue(QUEUE, capacity=0)
+    cloud.emulator.add_queue(QUEUE, capacity=1, taken=1)
     with cloud.start(**tiny_job, queue=QUEUE) as running:
         wait_until(lambda: "Waiting in the queue team" in running.text, within_s=WITHIN_S, what="the job waits")
         running.process.send_signal(signal.SIGKILL)
@@ -30,14 +30,9 @@ def test_a_job_in_a_queue_outlives_its_driver_is_adopted_and_recorded_like_any_o
     (training_job,) = cloud.emulator.jobs()
     described, run = cloud.described(), cloud.the_run()
     asked = {item.operation for item in cloud.emulator.requests() if "paretune" in item.headers.get("User-Agent", "")}
-    of_batch = {operation for operation in asked if "Service" in operation or "Queue" in operation}
-    # Of a least-privilege policy, beside TerminateServiceJob.
-    assert of_batch - {"ListServiceQuotas"} == {
-        "DescribeJobQueues",
-        "SubmitServiceJob",
-        "ListServiceJobs",
-        "DescribeServiceJob",
-    }
+    batch = {item.operation for item in cloud.emulator.requests() if item.service == "batch"}
+    looks = {"DescribeJobQueues", "DescribeServiceEnvironments", "ListServiceJobs", "DescribeServiceJob"}
+    assert batch == looks | {"SubmitServiceJob"}  # of a least-privilege policy, beside TerminateServiceJob
     assert "CreateTrainingJob" not in asked
     assert service_job["status"] == "SUCCEEDED"
     assert service_job["jobName"] == run.data.tags["paretune.job_name"]
@@ -57,7 +52,7 @@ def test_a_job_in_a_queue_outlives_its_driver_is_adopted_and_recorded_like_any_o
 def test_ctrl_c_takes_a_waiting_job_out_of_the_queue_and_nothing_is_paid(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
-    cloud.emulator.add_queue(QUEUE, capacity=0)
+    cloud.emulator.add_queue(QUEUE, capacity=1, taken=1)
     with cloud.start(**tiny_job, queue=QUEUE) as running:
         wait_until(lambda: "Waiting in the queue team" in running.text, within_s=WITHIN_S, what="the job waits")
         running.process.send_signal(signal.SIGINT)

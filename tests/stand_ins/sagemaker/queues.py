@@ -24,6 +24,7 @@ PATHS = {  # of POST requests
     "/v1/listservicejobs": "ListServiceJobs",
     "/v1/terminateservicejob": "TerminateServiceJob",
     "/v1/describejobqueues": "DescribeJobQueues",
+    "/v1/describeserviceenvironments": "DescribeServiceEnvironments",
 }
 _ENDED = {"SUCCEEDED", "FAILED"}
 _UNDER_WAY = {"SCHEDULED", "STARTING", "RUNNING"}
@@ -116,6 +117,7 @@ class Queues:
         self._region = region
         self._queues: dict[str, Answer] = {}
         self._capacity: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
         self._jobs: dict[str, _ServiceJob] = {}
         self._tokens: dict[str, str] = {}
         self._lock = threading.RLock()
@@ -130,13 +132,17 @@ class Queues:
             "ListServiceJobs": self._list,
             "TerminateServiceJob": self._terminate,
             "DescribeJobQueues": self._describe_queues,
+            "DescribeServiceEnvironments": self._describe_environments,
         }
         return {name: self._checked(name, carry_out) for name, carry_out in own.items()}
 
-    def add(self, name: str, capacity: int = 100, **fields: Any) -> None:
-        """A queue in which jobs of `capacity` instances together run at a time, or another capacity for it."""
+    def add(self, name: str, capacity: int = 100, taken: int = 0, **fields: Any) -> None:
+        """A queue in which jobs of `capacity` instances together run at a time, of which others have taken some.
+
+        Another capacity for a queue that is there.
+        """
         with self._lock:
-            self._capacity[name] = capacity
+            self._capacity[name], self._taken[name] = capacity, taken
             self._queues[name] = {
                 "jobQueueName": name,
                 "jobQueueArn": f"arn:aws:batch:{self._region}:{ACCOUNT}:job-queue/{name}",
@@ -145,6 +151,7 @@ class Queues:
                 "priority": 1,
                 "computeEnvironmentOrder": [],
                 "jobQueueType": "SAGEMAKER_TRAINING",
+                "serviceEnvironmentOrder": [{"order": 1, "serviceEnvironment": self._environment(name)}],
                 **fields,
             }
 
@@ -239,6 +246,24 @@ class Queues:
         named = self._queues.values() if wanted is None else [self._queues.get(_short(name)) for name in wanted]
         return {"jobQueues": [queue for queue in named if queue is not None]}
 
+    def _environment(self, queue: str) -> str:
+        """ARN of the only service environment of a queue, which holds what the queue holds."""
+        return f"arn:aws:batch:{self._region}:{ACCOUNT}:service-environment/{queue}"
+
+    def _describe_environments(self, request: Answer) -> Answer:
+        names = [_short(name) for name in request.get("serviceEnvironments", self._queues)]
+        shown = [
+            {
+                "serviceEnvironmentName": name,
+                "serviceEnvironmentArn": self._environment(name),
+                "serviceEnvironmentType": "SAGEMAKER_TRAINING",
+                "capacityLimits": [{"maxCapacity": self._capacity[name], "capacityUnit": "NUM_INSTANCES"}],
+            }
+            for name in names
+            if name in self._queues
+        ]
+        return {"serviceEnvironments": shown}
+
     def _queue_of(self, name: str) -> str:
         if _short(name) not in self._queues:
             raise Refusal("ClientException", f"JobQueue {name} does not exist.")
@@ -265,7 +290,8 @@ class Queues:
     def _begin(self, queue: str) -> None:
         """Start the jobs for which there is room: by priority, then by age."""
         own = [job for job in self._jobs.values() if self._queue_of(job.request["jobQueue"]) == queue]
-        free = self._capacity[queue] - sum(job.instances for job in own if job.status in _UNDER_WAY)
+        free = self._capacity[queue] - self._taken[queue]
+        free -= sum(job.instances for job in own if job.status in _UNDER_WAY)
         waiting = [job for job in own if job.status == "RUNNABLE"]
         waiting.sort(key=lambda job: (-job.request.get("schedulingPriority", 0), job.created))
         for job in waiting:

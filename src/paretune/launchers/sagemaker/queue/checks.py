@@ -1,6 +1,8 @@
 """What a queue has against a job, as far as AWS Batch tells."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
 from paretune.core.finding import Finding, fine, not_asked, wrong
 from paretune.launchers.sagemaker.account import Account
@@ -39,9 +41,28 @@ def queue_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
         why = queue.get("statusReason") or "AWS gives no reason"
         faults.append(f"queue {name} must be VALID, got {queue['status']} ({why}): ask whoever keeps it")
     faults += _share_faults(cluster, has_policy=bool(queue.get("schedulingPolicyArn")))
+    faults += _size_faults(cluster, queue, account)
     yield from (wrong(QUEUE, fault) for fault in faults)
     if not faults:
         yield fine(QUEUE, f"{name} in {region} takes training jobs")
+
+
+def _size_faults(cluster: Cluster, queue: Mapping[str, Any], account: Account) -> list[str]:
+    """A job of more instances than any service environment of the queue holds would wait for ever.
+
+    Nothing where an identity may not ask, or an environment counts something else than instances.
+    """
+    names = [entry["serviceEnvironment"] for entry in queue.get("serviceEnvironmentOrder", [])]
+    with suppress(*AWS_ERRORS):
+        found = account.client("batch").describe_service_environments(serviceEnvironments=names) if names else {}
+        limits = [limit for entry in found.get("serviceEnvironments", []) for limit in entry["capacityLimits"]]
+        sizes = [limit.get("maxCapacity", 0) for limit in limits if limit.get("capacityUnit") == "NUM_INSTANCES"]
+        if sizes and len(sizes) == len(limits) and max(sizes) < cluster.instance_count:
+            rule = (
+                f"instance_count must be at most {max(sizes)} in the queue {cluster.queue}, whose service environment"
+            )
+            return [f"{rule} holds no more, got {cluster.instance_count}: lower it, or take another queue"]
+    return []
 
 
 def _share_faults(cluster: Cluster, *, has_policy: bool) -> list[str]:

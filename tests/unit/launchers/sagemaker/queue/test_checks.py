@@ -64,10 +64,23 @@ def test_a_share_goes_with_a_scheduling_policy_only(aws: Aws) -> None:
     assert [finding.verdict for finding in found(shared)] == [Verdict.WRONG]
 
 
-def test_not_being_allowed_to_ask_is_no_fault(aws: Aws) -> None:
-    aws.refuse("DescribeJobQueues", "AccessDeniedException")
+def test_a_job_that_no_turn_could_ever_come_for_is_a_fault(aws: Aws) -> None:
+    aws.queues.add("team", capacity=2)
 
-    assert [finding.verdict for finding in found()] == [Verdict.NOT_ASKED]
+    assert [finding.verdict for finding in found(replace(CLUSTER, instance_count=2))] == [Verdict.OK]
+    (finding,) = found(replace(CLUSTER, instance_count=3))
+    assert "instance_count must be at most 2 in the queue team" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("operation", "verdict"),
+    [("DescribeJobQueues", Verdict.NOT_ASKED), ("DescribeServiceEnvironments", Verdict.OK)],
+)
+def test_not_being_allowed_to_ask_is_no_fault(aws: Aws, operation: str, verdict: Verdict) -> None:
+    aws.queues.add("team")
+    aws.refuse(operation, "AccessDeniedException")
+
+    assert [finding.verdict for finding in found()] == [verdict]
 
 
 def test_what_stands_against_the_queue_comes_with_all_other_faults(
