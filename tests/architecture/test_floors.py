@@ -35,6 +35,7 @@ FLOORS = {
     "launchers.simulated": 5.2,
     "launchers.sagemaker": 5.2,
     "launchers.sagemaker.objects": 5.25,
+    "launchers.sagemaker.queue": 5.25,
     "jobs.registration": 6.05,
     "jobs.models": 6.05,
     "billing": 5.3,

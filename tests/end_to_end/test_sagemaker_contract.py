@@ -4,7 +4,9 @@
     pytest -m slow tests/end_to_end/test_sagemaker_contract.py
 
 takes the AWS configuration of this machine and starts about 30 jobs on one ml.m5.large each, one to three minutes long:
-30 x 3 min x 0.115 USD per hour = 0.17 USD at most (price of us-east-1, 2026-08-11).
+30 x 3 min x 0.115 USD per hour = 0.17 USD at most (price of us-east-1, 2026-08-11). PARETUNE_TEST_QUEUE=NAME runs it
+on an AWS Batch queue as well, for as much again; without an account, on one of the emulator. By default the same suite
+runs on a queue in memory only (tests/unit/launchers/sagemaker/queue), in a tenth of the time.
 """
 
 import os
@@ -22,8 +24,9 @@ import paretune
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job
 from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.jobs import SageMakerJob
+from paretune.launchers.sagemaker.jobs import AwsJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
 from paretune.spec.cluster import Cluster
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
@@ -33,6 +36,7 @@ from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
 COST = "about 30 jobs on ml.m5.large start in your AWS account now: some 90 minutes, about 0.20 USD"
 INSTANCE_TYPE = "ml.m5.large"
+QUEUE = os.environ.get("PARETUNE_TEST_QUEUE")
 
 # Travels in place of paretune/training/__main__.py. It keeps the container contract and needs no torch.
 TRAINING = """
@@ -85,6 +89,8 @@ def _emulated_account(folder: Path) -> Iterator[None]:
             patch.delenv(name)
         for name, text in emulator.environment.items():
             patch.setenv(name, text)
+        if QUEUE:
+            emulator.add_queue(QUEUE)
         patch.setenv("PARETUNE_ROLE", emulator.role)
         patch.setenv("PARETUNE_BUCKET", emulator.bucket)
         yield
@@ -110,15 +116,23 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class RememberingLauncher(SageMakerLauncher):
+class Remembering(SageMakerLauncher):
     """Keeps what it has started."""
 
     started: list[Job]
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> AwsJob:
         job = super().submit(document, inputs)
         self.started.append(job)
         return job
+
+
+class RememberingLauncher(Remembering):
+    """Of SageMaker itself."""
+
+
+class RememberingQueueLauncher(Remembering, QueueLauncher):
+    """Of a queue."""
 
 
 def _order(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
@@ -133,25 +147,37 @@ def _is_no_status(event: Event) -> bool:
     return not event.message[:1].isupper()
 
 
+def _place(kind: type[Remembering], package: Path, **changes: str) -> Iterator[Place]:
+    """Launchers of one kind for a cluster with these parameters, whose jobs are stopped at the end."""
+    started: list[Job] = []
+
+    def launcher() -> Remembering:
+        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, Cluster(instance_type=INSTANCE_TYPE, **changes)  # type: ignore[arg-type]
+        made = kind(cluster, SystemClock(), os.environ, calls_per_minute=rate, package=package)
+        made.started = started
+        return made
+
+    yield Place(
+        launcher=launcher(),
+        another=launcher,
+        order=lambda kind, **more: _order(kind, **changes, **more),
+        let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.05),
+        within_s=1200 if IN_AN_ACCOUNT else 60,
+        shortest_runtime_minutes=1 if IN_AN_ACCOUNT else 1 / 60,
+        is_told_by_the_job=_is_no_status,
+    )
+    for job in started:
+        job.stop()
+
+
 class TestSageMakerLauncherKeepsTheContract(LauncherContract):
     @pytest.fixture
     def place(self, account: None, package: Path) -> Iterator[Place]:
-        started: list[Job] = []
+        yield from _place(RememberingLauncher, package)
 
-        def launcher() -> SageMakerLauncher:
-            rate = 60 if IN_AN_ACCOUNT else 6000
-            made = RememberingLauncher(Cluster(), SystemClock(), os.environ, calls_per_minute=rate, package=package)
-            made.started = started
-            return made
 
-        yield Place(
-            launcher=launcher(),
-            another=launcher,
-            order=_order,
-            let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.05),
-            within_s=1200 if IN_AN_ACCOUNT else 60,
-            shortest_runtime_minutes=1 if IN_AN_ACCOUNT else 1 / 60,
-            is_told_by_the_job=_is_no_status,
-        )
-        for job in started:
-            job.stop()
+@pytest.mark.skipif(QUEUE is None, reason="PARETUNE_TEST_QUEUE=NAME runs it")
+class TestQueueLauncherKeepsTheContract(LauncherContract):
+    @pytest.fixture
+    def place(self, account: None, package: Path) -> Iterator[Place]:
+        yield from _place(RememberingQueueLauncher, package, queue=str(QUEUE))

@@ -66,7 +66,7 @@ class Workplace:
 
 @dataclass(frozen=True, kw_only=True)
 class Workplaces:
-    """The workplaces of one process: jobs of one launcher, region and bucket share one."""
+    """The workplaces of one process: jobs of one launcher, region, bucket and queue share one."""
 
     environment: Mapping[str, str]
     interruption: Interruption
@@ -105,7 +105,8 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        key = (spec.on_sagemaker, spec.is_simulated, spec.runs_project, spec.project is None, spec.region, spec.bucket)
+        where = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket, spec.queue)
+        key = (*where, spec.runs_project, spec.project is None)
         if key not in self._known:
             clock = self._clock(spec)
             self._known[key] = Workplace(
@@ -145,10 +146,10 @@ class Workplaces:
             from paretune.launchers.local import LocalLauncher
 
             return LocalLauncher(self.home, clock, environment)
-        from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+        from paretune.launchers.sagemaker.queue.launcher import launcher_class
         from paretune.tracking import tracking_uri
 
-        return SageMakerLauncher(
+        return launcher_class(spec)(
             spec,
             clock,
             environment,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
-from paretune.spec.cluster import Cluster
+from paretune.spec.cluster import OF_A_QUEUE, Cluster
 from paretune.spec.job import PROJECT, JobSpec
 from paretune.spec.parameters import annotations, spell
 from paretune.spec.profile import read_profile
@@ -14,7 +14,7 @@ CLUSTER_KEYS = (
     *("instance_type", "instance_count", "spot", "max_runtime_minutes", "max_wait_minutes", "max_cost_usd"),
     "max_silence_minutes",
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
-    *("subnets", "security_group_ids", "kms_key", "tags"),
+    *("subnets", "security_group_ids", "kms_key", "tags", "queue", *OF_A_QUEUE),
 )
 """Those fields of `Cluster` that mean something for a command paretune knows nothing of."""
 LOGGING = ("auto", "direct", "collect")

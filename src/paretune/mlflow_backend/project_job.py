@@ -28,6 +28,7 @@ from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller
+from paretune.launchers.sagemaker.queue.launcher import launcher_class
 from paretune.launchers.sagemaker.request import tracking_environment
 from paretune.mlflow_backend.configuration import Configuration, read_configuration, user_keys
 from paretune.mlflow_backend.submitted_run import SageMakerSubmittedRun, tell
@@ -158,7 +159,7 @@ def _launcher(
     names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
     key = (account.region, *(environment.get(name, "") for name in names))
     poller = _pollers.setdefault(key, Poller(account, _CLOCK))
-    return SageMakerLauncher(
+    return launcher_class(configuration.spec)(
         configuration.spec, _CLOCK, environment, poller=poller, runs_projects=True, check=interruption.check
     )
 

@@ -41,6 +41,10 @@ SIMULATED = "simulated"
 """The launcher that runs nothing."""
 ONLY_SIMULATED = ("recorded_runs", "simulation")
 """Parameters that only that one takes."""
+OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
+"""Parameters of a job that waits in a queue."""
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,127}|arn:[^:]+:batch:[^:]+:\d+:job-queue/[\w-]+", re.ASCII)
+"""CreateJobQueue, jobQueueName, or the queue's ARN (botocore 1.44.5)."""
 
 
 STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
@@ -180,6 +184,24 @@ class Cluster:
     )
     capacity_wait_minutes: float = parameter(
         0.0, "how long to go on asking when no type has capacity", minimum=0, maximum=10_080, affects={"limit"}
+    )
+    queue: str | None = parameter(
+        None,
+        "AWS Batch queue for SageMaker training in which the job waits for its turn: name or ARN",
+        affects={"account"},
+    )
+    share_identifier: str | None = parameter(
+        None, "queue with fair shares: whose share the job belongs to", affects={"account"}
+    )
+    quota_share_name: str | None = parameter(
+        None, "queue with quota shares: whose share the job belongs to", affects={"account"}
+    )
+    scheduling_priority: int | None = parameter(
+        None,
+        "queue: jobs of a share with a higher number come first",
+        minimum=0,
+        maximum=9999,  # SubmitServiceJob, schedulingPriority (botocore 1.44.5)
+        affects={"account"},
     )
     region: str | None = parameter(
         None,
@@ -343,6 +365,8 @@ def _local_faults(cluster: Cluster) -> list[str]:
         faults.append("processes_per_instance is for SageMaker: locally an instance is one process")
     if cluster.spot:
         faults.append("spot is for SageMaker: set instance_type to one of its types (ml.*)")
+    if cluster.queue is not None:
+        faults.append("queue is for SageMaker: set instance_type to one of its types (ml.*), or leave it out")
     return faults
 
 
@@ -363,11 +387,36 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
         for name, value in cluster.tags.items()
         if isinstance(value, str) and looks_secret(name, value)
     ]
-    faults += _index_faults(cluster.package_index) + _volume_faults(cluster)
+    faults += _index_faults(cluster.package_index) + _volume_faults(cluster) + _queue_faults(cluster)
     if len(cluster.tags) > MOST_TAGS:
         faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
     if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
         faults.append(f"tags must map names to texts, such as {_TAGS_EXAMPLE}, got {wrong}")
+    return faults
+
+
+def _queue_faults(cluster: Cluster) -> list[str]:
+    """What does not go with a queue, or needs one."""
+    if cluster.queue is None:
+        given = [name for name in OF_A_QUEUE if getattr(cluster, name) is not None]
+        return [f"{name} is for jobs that wait in a queue: set queue too, or leave it out" for name in given]
+    faults = []
+    if not _QUEUE_NAME.fullmatch(cluster.queue):
+        faults.append(f"queue must be the name or the ARN of an AWS Batch job queue, got {cluster.queue!r}")
+    if cluster.is_simulated:
+        faults.append("queue is for jobs that AWS Batch starts, and a simulated one waits nowhere: leave it out")
+    if cluster.share_identifier is not None and cluster.quota_share_name is not None:
+        faults.append("share_identifier and quota_share_name exclude each other: a queue has one kind of shares")
+    if cluster.keep_alive_minutes:
+        faults.append(
+            "keep_alive_minutes and queue exclude each other: kept instances are held back from all who wait in the "
+            "queue; leave one of them out"
+        )
+    if listed(cluster.fallback_instance_types) and not cluster.spot:
+        faults.append(
+            "fallback_instance_types and queue exclude each other without spot: AWS Batch waits for the capacity of "
+            "instance_type; leave one of them out"
+        )
     return faults
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import is_file
-from paretune.spec.cluster import Cluster, listed
+from paretune.spec.cluster import OF_A_QUEUE, SIMULATED, Cluster, listed
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
 
@@ -29,7 +29,7 @@ _NOT_HERE = {"instance_type", "instance_count", "launcher", "strategy", "process
 _ON_INSTANCES = {
     *("legacy_smp", "instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes", "subnets", "security_group_ids"),
-    *("package_index", "kms_key", "tags", "on_interrupt"),
+    *("package_index", "kms_key", "tags", "on_interrupt", "queue", *OF_A_QUEUE),
 }
 """Parameters that mean nothing for a job on this machine."""
 _ON_THIS_MACHINE = {"local_price_usd_per_hour"}
@@ -91,4 +91,5 @@ def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
 def _useless(instance_types: str | None, launcher: str | None) -> set[str]:
     """Parameters of a profile that have no effect on a job on these instance types, comma-separated."""
     kinds = {name.startswith("ml.") for name in listed(instance_types)} or {launcher == "sagemaker"}
-    return (set() if True in kinds else _ON_INSTANCES) | (set() if False in kinds else _ON_THIS_MACHINE)
+    useless = (set() if True in kinds else _ON_INSTANCES) | (set() if False in kinds else _ON_THIS_MACHINE)
+    return useless | ({"queue", *OF_A_QUEUE} if launcher == SIMULATED else set())

@@ -173,12 +173,13 @@ class RecordedJob:
         return None if self.is_foreign else self.run.metrics.get(name)
 
     def spec(self) -> JobSpec:
-        """The specification that it was launched with, in the region and with the bucket that its launcher found.
+        """The specification that it was launched with, in the region, bucket and queue that its launcher found.
 
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
-        tags = {"region": self._tag(schema.REGION), "bucket": self._tag(schema.BUCKET)}
+        names = {"region": schema.REGION, "bucket": schema.BUCKET, "queue": schema.QUEUE}
+        tags = {name: self._tag(tag) for name, tag in names.items()}
         location = {name: text for name, text in tags.items() if text}
         if self.is_foreign:
             cluster = {"instance_type": self.instance_type, "instance_count": self.instance_count}

@@ -52,6 +52,9 @@ WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances t
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 REGION = "paretune.region"
 BUCKET = "paretune.bucket"
+QUEUE = "paretune.queue"  # AWS Batch queue in which the job waited for its turn
+QUEUE_SECONDS = "paretune.queue_seconds"  # how long it waited there, which is not in job_seconds
+SERVICE_JOB = "paretune.service_job"  # ARN of the service job by which the queue has started its training job
 TRAINING_SECONDS = "paretune.training_seconds"
 """Of the last attempt of a job on managed spot, per instance: what on-demand instances would have billed."""
 ACCOUNT = "paretune.account"  # number of the AWS account

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
+from tests.stand_ins.sagemaker.queues import PATHS
 from tests.stand_ins.sagemaker.validation import Refusal
 
 _SERVICES = {
@@ -47,6 +48,9 @@ class Call:
             self.form = parse_qs(self._content().decode())
             self.body = {name: values[0] for name, values in self.form.items()}
             self.operation = self.body.get("Action", "")
+        elif self.service == "batch":
+            self.body = json.loads(self._content() or b"{}")
+            self.operation = PATHS.get(self.path, self.path)
         else:
             self.operation = s3_operation(self.method, self.path, environ.get("QUERY_STRING", ""), environ)
 
@@ -84,7 +88,7 @@ class Call:
                 f"<Message>{escape(message)}</Message></Error><RequestId>1</RequestId></ErrorResponse>"
             )
             return refusal.status, "text/xml", text.encode()
-        if self.environ.get("HTTP_X_AMZ_TARGET"):
+        if self.environ.get("HTTP_X_AMZ_TARGET") or self.service == "batch":
             content = json.dumps({"__type": code, "message": message})
             return refusal.status, "application/x-amz-json-1.1", content.encode()
         status = _S3_STATUS.get(code, refusal.status)

@@ -30,15 +30,15 @@ class Invalid(Refusal):
 
 
 @cache
-def _model() -> Any:
+def _model(service: str = "sagemaker") -> Any:
     import botocore.session
 
-    return botocore.session.get_session().get_service_model("sagemaker")
+    return botocore.session.get_session().get_service_model(service)
 
 
-def check(operation: str, request: dict[str, Any]) -> None:
-    """Raise `Invalid` with all faults of a SageMaker request."""
-    faults = list(_faults(_model().operation_model(operation).input_shape, request, ""))
+def check(operation: str, request: dict[str, Any], service: str = "sagemaker") -> None:
+    """Raise `Invalid` with all faults of a request."""
+    faults = list(_faults(_model(service).operation_model(operation).input_shape, request, ""))
     if faults:
         count = f"{len(faults)} validation error{'s' if len(faults) > 1 else ''} detected"
         raise Invalid(f"{count}: {'; '.join(faults)}")

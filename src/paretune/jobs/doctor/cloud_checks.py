@@ -9,6 +9,7 @@ from paretune.jobs.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.launchers.sagemaker import preflight
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.network import NETWORK
+from paretune.launchers.sagemaker.queue.checks import QUEUE, queue_findings
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import usual_region
@@ -48,7 +49,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], today
 
 
 def _account_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Who we are, then role, bucket, network and quotas, if AWS knows us."""
+    """Who we are, then role, bucket, network, quotas and queue, if AWS knows us."""
     try:
         identity = account.identity
     except ParetuneError as error:
@@ -63,6 +64,7 @@ def _account_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         preflight.BUCKET: lambda: preflight.bucket_findings(account),
         NETWORK: lambda: preflight.subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
+        QUEUE: lambda: queue_findings(spec, account),
     }
     for subject, check in checks.items():
         found = list(guarded(subject, check))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paretune.core.errors import ParetuneError
 from paretune.launchers.sagemaker.account import Account
-from paretune.spec.cluster import Cluster, listed
+from paretune.spec.cluster import OF_A_QUEUE, Cluster, listed
 
 _PATTERNS = {  # in this order: an ARN holds an account
     r"(?:arn|ARN):aws[\w-]*:[^\s\"'`,;)\]}]*": "<arn>",
@@ -41,7 +41,7 @@ class Mask:
     def of(cls, cluster: Cluster, account: Account | None) -> "Mask":
         """The mask of a job's account and of this machine; what of the account cannot be asked is not known to it."""
         names = {str(Path.home()): "~", getpass.getuser(): "<user>", socket.gethostname(): "<host>"}
-        given = [cluster.kms_key or "", cluster.package_index or ""]
+        given = [getattr(cluster, name) or "" for name in ("kms_key", "package_index", "queue", *OF_A_QUEUE[:2])]
         given += [*listed(cluster.subnets), *listed(cluster.security_group_ids)]
         names |= dict.fromkeys((*given, *cluster.tags, *cluster.tags.values()), "<private>")
         names |= _parts(cluster.role or "", "<role>") | {(cluster.bucket or ""): "<bucket>"}

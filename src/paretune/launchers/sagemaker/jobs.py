@@ -4,6 +4,7 @@ import json
 import re
 import tarfile
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from heapq import merge
@@ -38,11 +39,29 @@ _LIMITS = {
 }
 
 
-class SageMakerJob(Job):
+class AwsJob(Job):
+    """A job in an AWS account, created in SageMaker or by a queue."""
+
+    @property
+    @abstractmethod
+    def description(self) -> Mapping[str, Any]:
+        """What DescribeTrainingJob said last; empty before there is a training job."""
+
+    @abstractmethod
+    def logged_events(self) -> list[Event]:
+        """What it told in CloudWatch, as far as that has been read; all of it, once the job has ended."""
+
+    @abstractmethod
+    def written_events(self) -> list[Event]:
+        """What it told, from its results; empty before its end, or where there are none."""
+
+
+class SageMakerJob(AwsJob):
     """A training job that runs our training, seen from the process that created it or from any other one.
 
     Args:
         description: what DescribeTrainingJob said, when somebody has asked already.
+        training_job: its name in SageMaker, where that is not `name`: a queue names its training jobs itself.
     """
 
     is_project = False
@@ -61,14 +80,16 @@ class SageMakerJob(Job):
         description: Mapping[str, Any] | None = None,
         *,
         trials: int = 1,
+        training_job: str = "",
     ) -> None:
         self.name = name
+        self._training_job = training_job or name
         self._trials = trials
         self._account = account
         self._staging = staging
         self._poller = poller
         self._clock = clock
-        self._watched = poller.watch(name, description, is_project=self.is_project)
+        self._watched = poller.watch(self._training_job, description, is_project=self.is_project)
         self._created = clock.now()
         self._asked_to_stop = False
         self._must_stop_again = False
@@ -98,7 +119,7 @@ class SageMakerJob(Job):
 
     def events(self) -> list[Event]:
         """What the training told, and each new secondary status as a message."""
-        self._poller.drain(self.name)
+        self._poller.drain(self._training_job)
         told = self._watched.log.events[self._read :]
         self._read += len(told)
         told += self.written_events()
@@ -168,7 +189,7 @@ class SageMakerJob(Job):
         """
         pool = self._pool()
         if pool is not None and pool.is_kept:
-            self._poller.look_at_pool(self.name)
+            self._poller.look_at_pool(self._training_job)
             pool = self._pool()
         return pool
 
@@ -179,19 +200,21 @@ class SageMakerJob(Job):
             return
         try:
             self._account.client("sagemaker").update_training_job(
-                TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+                TrainingJobName=self._training_job, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
             )
         except AWS_ERRORS as error:
-            self._poller.look_at_pool(self.name, now=True)  # it may have been reused, or have expired, this moment
+            self._poller.look_at_pool(
+                self._training_job, now=True
+            )  # it may have been reused, or have expired, this moment
             pool = self._pool()
             if pool is None or not pool.is_kept:
                 return
             raise LostContact(
                 f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
                 f"{pool.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job --training-job-name "
-                f"{self.name} --resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
+                f"{self._training_job} --resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
             ) from error
-        self._poller.look_at_pool(self.name, now=True)
+        self._poller.look_at_pool(self._training_job, now=True)
 
     def facts(self) -> dict[str, str]:
         """Where the job is in AWS, and what spot made of its bill."""
@@ -206,12 +229,13 @@ class SageMakerJob(Job):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """Last lines of the instance that failed first."""
-        self._poller.drain(self.name)
+        self._poller.drain(self._training_job)
         return self._watched.log.tail(lines)
 
     def log_location(self) -> str:
         """The command that shows the whole log."""
-        return f"aws logs tail {GROUP} --log-stream-name-prefix {self.name} --since 7d --region {self._account.region}"
+        region = self._account.region
+        return f"aws logs tail {GROUP} --log-stream-name-prefix {self._training_job} --since 7d --region {region}"
 
     def save_results(self, path: Path) -> bool:
         """Download output.tar.gz, the archive of /opt/ml/output/data."""
@@ -253,12 +277,12 @@ class SageMakerJob(Job):
         return self._watched.description
 
     def logged_events(self) -> list[Event]:
-        """What it told in CloudWatch, as far as that has been read; all of it, once the job has ended."""
-        self._poller.drain(self.name)
+        """As far as CloudWatch has been read; all of it, once the job has ended."""
+        self._poller.drain(self._training_job)
         return list(self._watched.log.events)
 
     def written_events(self) -> list[Event]:
-        """What it told, from its results; empty before its end, or where there are none."""
+        """From its results; empty before its end, or where there are none."""
         if not self._watched.has_ended:
             return []
         lines = (self._fetch() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
@@ -316,14 +340,15 @@ class SageMakerJob(Job):
     def _ask_to_stop(self) -> None:
         self._must_stop_again = False
         try:
-            self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
+            self._account.client("sagemaker").stop_training_job(TrainingJobName=self._training_job)
         except AWS_ERRORS as error:
             is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
             self._must_stop_again = is_transient(error) or (is_refused and not self.description)
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
-                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"
+                    f"`aws sagemaker stop-training-job --training-job-name {self._training_job} --region "
+                    f"{self._account.region}`"
                 ) from error
         self._watched.changed = True
 
@@ -350,7 +375,7 @@ class SageMakerJob(Job):
         return self._results
 
     def _key(self, name: str) -> str:
-        return f"{PREFIX}/jobs/{self.name}/output/{name}"
+        return f"{PREFIX}/jobs/{self._training_job}/output/{name}"
 
 
 class OldImageJob(SageMakerJob):
@@ -386,7 +411,7 @@ class ProjectJob(SageMakerJob):
 
     def printed(self) -> list[str]:
         """What the first instance has printed since the last call, from where the project's own part begins."""
-        self._poller.drain(self.name)
+        self._poller.drain(self._training_job)
         waiting = self._watched.log.printed
         return [waiting.popleft() for _ in range(len(waiting))]
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,14 @@ from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
-from paretune.launchers.sagemaker.jobs import OldImageJob, ProjectJob, ReportingProjectJob, SageMakerJob, stop_requests
+from paretune.launchers.sagemaker.jobs import (
+    AwsJob,
+    OldImageJob,
+    ProjectJob,
+    ReportingProjectJob,
+    SageMakerJob,
+    stop_requests,
+)
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.request import (
@@ -109,7 +116,7 @@ class SageMakerLauncher(Launcher):
     def check(self, spec: JobSpec) -> None:
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region)
-        faults += account_faults(spec, self.account, installed=() if faults else self._installed(spec))
+        faults += self._account_faults(spec, installed=() if faults else self._installed(spec))
         refuse([*faults, *_script_faults(spec)])
         load_sdk()  # takes a second or two, in which the data are still being prepared
 
@@ -123,20 +130,16 @@ class SageMakerLauncher(Launcher):
         if spec.volume_gib is None:
             refuse([fault for name in spec.instance_types() for fault in _room_faults(spec.instance(name), needed)])
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> AwsJob:
         """Upload what is not in S3 yet and create the training job, or adopt the one that has this name."""
         self.account.create_default_bucket()
         staging = self._staging(document.spec.kms_key)
         request = self._request(document, inputs, staging)
         self._check()
         self.last_request = request
-        try:
-            self.account.client("sagemaker").create_training_job(**request)
-        except AWS_ERRORS as error:
-            return self._after(error, document.job_name)
-        return self._job(document.job_name, staging, request)
+        return self._create(document, request, staging)
 
-    def attach(self, job_name: str) -> SageMakerJob | None:
+    def attach(self, job_name: str) -> AwsJob | None:
         """The training job of that name in this account and region."""
         try:
             description = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
@@ -156,12 +159,24 @@ class SageMakerLauncher(Launcher):
         staging.dry = True
         return self._request(document, inputs, staging)
 
+    def _account_faults(self, spec: JobSpec, installed: Sequence[str]) -> list[str]:
+        """What the account has against the job."""
+        return account_faults(spec, self.account, installed=installed)
+
+    def _create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
+        """Send the request, or adopt the job that has this name."""
+        try:
+            self.account.client("sagemaker").create_training_job(**request)
+        except AWS_ERRORS as error:
+            return self._after(error, document.job_name)
+        return self._job(document.job_name, staging, request)
+
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
 
-    def _after(self, error: Exception, job_name: str) -> SageMakerJob:
-        """The job that is there although CreateTrainingJob failed: an earlier one, or one whose answer was lost.
+    def _after(self, error: Exception, job_name: str) -> AwsJob:
+        """The job that is there although its creation failed: an earlier one, or one whose answer was lost.
 
         Raises:
             LaunchRefused: there is none.
@@ -186,7 +201,7 @@ class SageMakerLauncher(Launcher):
             raise LostContact(f"{explain(error, 'create the training job')}\n{where}") from error
         raise LaunchRefused(explain(error, "create the training job")) from error
 
-    def _found_within(self, seconds: float, job_name: str) -> SageMakerJob | None:
+    def _found_within(self, seconds: float, job_name: str) -> AwsJob | None:
         """The job of that name, looked for until AWS shows it or the time is over."""
         until = self._clock.monotonic() + seconds
         while (found := self.attach(job_name)) is None and self._clock.monotonic() < until:
@@ -199,12 +214,18 @@ class SageMakerLauncher(Launcher):
         staging: Staging,
         request: Mapping[str, Any],
         description: Mapping[str, Any] | None = None,
+        *,
+        training_job: str = "",
     ) -> SageMakerJob:
         """A job by its request, or by its description, which holds the same."""
         is_in_old_image = "sagemaker_program" in request.get("HyperParameters", {})
         kind = OldImageJob if is_in_old_image else self._job_class
         trials = int(request.get("Environment", {}).get(TRIALS, 1))
-        return kind(name, self.account, staging, self._poller, self._clock, description, trials=trials)
+        return kind(
+            *(name, self.account, staging, self._poller, self._clock, description),
+            trials=trials,
+            training_job=training_job,
+        )
 
     def _staging(self, kms_key: str | None = None) -> Staging:
         return Staging(self.account.client("s3"), self.account.bucket, kms_key=kms_key, check=self._check)
@@ -362,7 +383,7 @@ class SageMakerLauncher(Launcher):
         data = inputs.dataset.key[:12] if inputs.dataset else "script"
         if document.members:  # no other job has the same trials
             return staging.uri(f"{PREFIX}/checkpoints/{_run_id(document.job_name)}/")
-        place = f"{PREFIX}/checkpoints/{document.checkpoint_key or document.spec.spec_hash()}-{data}"
+        place = self._checkpoint_place(f"{document.checkpoint_key or document.spec.spec_hash()}-{data}")
         run, name = _run_id(document.job_name), f"{place}.claim"
         former = None if staging.dry else staging.claim(name)
         is_own = staging.dry or (former is not None and former.owner == document.job_name)
@@ -370,6 +391,10 @@ class SageMakerLauncher(Launcher):
         if is_own or (not is_taken and staging.take(name, document.job_name, former)):
             return staging.uri(f"{place}/")
         return staging.uri(f"{PREFIX}/checkpoints/{run}/")
+
+    def _checkpoint_place(self, key: str) -> str:
+        """Prefix of the checkpoints that jobs with this key share."""
+        return f"{PREFIX}/checkpoints/{key}"
 
     def _is_alive(self, claim: Claim) -> bool:
         """Whether the job that has claimed a place runs, or may just be about to be created."""

@@ -35,6 +35,17 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
 
 
+def test_the_queue_that_a_profile_names_is_looked_at(aws: Aws, tmp_path: Path) -> None:
+    profile = tmp_path / "paretune.toml"
+    profile.write_text('queue = "team"')
+
+    found = findings({"PARETUNE_PROFILE": str(profile)}, **ACCOUNT)
+
+    (wrong,) = [finding for finding in found if finding.verdict is Verdict.WRONG]
+    assert wrong.subject == "queue"
+    assert "queue team does not exist in us-east-1" in wrong.text
+
+
 def test_without_credentials_and_without_sagemaker_nothing_is_needed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -1,0 +1,78 @@
+"""What a queue has against a job, as far as AWS Batch tells."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from paretune.core.finding import Finding, fine, not_asked, wrong
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
+from paretune.spec.cluster import Cluster
+
+QUEUE = "queue"
+_TYPE = "SAGEMAKER_TRAINING"
+_USABLE = {"VALID", "UPDATING"}
+
+
+def queue_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
+    """Whether the queue is there, takes training jobs, and takes this one; nothing where the job has no queue."""
+    if cluster.queue is None:
+        return
+    name, region = cluster.queue, account.region
+    try:
+        found = account.client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
+    except AWS_ERRORS as error:  # may not be asked; SubmitServiceJob will tell
+        yield not_asked(QUEUE, explain(error, f"look at the queue {name}"))
+        return
+    if not found:
+        shown = f"`aws batch describe-job-queues --region {region}` shows those that there are"
+        yield wrong(QUEUE, f"queue {name} does not exist in {region}: {shown}")
+        return
+    (queue,) = found
+    if queue.get("jobQueueType") != _TYPE:
+        kind = queue.get("jobQueueType", "unknown")
+        yield wrong(QUEUE, f"queue {name} must be of type {_TYPE}, got {kind}: ask whoever keeps it for another one")
+        return
+    faults = []
+    if queue["state"] != "ENABLED":
+        mend = f"`aws batch update-job-queue --job-queue {name} --state ENABLED --region {region}`"
+        faults.append(f"queue {name} must be ENABLED to take jobs, got {queue['state']}: enable it with {mend}")
+    if queue.get("status", "VALID") not in _USABLE:
+        why = queue.get("statusReason") or "AWS gives no reason"
+        faults.append(f"queue {name} must be VALID, got {queue['status']} ({why}): ask whoever keeps it")
+    faults += _share_faults(cluster, has_policy=bool(queue.get("schedulingPolicyArn")))
+    faults += _size_faults(cluster, queue, account)
+    yield from (wrong(QUEUE, fault) for fault in faults)
+    if not faults:
+        yield fine(QUEUE, f"{name} in {region} takes training jobs")
+
+
+def _size_faults(cluster: Cluster, queue: Mapping[str, Any], account: Account) -> list[str]:
+    """A job of more instances than any service environment of the queue holds would wait for ever.
+
+    Nothing where an identity may not ask, or an environment counts something else than instances.
+    """
+    names = [entry["serviceEnvironment"] for entry in queue.get("serviceEnvironmentOrder", [])]
+    with suppress(*AWS_ERRORS):
+        found = account.client("batch").describe_service_environments(serviceEnvironments=names) if names else {}
+        limits = [limit for entry in found.get("serviceEnvironments", []) for limit in entry["capacityLimits"]]
+        sizes = [limit.get("maxCapacity", 0) for limit in limits if limit.get("capacityUnit") == "NUM_INSTANCES"]
+        if sizes and len(sizes) == len(limits) and max(sizes) < cluster.instance_count:
+            rule = (
+                f"instance_count must be at most {max(sizes)} in the queue {cluster.queue}, whose service environment"
+            )
+            return [f"{rule} holds no more, got {cluster.instance_count}: lower it, or take another queue"]
+    return []
+
+
+def _share_faults(cluster: Cluster, *, has_policy: bool) -> list[str]:
+    """A queue with a scheduling policy wants the share of each job; another one takes none (SubmitServiceJob)."""
+    given = [name for name in ("share_identifier", "quota_share_name") if getattr(cluster, name) is not None]
+    if has_policy and not given:
+        return [
+            f"queue {cluster.queue} has a scheduling policy and wants to know whose share a job belongs to: set "
+            "share_identifier (fair share) or quota_share_name (quota shares)"
+        ]
+    if given and not has_policy:
+        return [f"queue {cluster.queue} has no scheduling policy and takes no {given[0]}: leave it out"]
+    return []
