@@ -11,6 +11,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
+from paretune.core.finding import faults_of
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -23,14 +24,16 @@ from paretune.launchers.sagemaker.request import (
     build,
     index_environment,
     load_sdk,
+    lost_capacity,
     network_environment,
     tracking_environment,
 )
 from paretune.launchers.sagemaker.staging import Claim, Staging
+from paretune.launchers.sagemaker.training_plans import TrainingPlan, described, offered, plan_findings
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
-from paretune.pricing.prices import Price, PriceList
+from paretune.pricing.prices import Price, PriceList, plan_price
 from paretune.spec.catalog import Instance
-from paretune.spec.cluster import Cluster
+from paretune.spec.cluster import SEARCHED_PLAN, Cluster
 from paretune.spec.container import (
     ALLOW_NO_GPU,
     STOP_REQUESTS,
@@ -98,6 +101,7 @@ class SageMakerLauncher(Launcher):
         self._package = package or Path(__file__).parents[2]
         self._poller = poller or Poller(self.account, clock, calls_per_minute)
         self._check = check
+        self._plans: dict[str, TrainingPlan] = {}
         self.last_request: Mapping[str, Any] = {}
         """The CreateTrainingJob request that was sent last."""
 
@@ -110,6 +114,7 @@ class SageMakerLauncher(Launcher):
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region)
         faults += account_faults(spec, self.account, installed=() if faults else self._installed(spec))
+        faults += faults_of(plan_findings(spec, self.account, self._clock.now(), self.overrun_s))
         refuse([*faults, *_script_faults(spec)])
         load_sdk()  # takes a second or two, in which the data are still being prepared
 
@@ -133,8 +138,12 @@ class SageMakerLauncher(Launcher):
         try:
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:
-            return self._after(error, document.job_name)
-        return self._job(document.job_name, staging, request)
+            job = self._after(error, document.job_name)
+        else:
+            job = self._job(document.job_name, staging, request)
+        if document.spec.training_plan is not None:
+            self._require_plan(document)
+        return job
 
     def attach(self, job_name: str) -> SageMakerJob | None:
         """The training job of that name in this account and region."""
@@ -147,8 +156,42 @@ class SageMakerLauncher(Launcher):
         return self._job(job_name, self._staging(), description, description)
 
     def price(self, spec: JobSpec) -> Price | None:
-        """The on-demand price of the instance type in this region."""
+        """The on-demand price of the instance type in this region; none on a training plan, which is paid already."""
+        if spec.training_plan not in (None, SEARCHED_PLAN):
+            return plan_price(spec, self.account.region)
         return self._prices.price(spec.instance_type, self.account.region)
+
+    def prepaid_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        """The share of its training plan's upfront fee."""
+        if spec.training_plan in (None, SEARCHED_PLAN):
+            return None
+        try:
+            plan = self._plan(spec.training_plan or "")
+        except AWS_ERRORS:  # a figure that is missing is absent
+            return None
+        return plan.share_usd(seconds * spec.instance_count)
+
+    def plan_remarks(self, spec: JobSpec) -> list[str]:
+        """What AWS says of the plan, or of those that it offers for the cluster."""
+        if spec.training_plan is None:
+            return []
+        price = self._prices.price(spec.instance_type, self.account.region)
+        usd_per_hour = None if price is None else price.usd_per_hour
+        try:
+            if spec.training_plan != SEARCHED_PLAN:
+                paid = "USD of the rows are what a job costs beyond the plan's fee, which is paid already"
+                return [self._plan(spec.training_plan).sentence(usd_per_hour), paid]
+            offers = offered(spec, self.account)
+        except AWS_ERRORS as error:
+            return [explain(error, "look at training plans")]
+        where = f"{spec.instance_count} x {spec.instance_type} in {self.account.region}"
+        return [plan.sentence(usd_per_hour) for plan in offers] or [f"AWS offers no training plan of {where} now"]
+
+    def _plan(self, arn: str) -> TrainingPlan:
+        """A training plan, asked for once; raises as boto does."""
+        if arn not in self._plans:
+            self._plans[arn] = described(arn, self.account)
+        return self._plans[arn]
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
@@ -185,6 +228,34 @@ class SageMakerLauncher(Launcher):
         if was_heard(error):
             raise LostContact(f"{explain(error, 'create the training job')}\n{where}") from error
         raise LaunchRefused(explain(error, "create the training job")) from error
+
+    def _require_plan(self, document: JobDocument) -> None:
+        """Stop the job that has just been created, unless AWS shows it with its training plan.
+
+        Raises:
+            LaunchRefused: it has been asked to stop.
+            LostContact: it cannot be seen, or not be stopped: it may run on demand.
+        """
+        name, spec, doubt = document.job_name, document.spec, ""
+        try:
+            found = self._found_within(_SHOWN_WITHIN_S, name)
+            shown = {} if found is None else found.description.get("ResourceConfig", {})
+        except LaunchRefused as error:
+            shown, doubt = {}, f" ({error})"
+        if not lost_capacity(spec, document.clusters[1:], shown):
+            return
+        lost = f"AWS does not show {name} with the training plan {spec.training_plan}{doubt}, so it would be billed"
+        try:
+            self.account.client("sagemaker").stop_training_job(TrainingJobName=name)
+        except AWS_ERRORS as error:
+            raise LostContact(
+                f"{lost} on demand, and it has not been stopped: {explain(error, 'stop the training job')}; stop it: "
+                f"`aws sagemaker stop-training-job --training-job-name {name} --region {self.account.region}`"
+            ) from error
+        raise LaunchRefused(
+            f"{lost} on demand: it was stopped at once; a newer sagemaker and boto3 may know training plans, or leave "
+            "training_plan out"
+        )
 
     def _found_within(self, seconds: float, job_name: str) -> SageMakerJob | None:
         """The job of that name, looked for until AWS shows it or the time is over."""
@@ -224,19 +295,19 @@ class SageMakerLauncher(Launcher):
         return TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
+            others=document.clusters[1:],
             image_uri=images.choose(spec, self.account.region, direct=False).uri,
             code=project.code,
             command=f"python3 {project.program} /opt/ml",
             channels=channels,
             environment={
                 "PYTHONUNBUFFERED": "1",
-                **network_environment(spec),
-                **index_environment(spec),
+                **_network(document),
                 **project.variables,
             },
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, bytes_on_disk(spec, JobInputs(project=project))),
+            volume_gib=_volume_gib(document, bytes_on_disk(spec, JobInputs(project=project))),
             tags={"paretune:run": run, **spec.tags},
         )
 
@@ -257,6 +328,7 @@ class SageMakerLauncher(Launcher):
         return TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
+            others=document.clusters[1:],
             image_uri=image.uri,
             code=code_files,
             command=f"python3 -m {module} /opt/ml",
@@ -264,7 +336,7 @@ class SageMakerLauncher(Launcher):
             environment=self._job_environment(document) | _of_trials(document, staging),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, bytes_on_disk(spec, inputs)),
+            volume_gib=_volume_gib(document, bytes_on_disk(spec, inputs)),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
@@ -298,7 +370,7 @@ class SageMakerLauncher(Launcher):
             environment=self._job_environment(document),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, bytes_on_disk(spec, inputs)),
+            volume_gib=_volume_gib(document, bytes_on_disk(spec, inputs)),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             hyperparameters=hyperparameters,
         )
@@ -343,7 +415,7 @@ class SageMakerLauncher(Launcher):
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            **_network(document.spec),
+            **_network(document),
             **{name: self._environment[name] for name in (ALLOW_NO_GPU,) if name in self._environment},
         }
         if document.spec.entry_script is None:
@@ -417,9 +489,9 @@ def _script_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-def _network(spec: JobSpec) -> dict[str, str]:
+def _network(document: JobDocument) -> dict[str, str]:
     """What NCCL and pip need to know of the network."""
-    return {**network_environment(spec), **index_environment(spec)}
+    return {**network_environment(document.clusters), **index_environment(document.spec)}
 
 
 def _run_id(job_name: str) -> str:
@@ -438,13 +510,13 @@ def _upload_document(job_name: str, document: Mapping[str, Any], staging: Stagin
     return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
 
 
-def _volume_gib(spec: JobSpec, size: float) -> int:
+def _volume_gib(document: JobDocument, size: float) -> int:
     """Storage of an instance for `size` bytes; no more than the disks of its own, which take the place of a volume.
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
-    own = spec.instance().local_storage_gib
-    return spec.volume_gib or min(volume_for_gib(size), own or _LARGEST_VOLUME_GIB)
+    own = [cluster.instance().local_storage_gib for cluster in document.clusters]
+    return document.spec.volume_gib or min(volume_for_gib(size), *filter(None, own), _LARGEST_VOLUME_GIB)
 
 
 def _room_faults(instance: Instance, needed_gib: int) -> list[str]:

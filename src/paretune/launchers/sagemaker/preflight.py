@@ -194,7 +194,9 @@ def _missing_bucket(account: Account) -> Finding:
 def quota_findings(cluster: Cluster, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
     """Whether each quota that the job uses is sufficient; then, in one finding, those of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
-    wanted = {f"{name} for {usage}": cluster.instance_count for name in cluster.instance_types()}
+    # The instances of a training plan are reserved already.
+    paid = [one for one in cluster.clusters() if one.training_plan is None]
+    wanted = {f"{one.instance_type} for {usage}": one.instance_count for one in paid}
     if cluster.keep_alive_minutes:
         wanted[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
     others = {f"{name} for {usage}": name for name in besides}
