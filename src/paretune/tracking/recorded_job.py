@@ -116,7 +116,8 @@ class RecordedJob:
     @property
     def instance_count(self) -> int:
         """Instances that it ran on; 1 where nothing is recorded."""
-        text = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
+        asked = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
+        text = self._tag(schema.USED_INSTANCE_COUNT) or asked
         return int(_parsed("instance_count", text, int) or 1)
 
     @property
@@ -192,13 +193,14 @@ class RecordedJob:
         return JobSpec.from_text({name: text for name, text in self.run.params.items() if name in known})
 
     def spec_as_run(self) -> JobSpec:
-        """The same on the instance type that it ran on in the end.
+        """The same on the instances that it ran on in the end.
 
         Raises:
             BadInput: it is no job of ours, or its parameters cannot be read.
         """
         spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
-        return spec.on_instance_type(used) if used else spec
+        ran = spec.on_instance_type(used) if used else spec
+        return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
 
     @property
     def used_precision(self) -> str:
