@@ -10,7 +10,6 @@ from paretune.launchers.sagemaker import preflight
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.network import NETWORK
-from paretune.launchers.sagemaker.training_plans import PLAN, plan_findings
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import usual_region
@@ -65,7 +64,7 @@ def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[F
         preflight.BUCKET: lambda: preflight.bucket_findings(account),
         NETWORK: lambda: preflight.subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
-        PLAN: lambda: plan_findings(spec, account, now, SageMakerLauncher.overrun_s),
+        preflight.PLAN: lambda: preflight.plan_findings(spec, account, now, SageMakerLauncher.overrun_s),
     }
     for subject, check in checks.items():
         found = list(guarded(subject, check))

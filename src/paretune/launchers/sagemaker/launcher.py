@@ -18,7 +18,8 @@ from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
 from paretune.launchers.sagemaker.jobs import OldImageJob, ProjectJob, ReportingProjectJob, SageMakerJob, stop_requests
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
-from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.launchers.sagemaker.preflight import account_faults, plan_findings
+from paretune.launchers.sagemaker.price_list import offered_plans, training_plan
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     build,
@@ -29,9 +30,9 @@ from paretune.launchers.sagemaker.request import (
     tracking_environment,
 )
 from paretune.launchers.sagemaker.staging import Claim, Staging
-from paretune.launchers.sagemaker.training_plans import TrainingPlan, described, offered, plan_findings
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
+from paretune.pricing.training_plan import TrainingPlan
 from paretune.spec.catalog import Instance
 from paretune.spec.cluster import SEARCHED_PLAN, Cluster
 from paretune.spec.container import (
@@ -181,7 +182,7 @@ class SageMakerLauncher(Launcher):
             if spec.training_plan != SEARCHED_PLAN:
                 paid = "USD of the rows are what a job costs beyond the plan's fee, which is paid already"
                 return [self._plan(spec.training_plan).sentence(usd_per_hour), paid]
-            offers = offered(spec, self.account)
+            offers = offered_plans(spec, self.account)
         except AWS_ERRORS as error:
             return [explain(error, "look at training plans")]
         where = f"{spec.instance_count} x {spec.instance_type} in {self.account.region}"
@@ -190,7 +191,7 @@ class SageMakerLauncher(Launcher):
     def _plan(self, arn: str) -> TrainingPlan:
         """A training plan, asked for once; raises as boto does."""
         if arn not in self._plans:
-            self._plans[arn] = described(arn, self.account)
+            self._plans[arn] = training_plan(arn, self.account)
         return self._plans[arn]
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:

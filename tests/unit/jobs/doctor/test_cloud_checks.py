@@ -1,6 +1,6 @@
 """What is told of an AWS account: everything that can be asked, whatever else is wrong."""
 
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from paretune.jobs.doctor.cloud_checks import cloud_findings
 from paretune.jobs.doctor.request import DoctorRequest
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
 
-TODAY = date(2026, 11, 20)
+TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 USAGE = "ml.m5.large for training job usage"
 ACCOUNT = {"role": ROLE, "bucket": BUCKET}
 
