@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
@@ -60,6 +60,8 @@ _SMP = {  # parameter to what SMP v2 calls it
     "activation_offloading": "sm_activation_offloading",
     "seed": "random_seed",
 }
+
+_Found = TypeVar("_Found")
 
 
 class SageMakerLauncher(Launcher):
@@ -148,13 +150,8 @@ class SageMakerLauncher(Launcher):
 
     def attach(self, job_name: str) -> SageMakerJob | None:
         """The training job of that name in this account and region."""
-        try:
-            description = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
-        except AWS_ERRORS as error:
-            if is_missing(error):
-                return None
-            raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
-        return self._job(job_name, self._staging(), description, description)
+        description = self._described(job_name)
+        return None if description is None else self._job(job_name, self._staging(), description, description)
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region; none on a training plan, which is paid already."""
@@ -216,7 +213,7 @@ class SageMakerLauncher(Launcher):
             raise LaunchRefused(explain(error, "create the training job")) from error
         where = f"{job_name} may have been created: `{command_line('sync')}` finds it"
         try:
-            found = self._found_within(_SHOWN_WITHIN_S if is_in_use else 0.0, job_name)
+            found = self._within(_SHOWN_WITHIN_S if is_in_use else 0.0, lambda: self.attach(job_name))
         except LaunchRefused as unknown:
             raise LostContact(f"{unknown}\n{where}") from error
         if found is not None:
@@ -238,11 +235,12 @@ class SageMakerLauncher(Launcher):
             LostContact: it cannot be seen, or not be stopped: it may run on demand.
         """
         name, spec, doubt = document.job_name, document.spec, ""
+        shown: Mapping[str, Any] = {}
         try:
-            found = self._found_within(_SHOWN_WITHIN_S, name)
-            shown = {} if found is None else found.description.get("ResourceConfig", {})
+            found = self._within(_SHOWN_WITHIN_S, lambda: self._described(name))
+            shown = {} if found is None else found.get("ResourceConfig", {})
         except LaunchRefused as error:
-            shown, doubt = {}, f" ({error})"
+            doubt = f" ({error})"
         if not lost_capacity(spec, document.clusters[1:], shown):
             return
         lost = f"AWS does not show {name} with the training plan {spec.training_plan}{doubt}, so it would be billed"
@@ -258,10 +256,24 @@ class SageMakerLauncher(Launcher):
             "training_plan out"
         )
 
-    def _found_within(self, seconds: float, job_name: str) -> SageMakerJob | None:
-        """The job of that name, looked for until AWS shows it or the time is over."""
+    def _described(self, job_name: str) -> Mapping[str, Any] | None:
+        """What DescribeTrainingJob says; None where it knows no such job.
+
+        Raises:
+            LaunchRefused: AWS does not answer, or refuses.
+        """
+        try:
+            found: Mapping[str, Any] = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
+        except AWS_ERRORS as error:
+            if is_missing(error):
+                return None
+            raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
+        return found
+
+    def _within(self, seconds: float, look: Callable[[], _Found | None]) -> _Found | None:
+        """What is looked for, until AWS shows it or the time is over."""
         until = self._clock.monotonic() + seconds
-        while (found := self.attach(job_name)) is None and self._clock.monotonic() < until:
+        while (found := look()) is None and self._clock.monotonic() < until:
             self._clock.sleep(_LOOK_EVERY_S)
         return found
 
