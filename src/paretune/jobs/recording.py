@@ -332,6 +332,7 @@ class JobRunWriter:
             price=self._price,
             model=job.model_location() if job is not None and state is JobState.COMPLETED else "",
             verdicts=self.verdicts,
+            ran=self.ran,
         )
 
     def _read_profile(self, job: Job) -> list[str]:

@@ -151,6 +151,11 @@ class RecordedJob:
         return self.run.metrics.get(metrics.COST_USD)
 
     @property
+    def plan_share_usd(self) -> float | None:
+        """Dollars of a training plan's upfront fee that it has used up, in no cost; None of most jobs."""
+        return self.run.metrics.get(metrics.PLAN_SHARE_USD)
+
+    @property
     def price_usd_per_hour(self) -> float | None:
         """Of one instance, as `cost_usd` was computed."""
         return self._number(schema.PRICE_USD_PER_HOUR)

@@ -15,7 +15,7 @@ from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool
-from paretune.pricing.prices import Price
+from paretune.pricing.prices import Price, plan_price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking
@@ -404,6 +404,26 @@ def test_out_of_memory_on_a_taken_type_halves_the_batch_on_every_type_whoever_wa
     assert second.plan.per_device_train_batch_size == second.plans[LARGE].per_device_train_batch_size == 8
     assert second.plan.global_batch_size == second.plans[LARGE].global_batch_size == 16
     assert desk.tags["used_instance_type"] == LARGE
+
+
+class OnPlan(ScriptedLauncher):
+    """Its instances are paid for: 10 USD an instance-hour."""
+
+    def price(self, spec: JobSpec) -> Price | None:
+        return plan_price(spec, "us-east-1")
+
+    def prepaid_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        return spec.instance_count * seconds * 10 / 3600
+
+
+def test_a_job_on_a_training_plan_costs_nothing_more_and_the_share_of_all_attempts_is_told_apart(desk: Desk) -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
+    outcome = desk.follow(desk.attempts(OnPlan([MEMORY, DONE]), training_plan=plan, per_device_train_batch_size=16))
+
+    assert desk.metrics["cost_usd"] == 0.0
+    assert desk.metrics["plan_share_usd"] == pytest.approx(2 * SECONDS * 10 / 3600)
+    assert desk.tags["price_source"] == f"training plan, paid in advance: {plan}"
+    assert "share of the training plan's fee  0.20000 USD, paid in advance" in str(outcome)
 
 
 WAITED = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes")
