@@ -50,26 +50,6 @@ def test_out_of_memory_is_tried_again_with_half_the_batch_and_all_attempts_are_p
     assert run.data.tags["paretune.used_per_device_train_batch_size"] == "4"
 
 
-def test_one_job_names_all_types_and_trains_as_planned_for_the_one_that_sagemaker_takes(
-    cloud: Cloud, script: dict[str, object]
-) -> None:
-    there = "(arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps)"
-    write(cloud, f"assert {there} == (8, 2), {there}")  # one process in place of two
-    cloud.emulator.lack_capacity("ml.m5.large", times=1)
-
-    job = script | {"processes_per_instance": 2, "global_batch_size": 16, "per_device_train_batch_size": 8}
-    done = cloud.run(**job, fallback_instance_types="ml.m5.xlarge,ml.m5.2xlarge")
-
-    assert done.code == 0, done.text
-    assert "SageMaker has taken 1 x ml.m5.xlarge: global batch size 16 = 8 x 1 x 2" in done.text
-    run, told = cloud.the_run(), cloud.described()
-    preferred = told["ResourceConfig"]["InstancePreferences"]
-    assert [one["InstanceType"] for one in preferred] == ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
-    assert run.data.tags["paretune.used_instance_type"] == "ml.m5.xlarge"
-    assert run.data.tags["paretune.price_usd_per_hour"] == "0.23"
-    assert run.data.metrics["cost_usd"] == pytest.approx(told["BillableTimeInSeconds"] * 0.23 / 3600)
-
-
 def test_no_capacity_anywhere_says_what_to_do_and_costs_nothing(cloud: Cloud, script: dict[str, object]) -> None:
     write(cloud, "")
     cloud.emulator.lack_capacity("ml.m5.large", times=1)
