@@ -204,7 +204,7 @@ class RecordedJob:
             BadInput: it is no job of ours, or its parameters cannot be read.
         """
         spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
-        ran = spec.on_instance_type(used) if used else spec
+        ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec
         return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
 
     @property

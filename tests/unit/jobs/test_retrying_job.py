@@ -375,6 +375,18 @@ def test_what_was_taken_is_recorded_and_read_back_with_its_own_count(desk: Desk)
     assert (ran.instance_type, ran.instance_count, ran.plan().global_batch_size) == (LARGE, 1, 32)
 
 
+def test_a_job_that_got_the_type_it_asked_for_is_read_back_as_it_was_asked_for(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    launcher.takes = (SMALL, 1)
+    attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
+    desk.follow(attempts)
+
+    (run,) = desk.tracking.runs("")
+    assert RecordedJob(run).spec_as_run().instance_type == SMALL
+    assert RecordedJob(run).spec_as_run().plan() == launcher.documents[0].plan
+    assert desk.tags["used_instance_type"] == SMALL
+
+
 def test_without_capacity_for_any_type_all_are_asked_for_again_in_one_job(desk: Desk) -> None:
     launcher, either = ScriptedLauncher([CAPACITY] * 9), f"{SMALL} or {LARGE}"
 
