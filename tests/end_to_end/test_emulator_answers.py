@@ -5,10 +5,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from paretune.launchers.sagemaker.price_list import offered_plans, training_plan
+from paretune.spec.cluster import Cluster
 from tests.stand_ins.sagemaker.client import GROUP, Client, refusal
 from tests.stand_ins.sagemaker.disturbances import Disturbances
 from tests.stand_ins.sagemaker.emulator import Emulator
@@ -56,6 +59,25 @@ def test_quotas_prices_and_permissions_are_told(client: Client) -> None:
     assert trust["Statement"][0]["Principal"] == {"Service": "sagemaker.amazonaws.com"}
 
 
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
+BOUGHT = {
+    "TrainingPlanArn": PLAN,
+    "TrainingPlanName": "mine",
+    "Status": "Active",
+    "UpfrontFee": "2880",
+    "CurrencyCode": "USD",
+    "StartTime": 1.8e9,
+    "EndTime": 1.8e9 + 3 * 86400,
+    "ReservedCapacitySummaries": [
+        {
+            "ReservedCapacityArn": PLAN.replace("training-plan", "reserved-capacity"),
+            "InstanceType": "ml.p5.48xlarge",
+            "TotalInstanceCount": 4,
+            "Status": "Active",
+            "DurationHours": 72,
+        }
+    ],
+}
 LONG = {"AlgorithmSpecification": {"TrainingImage": "x", "TrainingInputMode": "File", "AlgorithmName": "y"}}
 SIZES = {"InstanceType": "ml.m5.large", "InstanceCount": 1}
 
@@ -98,6 +120,70 @@ def test_a_request_that_breaks_a_rule_is_refused(client: Client, changes: dict[s
     assert refused.startswith("ValidationException: ")
     assert said in refused
     assert "refused" not in client.emulator.jobs()
+
+
+M5, C5 = ({"InstanceType": name, "InstanceCount": 1} for name in ("ml.m5.large", "ml.c5.xlarge"))
+
+
+@pytest.mark.parametrize(
+    ("resources", "others", "said"),
+    [
+        ({"InstancePreferences": [M5] * 6}, {}, "'resourceConfig.instancePreferences' failed to satisfy"),
+        ({"InstancePreferences": [M5, M5]}, {}, "can appear only once"),
+        ({"InstancePreferences": [M5], "InstanceType": "ml.m5.large"}, {}, "mutually exclusive with InstanceType"),
+        ({"InstancePreferences": [M5, C5]}, {"EnableManagedSpotTraining": True}, "with EnableManagedSpotTraining"),
+        ({"InstancePreferences": [M5, {"InstanceType": "ml.c5.xlarge"}]}, {}, "on every preference"),
+        ({"InstancePreferences": [M5], "InstanceCount": 1}, {}, "not in both"),
+        ({"InstancePreferences": [M5], "SelectedInstanceType": "ml.m5.large"}, {}, "read-only"),
+        ({"InstancePreferences": [M5, C5], "KeepAlivePeriodInSeconds": 60}, {}, "no warm pool"),
+        (M5 | {"TrainingPlanArn": f"{PLAN}-unknown"}, {}, "does not exist"),
+        (M5 | {"TrainingPlanArn": PLAN}, {}, "does not have 1 instances of type ml.m5.large"),
+    ],
+)
+def test_capacity_that_breaks_a_rule_is_refused(
+    client: Client, resources: dict[str, Any], others: dict[str, Any], said: str
+) -> None:
+    client.emulator.buy_plan(BOUGHT)
+    request = client.request("refused", ResourceConfig={"VolumeSizeInGB": 1} | resources) | others
+    if "EnableManagedSpotTraining" in others:
+        request["StoppingCondition"] = {"MaxRuntimeInSeconds": 2, "MaxWaitTimeInSeconds": 3}
+    refused = refusal(client.sagemaker.create_training_job, **request)
+
+    assert refused.startswith("ValidationException: ")
+    assert said in refused
+
+
+def test_the_quota_of_every_preferred_type_counts(client: Client) -> None:
+    client.emulator.set_quota("ml.c5.xlarge", 0)
+    request = client.request("many", ResourceConfig={"VolumeSizeInGB": 1, "InstancePreferences": [M5, C5]})
+
+    refused = refusal(client.sagemaker.create_training_job, **request)
+
+    assert refused.startswith("ResourceLimitExceeded: ")
+    assert "'ml.c5.xlarge for training job usage'" in refused
+
+
+def test_training_plans_are_described_and_offered_in_the_shapes_of_the_service(client: Client) -> None:
+    client.emulator.buy_plan(BOUGHT)
+    client.emulator.offer_plans(
+        [
+            {
+                "TrainingPlanOfferingId": "tpo-1",
+                "TargetResources": ["training-job"],
+                "UpfrontFee": "960",
+                "DurationHours": 24,
+                "ReservedCapacityOfferings": [{"InstanceType": "ml.p5.48xlarge", "InstanceCount": 2}],
+            }
+        ]
+    )
+
+    account: Any = SimpleNamespace(client=lambda _: client.sagemaker)
+    assert training_plan(PLAN, account).share_usd(3600.0) == pytest.approx(10.0)
+    missing = refusal(client.sagemaker.describe_training_plan, TrainingPlanName="another")
+    assert missing.startswith("ResourceNotFound: ")
+    two, three = (Cluster(instance_type="ml.p5.48xlarge", instance_count=count) for count in (2, 3))
+    assert [plan.name for plan in offered_plans(two, account)] == ["tpo-1"]
+    assert offered_plans(three, account) == []
 
 
 def test_channels_are_counted_and_told_apart(client: Client) -> None:

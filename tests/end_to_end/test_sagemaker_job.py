@@ -212,6 +212,7 @@ def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
     named = [statement["Action"] for statement in policy["Statement"]]
     allowed = {action for actions in named for action in ([actions] if isinstance(actions, str) else actions)}
     without_a_call = {"iam:PassRole", "sagemaker:AddTags"}  # needed by CreateTrainingJob
+    without_a_call |= {"sagemaker:DescribeTrainingPlan", "sagemaker:SearchTrainingPlanOfferings"}  # for training_plan
     assert asked - {"sts:GetCallerIdentity"} == allowed - without_a_call
 
 

@@ -50,20 +50,6 @@ def test_out_of_memory_is_tried_again_with_half_the_batch_and_all_attempts_are_p
     assert run.data.tags["paretune.used_per_device_train_batch_size"] == "4"
 
 
-def test_no_capacity_goes_on_to_the_next_type_of_the_list(cloud: Cloud, script: dict[str, object]) -> None:
-    write(cloud, "")
-    cloud.emulator.lack_capacity("ml.m5.large", times=1)
-
-    done = cloud.run(**script, fallback_instance_types="ml.m5.xlarge,ml.m5.2xlarge")
-
-    assert done.code == 0, done.text
-    assert "no capacity for ml.m5.large: trying ml.m5.xlarge" in done.text
-    run = cloud.the_run()
-    assert run.data.tags["paretune.used_instance_type"] == "ml.m5.xlarge"
-    assert run.data.tags["paretune.price_usd_per_hour"] == "0.23"
-    assert [request["ResourceConfig"]["InstanceType"] for request in cloud.created()] == ["ml.m5.large", "ml.m5.xlarge"]
-
-
 def test_no_capacity_anywhere_says_what_to_do_and_costs_nothing(cloud: Cloud, script: dict[str, object]) -> None:
     write(cloud, "")
     cloud.emulator.lack_capacity("ml.m5.large", times=1)

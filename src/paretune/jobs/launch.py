@@ -187,15 +187,14 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
 
 
 def admit_everywhere(spec: JobSpec, launcher: Launcher) -> float | None:
-    """The worst case on the instance type that was asked for; those to fall back on must fit the limit as well.
+    """The worst case on the dearest of the job's instance types, None where a price is unknown.
 
     Raises:
         BudgetRefused: see `Launcher.admit`.
     """
-    worst = launcher.admit(spec)
-    for instance_type in spec.instance_types()[1:]:
-        launcher.admit(spec.on_instance_type(instance_type))
-    return worst
+    found = [launcher.admit(one) for one in spec.clusters()]
+    known = [usd for usd in found if usd is not None]
+    return max(known) if len(known) == len(found) else None
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
@@ -232,7 +231,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     require_answer(tracking_uri())
     worst = admit_everywhere(spec, launcher)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())
+    document = JobDocument.first(job_name("RUN", 1), spec)
     said = remarks(spec, workplace.environment)
     shown = {
         "specification": spec.as_text(),

@@ -120,6 +120,10 @@ class JobRunWriter:
         self.billable_seconds = 0.0
         self.cost_usd: float | None = 0.0
         """Dollars of all attempts that have ended; None where a price is unknown."""
+        self.plan_share_usd: float | None = 0.0
+        """Dollars of a training plan's upfront fee that these attempts have used up; None where that is not known."""
+        self.ran = spec
+        """The job as its last attempt ran, on the instances that it got."""
         self.pool: Retention | None = None
         """Instances kept after the attempts that have ended, as they were seen then; None where there are none."""
         self._attempts: list[Job] = []  # that have ended
@@ -217,6 +221,9 @@ class JobRunWriter:
         self.billable_seconds += job.billable_seconds()
         cost = cost_usd(self._launcher.price(document.spec), document.spec, job.billable_seconds())
         self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+        share = self._launcher.prepaid_usd(document.spec, job.billable_seconds())
+        if document.spec.training_plan is not None:
+            self.plan_share_usd = None if share is None or self.plan_share_usd is None else self.plan_share_usd + share
 
     def retry(self, document: JobDocument) -> str:
         """Record that the job runs again with less memory; the sentence that tells the user."""
@@ -230,9 +237,13 @@ class JobRunWriter:
         )
 
     def change_type(self, document: JobDocument) -> None:
-        """Record that the job runs on another instance type than was asked for."""
+        """Record on which instances the job runs, where they are others than were asked for, or were left open."""
+        self.ran = document.spec
         self._price = self._launcher.price(document.spec)
-        self.run.set_tags(price_tags(self._price) | {schema.USED_INSTANCE_TYPE: document.spec.instance_type})
+        used = {schema.USED_INSTANCE_TYPE: document.spec.instance_type}
+        if document.spec.instance_count != self.spec.instance_count:
+            used[schema.USED_INSTANCE_COUNT] = str(document.spec.instance_count)
+        self.run.set_tags(price_tags(self._price) | used)
         self._tag_plan(document.plan, ("used",))
 
     def finish(self, job: Job) -> JobResult:
@@ -321,6 +332,7 @@ class JobRunWriter:
             price=self._price,
             model=job.model_location() if job is not None and state is JobState.COMPLETED else "",
             verdicts=self.verdicts,
+            ran=self.ran,
         )
 
     def _read_profile(self, job: Job) -> list[str]:
@@ -348,19 +360,21 @@ class JobRunWriter:
             found[metrics.WARM_POOL_SECONDS] = self.pool.seconds
         if billed is not None and self._price is not None:
             found[metrics.COST_USD] = billed
+        if self.plan_share_usd:
+            found[metrics.PLAN_SHARE_USD] = self.plan_share_usd
         return found
 
     def billed_usd(self) -> float | None:
         """Dollars of all attempts that have ended and of instances that are no longer kept; None without a price."""
         if self.pool is None or self.pool.is_kept or self.cost_usd is None:
             return self.cost_usd
-        return self.cost_usd + (cost_usd(self._price, self.spec, self.pool.seconds) or 0.0)
+        return self.cost_usd + (cost_usd(self._price, self.ran, self.pool.seconds) or 0.0)
 
     def promised_usd(self) -> float | None:
         """The most that the instances kept after the job can cost; None where none are kept, or without a price."""
         if self.pool is None or not self.pool.is_kept:
             return None
-        return cost_usd(self._price, self.spec, self.pool.most_seconds)
+        return cost_usd(self._price, self.ran, self.pool.most_seconds)
 
     def release(self) -> list[str]:
         """Give back the instances kept after the attempts that have ended; why some could not be."""

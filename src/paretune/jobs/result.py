@@ -125,6 +125,7 @@ class JobResult(Result):
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
             "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
             "cost": self._cost(),
+            "  share of the training plan's fee": self._number(metrics.PLAN_SHARE_USD, ".5f", " USD, paid in advance"),
             "truncated texts": self._number(metrics.TRUNCATED_SHARE, ".1%"),
             self.origin: self.basis,
             "model": self.model.removeprefix(f"{Path.cwd()}/"),

@@ -66,7 +66,8 @@ class RetryingJob:
         self._on_events = on_events
         self._halves = halves
         first = name or job_name(writer.run.run_id, 1)
-        self._document = JobDocument(job_name=first, spec=spec, plan=plan or spec.plan())
+        self._document = JobDocument.first(first, spec, plan)
+        self._selected: tuple[str, int] | None = None  # instances of this attempt, where SageMaker chooses them
         self._shared = shared
         self._without_capacity = 0
         self._waiting_since: float | None = None
@@ -112,7 +113,7 @@ class RetryingJob:
         self._book(self.current)
         following = self._following(self.current)
         if following is not None:
-            self._document = following
+            self._document, self._selected = following, None
             self.current = None
             return None
         try:
@@ -179,7 +180,7 @@ class RetryingJob:
 
     def _book(self, job: Job) -> None:
         if self._booked != job.name:
-            self.writer.book(job, self._document)
+            self.writer.book(job, self._as_it_runs())
             self._booked = job.name
 
     def _take_events(self) -> None:
@@ -187,6 +188,32 @@ class RetryingJob:
         events = self.current.events()
         self.writer.follow(self.current, events)
         self._on_events(events)
+        self._take_selection(self.current)
+
+    def _take_selection(self, job: Job) -> None:
+        """Record, once, which of the instance types that the job may run on SageMaker has taken."""
+        selected = job.selected_instances() if self._document.plans else None
+        if selected is None or selected == self._selected:
+            return
+        self._selected = selected
+        ran = self._as_it_runs()
+        self.writer.change_type(ran)
+        kind, count = selected
+        plan = ran.plan
+        self._tell(
+            f"SageMaker has taken {count} x {kind}: global batch size {plan.global_batch_size} = "
+            f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}"
+        )
+
+    def _as_it_runs(self) -> JobDocument:
+        """The document on the instances that SageMaker has taken; as it was sent where it had no choice, or before."""
+        if self._selected is None or not self._document.plans:
+            return self._document
+        kind, count = self._selected
+        ran = self._document.on(kind)
+        if count == ran.spec.instance_count:
+            return ran
+        return replace(ran, spec=ran.spec.replace(instance_count=count, global_batch_size=None))
 
     def _following(self, job: Job) -> JobDocument | None:
         """The next attempt; None when there is none, or no time left for it."""
@@ -194,27 +221,36 @@ class RetryingJob:
         kind = failure[0] if failure is not None else None
         if kind is FailureKind.CAPACITY:
             return self._with_another_type(job)
-        plan = self._document.plan.with_less_memory()
-        if kind is not FailureKind.OUT_OF_MEMORY or not self._halves or plan is None:
+        ran = self._as_it_runs()
+        if kind is not FailureKind.OUT_OF_MEMORY or not self._halves or ran.plan.with_less_memory() is None:
             return None
-        again = self._next(plan=plan)
+        document = self._document
+        plans = {name: plan.with_less_memory() or plan for name, plan in document.plans.items()}
+        again = self._next(plan=document.plan.with_less_memory() or document.plan, plans=plans)
         if again.max_seconds <= 0:
             return None
         self._give_back()  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
-        self._tell(self.writer.retry(again))
+        self._tell(self.writer.retry(again.on(ran.spec.instance_type)))
         return again
 
     def _with_another_type(self, job: Job) -> JobDocument | None:
-        """The next type of the list; after the last one the first again, as long as capacity_wait_minutes allows."""
-        types = self._spec.instance_types()
+        """The next type of the list; after the last one the first again, as long as capacity_wait_minutes allows.
+
+        Where one job names all types, SageMaker has tried them in turn, and the next job names all of them again.
+        """
+        all_at_once = bool(self._document.plans)
+        types = (" or ".join(self._spec.instance_types()),) if all_at_once else self._spec.instance_types()
         tried = types[self._without_capacity % len(types)]
         self._without_capacity += 1
         following = types[self._without_capacity % len(types)]
         if self._waiting_since is None:
             self._waiting_since = self.clock.now() - job.seconds()
-        spec = self._spec.on_instance_type(following)
-        shared = self._spec.spec_hash() if self._spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
-        again = self._next(spec=spec, plan=spec.plan(), checkpoint_key=shared)
+        if all_at_once:
+            again = self._next()
+        else:
+            spec = self._spec.on_instance_type(following)
+            shared = self._spec.spec_hash() if self._spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
+            again = self._next(spec=spec, plan=spec.plan(), checkpoint_key=shared)
         if again.max_seconds <= 0:
             return None
         pause = 0.0
@@ -227,7 +263,8 @@ class RetryingJob:
         self._not_before = self.clock.now() + pause
         self._launcher.wake_at(self._not_before)
         self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}{_billed(job)}")
-        self.writer.change_type(again)
+        if not all_at_once:
+            self.writer.change_type(again)
         return again
 
     def _next(self, **changes: object) -> JobDocument:

@@ -109,6 +109,10 @@ class Job(ABC):
     def failure(self) -> tuple[FailureKind, str] | None:
         """Kind and one sentence; None unless the state is FAILED, or STOPPED by something else than `stop`."""
 
+    def selected_instances(self) -> tuple[str, int] | None:
+        """The instance type that was taken of those to choose from, and how many; None without a choice, or before."""
+        return None
+
     @abstractmethod
     def seconds(self) -> float:
         """Wall time from the start to the end, or to now."""
@@ -221,6 +225,14 @@ class Launcher(ABC):
             BudgetRefused: they exceed max_cost_usd, or the price is not known and a limit is set.
         """
         return admit(spec, self.price(spec), self.overrun_s)
+
+    def prepaid_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        """Dollars paid in advance, and not billed again, that so many billable seconds use up; None of most jobs."""
+        return None
+
+    def plan_remarks(self, spec: JobSpec) -> list[str]:
+        """What is known of the capacity that the job would use, or could, and that is paid for in advance."""
+        return []
 
     def location_tags(self) -> Mapping[str, str]:
         """Where it is, as tags less their prefix: what `attach` needs (account, region, bucket), or the machine."""

@@ -21,6 +21,7 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import unwatched_project
+from paretune.jobs.launch import admit_everywhere
 from paretune.jobs.recording import JobRunWriter, collect_nothing
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
@@ -199,7 +200,7 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     """
     spec, needs, account = project.configuration.spec, project.needs, launcher.account
     price = launcher.price(spec)
-    launcher.admit(spec)
+    admit_everywhere(spec, launcher)
     faults: list[str] = []
     files: dict[str, Path] = {}
     with collecting(faults):
@@ -249,7 +250,9 @@ def _payload(
 def _announcement(run_id: str, configuration: Configuration, launcher: SageMakerLauncher) -> str:
     spec, price, cost = configuration.spec, launcher.price(configuration.spec), ""
     if price is not None:
-        cost = f", {price.usd_per_hour:g} USD an hour each, at most {launcher.admit(spec):.4g} USD in all"
+        worst = admit_everywhere(spec, launcher)
+        cost = f", {price.usd_per_hour:g} USD an hour each"
+        cost += "" if worst is None else f", at most {worst:.4g} USD in all"
     where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
     return f"{job_name(run_id, 1)} on {where}{cost}; run {run_id}"
 

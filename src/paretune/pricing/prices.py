@@ -16,6 +16,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, collecting
 from paretune.spec import catalog
+from paretune.spec.cluster import SEARCHED_PLAN, Cluster
 from paretune.spec.job import JobSpec
 from paretune.spec.regions import REGIONS, region_faults, usual_region
 
@@ -104,6 +105,13 @@ def local_price(usd_per_hour: float) -> Price:
     return Price(usd_per_hour=usd_per_hour, region="", as_of="", source=source, confidence="notional")
 
 
+def plan_price(cluster: Cluster, region: str) -> Price:
+    """The price of an instance of a training plan: nothing more, for the plan's upfront fee is paid already."""
+    source = f"training plan, paid in advance: {cluster.training_plan}"
+    kind = cluster.instance_type
+    return Price(usd_per_hour=0.0, region=region, as_of="", source=source, instance_type=kind, confidence="notional")
+
+
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
     """Sentences for the user before a job is paid for: doubts about its price, or that it is not known."""
     if price is not None:
@@ -176,7 +184,10 @@ def usual_price(spec: JobSpec, prices: PriceList, environment: Mapping[str, str]
     """
     if not spec.has_instances:
         return local_price(spec.local_price_usd_per_hour)
-    return prices.price(spec.instance_type, usual_region(spec.region, environment))
+    region = usual_region(spec.region, environment)
+    if spec.training_plan not in (None, SEARCHED_PLAN):
+        return plan_price(spec, region)
+    return prices.price(spec.instance_type, region)
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:

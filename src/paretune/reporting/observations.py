@@ -85,6 +85,8 @@ class Observation:
             return self.job.used_precision
         if name in ("per_device_train_batch_size", "gradient_accumulation_steps") and self.spec is not None:
             return str(getattr(self.job.used_plan(self.spec), name))
+        if name in ("instance_type", "instance_count") and self.job.param(name):
+            return str(getattr(self.job, name))  # what it got
         return self.job.param(name) or ("" if self.job.is_foreign else DEFAULTS[name])
 
     def number(self, name: str) -> float | None:

@@ -6,8 +6,8 @@ checked by the launcher.
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Self
 
 from paretune.core.errors import BadInput, collecting
 from paretune.spec import catalog
@@ -22,6 +22,15 @@ LONGEST_KEEP_ALIVE_MINUTES = 360
 """Of a warm pool. Source: CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)."""
 MOST_TAGS = 48
 """Of a training job, 50 (CreateTrainingJob, Tags; botocore 1.44.5), less two of paretune's own."""
+MOST_RANKED_TYPES = 5
+"""Instance types among which SageMaker takes one for a job. Source: ResourceConfig, InstancePreferences (botocore
+1.44.5)."""
+SEARCHED_PLAN = "search"
+"""`training_plan` of an estimate that asks AWS which plans it offers."""
+_PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
+"""Source: DescribeTrainingPlan, TrainingPlanName (botocore 1.44.5)."""
+_PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
+_FROM_ANY_CHECKPOINT = ("ddp", "smddp", "fsdp")
 _TAGS_EXAMPLE = '{"team": "search"}'
 _SECRET_NAME = re.compile(r"secret|passw|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
@@ -178,7 +187,7 @@ class Cluster:
     )
     fallback_instance_types: str | None = parameter(
         None,
-        "comma-separated types to try in turn when AWS has no capacity; the global batch size stays",
+        "comma-separated types to take when AWS has no capacity, best first; the global batch size stays",
         affects={"limit"},
         not_searched="search instance_type itself",
     )
@@ -202,6 +211,12 @@ class Cluster:
         minimum=0,
         maximum=9999,  # SubmitServiceJob, schedulingPriority (botocore 1.44.5)
         affects={"account"},
+    )
+    training_plan: str | None = parameter(
+        None,
+        "SageMaker: ARN of a training plan, whose instances are paid for already; estimate: search = what AWS offers",
+        affects={"bill"},
+        not_searched="it changes the bill and no result",
     )
     region: str | None = parameter(
         None,
@@ -310,8 +325,37 @@ class Cluster:
         return catalog.instance(instance_type or self.instance_type, self.instance_facts)
 
     def instance_types(self) -> tuple[str, ...]:
-        """The type that was asked for, then those to fall back on."""
-        return (self.instance_type, *listed(self.fallback_instance_types))
+        """The type that was asked for, then those to fall back on, each once."""
+        return tuple(dict.fromkeys((self.instance_type, *listed(self.fallback_instance_types))))
+
+    @property
+    def ranks_instance_types(self) -> bool:
+        """Whether one job on demand names all its types, and SageMaker takes the first that it has.
+
+        Otherwise they are tried in turn, a job each: on spot, with a warm pool, which is one of a single type, and with
+        strategies of which a later job cannot go on from checkpoints of another number of devices.
+        Source: ResourceConfig, InstancePreferences (botocore 1.44.5).
+        """
+        is_in_turn = self.spot or self.keep_alive_minutes or self.strategy not in _FROM_ANY_CHECKPOINT
+        return self.on_sagemaker and len(self.instance_types()) > 1 and not is_in_turn
+
+    def clusters(self) -> tuple[Self, ...]:
+        """The job on each of its instance types: as it was asked for, then on those to fall back on."""
+        return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
+
+    def on_instance_type(self, instance_type: str) -> Self:
+        """The same on another instance type; a training plan is of the type that was asked for, and stays with it."""
+        return replace(self, **self._moved_to(instance_type))  # type: ignore[arg-type]  # names of fields
+
+    def _moved_to(self, instance_type: str) -> dict[str, object]:
+        """The fields that another instance type changes."""
+        is_same = instance_type == self.instance_type
+        return {
+            "instance_type": instance_type,
+            "fallback_instance_types": None,
+            "processes_per_instance": self.processes_per_instance if is_same else None,
+            "training_plan": self.training_plan if is_same else None,
+        }
 
     def cluster_faults(self) -> list[str]:
         """Everything that contradicts itself or is not known; empty if nothing does."""
@@ -367,7 +411,7 @@ def _local_faults(cluster: Cluster) -> list[str]:
         faults.append("spot is for SageMaker: set instance_type to one of its types (ml.*)")
     if cluster.queue is not None:
         faults.append("queue is for SageMaker: set instance_type to one of its types (ml.*), or leave it out")
-    return faults
+    return faults + _plan_faults(cluster)
 
 
 def _sagemaker_faults(cluster: Cluster) -> list[str]:
@@ -388,6 +432,7 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
         if isinstance(value, str) and looks_secret(name, value)
     ]
     faults += _index_faults(cluster.package_index) + _volume_faults(cluster) + _queue_faults(cluster)
+    faults += _ranking_faults(cluster) + _plan_faults(cluster)
     if len(cluster.tags) > MOST_TAGS:
         faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
     if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
@@ -412,11 +457,58 @@ def _queue_faults(cluster: Cluster) -> list[str]:
             "keep_alive_minutes and queue exclude each other: kept instances are held back from all who wait in the "
             "queue; leave one of them out"
         )
+    if cluster.training_plan is not None:
+        faults.append(
+            "training_plan and queue exclude each other: whether a job is on its plan is asked as soon as it is created, "
+            "and AWS Batch creates it later; leave one of them out"
+        )
     if listed(cluster.fallback_instance_types) and not cluster.spot:
         faults.append(
             "fallback_instance_types and queue exclude each other without spot: AWS Batch waits for the capacity of "
             "instance_type; leave one of them out"
         )
+    return faults
+
+
+def _ranking_faults(cluster: Cluster) -> list[str]:
+    """What SageMaker does not take of a job that names several instance types."""
+    types = cluster.instance_types()
+    if not cluster.ranks_instance_types:
+        return []
+    faults = []
+    if len(types) > MOST_RANKED_TYPES:
+        faults.append(
+            f"fallback_instance_types must be at most {MOST_RANKED_TYPES - 1} on demand, where SageMaker chooses among "
+            f"{MOST_RANKED_TYPES} types of a job, got {len(types) - 1}: leave some out, or set spot=true, with which "
+            "they are tried in turn"
+        )
+    known = [catalog.instances().get(name) for name in types if name not in cluster.instance_facts]
+    if cluster.kms_key and len({item.has_local_storage for item in known if item is not None}) > 1:
+        faults.append(
+            "kms_key goes with fallback_instance_types that all have disks of their own, or all none, for AWS takes no "
+            f"key for such disks and one request is of all types, got {', '.join(types)}: leave some out"
+        )
+    return faults
+
+
+def _plan_faults(cluster: Cluster) -> list[str]:
+    """Why no training plan can be used, whatever AWS says of it."""
+    plan = cluster.training_plan
+    if plan is None:
+        return []
+    if not cluster.on_sagemaker:
+        where = f"launcher={cluster.launcher}" if cluster.is_simulated else f"instance_type={cluster.instance_type}"
+        return [f"training_plan is for jobs on SageMaker, got {where}: leave it out, or set instance_type to its type"]
+    faults = []
+    found = _PLAN.fullmatch(plan)
+    if found is None and plan != SEARCHED_PLAN:
+        faults.append(f"training_plan must be the ARN of one, such as {_PLAN_EXAMPLE}, got {plan!r}")
+    if found is not None and cluster.region not in (None, found[1]):
+        faults.append(f"training_plan lies in {found[1]}, got region={cluster.region}: set region={found[1]}")
+    if cluster.spot:
+        faults.append("training_plan and spot exclude each other: its instances are reserved, and paid for already")
+    if cluster.keep_alive_minutes:
+        faults.append("training_plan goes without keep_alive_minutes: its instances are kept for the whole plan anyway")
     return faults
 
 

@@ -140,11 +140,15 @@ class JobFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The instances of a SageMaker cluster, seen from one of them; processes meet at `names[0]`, the same for all."""
+    """The instances of a SageMaker cluster, seen from one of them; processes meet at `names[0]`, the same for all.
+
+    `instance_type` is theirs; empty where SageMaker has not said it.
+    """
 
     names: tuple[str, ...]
     current: str
     network_interface: str
+    instance_type: str = ""
 
     @property
     def rank(self) -> int:
@@ -158,7 +162,12 @@ class Hosts:
             return None
         raw = json.loads(path.read_text())
         names = tuple(sorted(raw["hosts"], key=lambda name: (len(name), name)))  # algo-2 before algo-10
-        return cls(names=names, current=raw["current_host"], network_interface=raw["network_interface_name"])
+        return cls(
+            names=names,
+            current=raw["current_host"],
+            network_interface=raw["network_interface_name"],
+            instance_type=raw.get("current_instance_type", ""),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +238,8 @@ class JobDocument:
     `checkpoint_key` is the hash of the specification whose checkpoints the job shares; its own where it is empty.
     `members` are the trials of a shared job, in the order in which they are trained; its own specification is that of
     the first one. The name of a member ends with a dot and its key.
+    `plans` are the batches on the types that SageMaker may choose in place of the one that was asked for, best first;
+    empty where it has no choice.
     """
 
     job_name: str
@@ -238,6 +249,26 @@ class JobDocument:
     spent_seconds: float = 0.0
     checkpoint_key: str = ""
     members: "tuple[JobDocument, ...]" = ()
+    plans: Mapping[str, BatchPlan] = field(default_factory=dict)
+
+    @classmethod
+    def first(cls, job_name: str, spec: JobSpec, plan: BatchPlan | None = None) -> "JobDocument":
+        """That of a first attempt, which begins with `plan`; by default with the batch that was asked for."""
+        others = spec.clusters()[1:] if spec.ranks_instance_types else ()
+        plans = {other.instance_type: other.plan() for other in others}
+        return cls(job_name=job_name, spec=spec, plan=plan or spec.plan(), plans=plans)
+
+    def on(self, instance_type: str) -> "JobDocument":
+        """What it says to a job on an instance type that SageMaker has chosen; the same where it had no choice."""
+        if instance_type not in self.plans:
+            return self
+        spec = self.spec.on_instance_type(instance_type)
+        return replace(self, spec=spec, plan=self.plans[instance_type], plans={})
+
+    @property
+    def clusters(self) -> tuple[JobSpec, ...]:
+        """The job on each type that SageMaker may choose, best first; on its only one where there is no choice."""
+        return (self.spec, *(self.on(name).spec for name in self.plans))
 
     @property
     def member(self) -> str:
@@ -257,6 +288,7 @@ class JobDocument:
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values."""
         own = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
+        own["plans"] = {name: asdict(plan) for name, plan in self.plans.items()}
         return own | {"members": [document.as_json() for document in self.members]}
 
     @classmethod
@@ -270,6 +302,7 @@ class JobDocument:
         plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds")}
         plain["checkpoint_key"] = raw.get("checkpoint_key", "")  # a document of version 0.1 has none
         plain["members"] = tuple(map(cls.from_json, raw.get("members", ())))
+        plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 

@@ -8,13 +8,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
 from paretune.core.commands import command_line
-from paretune.core.errors import collecting, refuse
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import exists, is_folder
 from paretune.spec import metrics
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
@@ -344,8 +345,7 @@ class JobSpec(Cluster):
                 plan = self.plan()
                 if self.legacy_smp:
                     faults += self.legacy_model_parallel().batch_faults(plan.per_device_train_batch_size)
-                for instance_type in self.instance_types()[1:]:
-                    self.on_instance_type(instance_type)
+                self.clusters()
         refuse(faults)
 
     @classmethod
@@ -396,26 +396,28 @@ class JobSpec(Cluster):
         """The same specification with some fields changed, checked again."""
         return replace(self, **changes)
 
-    def on_instance_type(self, instance_type: str) -> "JobSpec":
+    @property
+    def ranks_instance_types(self) -> bool:
+        """As that of a cluster; images that start the processes themselves are told of one instance type only."""
+        return super().ranks_instance_types and not self.runs_in_old_image
+
+    def on_instance_type(self, instance_type: str) -> Self:
         """The same training on another instance type: the global batch size stays, the per-device batch if it can.
+
+        So does the number of instances, unless SageMaker chooses among the types: there may be fewer then, where so
+        many devices cannot share the global batch size evenly.
 
         Raises:
             BadInput: its devices cannot share the global batch size evenly.
         """
         if self.project is not None:  # its command batches as it likes
-            own = self.processes_per_instance if instance_type == self.instance_type else None
-            changes = {"fallback_instance_types": None, "processes_per_instance": own}
-            return replace(self, instance_type=instance_type, **changes)  # type: ignore[arg-type]  # names of fields
+            return super().on_instance_type(instance_type)
         plan = self.plan()
-        elsewhere = replace(
-            self,
-            instance_type=instance_type,
-            fallback_instance_types=None,
-            processes_per_instance=None if instance_type != self.instance_type else self.processes_per_instance,
-            global_batch_size=None,
-            gradient_accumulation_steps=None,
-        )
+        changes = self._moved_to(instance_type) | {"global_batch_size": None, "gradient_accumulation_steps": None}
+        elsewhere: Self = replace(self, **changes)  # type: ignore[arg-type]  # names of fields
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
+        if self.ranks_instance_types:
+            elsewhere = _sharing(elsewhere, total)
         fits = total % (batch * elsewhere.devices) == 0
         return replace(elsewhere, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
@@ -449,6 +451,19 @@ class JobSpec(Cluster):
     def command(self) -> str:
         """The line that repeats this job, by itself: it shares no job with other trials then."""
         return command_line("main", {name: text for name, text in self.changed().items() if name != "trials_per_job"})
+
+
+_Spec = TypeVar("_Spec", bound=JobSpec)
+
+
+def _sharing(spec: _Spec, total: int) -> _Spec:
+    """The job on the most instances, no more than it has, whose devices share `total` rows evenly; else as it is."""
+    for count in range(spec.instance_count, 0, -1):
+        with suppress(BadInput):  # its devices cannot be divided as the strategy wants
+            fewer = replace(spec, instance_count=count)
+            if total % fewer.devices == 0:
+                return fewer
+    return spec
 
 
 def current_name(text: str) -> str:

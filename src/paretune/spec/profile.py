@@ -29,7 +29,7 @@ _NOT_HERE = {"instance_type", "instance_count", "launcher", "strategy", "process
 _ON_INSTANCES = {
     *("legacy_smp", "instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes", "subnets", "security_group_ids"),
-    *("package_index", "kms_key", "tags", "on_interrupt", "queue", *OF_A_QUEUE),
+    *("package_index", "kms_key", "tags", "on_interrupt", "training_plan", "queue", *OF_A_QUEUE),
 }
 """Parameters that mean nothing for a job on this machine."""
 _ON_THIS_MACHINE = {"local_price_usd_per_hour"}

@@ -120,7 +120,8 @@ class RecordedJob:
     @property
     def instance_count(self) -> int:
         """Instances that it ran on; 1 where nothing is recorded."""
-        text = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
+        asked = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
+        text = self._tag(schema.USED_INSTANCE_COUNT) or asked
         return int(_parsed("instance_count", text, int) or 1)
 
     @property
@@ -158,6 +159,11 @@ class RecordedJob:
         """Dollars that are paid for it in effect; None before `reconcile` has read a bill that tells all of them."""
         is_told = self._tag(schema.BILL) == schema.BILL_COMPLETE
         return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_told else None
+
+    @property
+    def plan_share_usd(self) -> float | None:
+        """Dollars of a training plan's upfront fee that it has used up, in no cost; None of most jobs."""
+        return self.run.metrics.get(metrics.PLAN_SHARE_USD)
 
     @property
     def price_usd_per_hour(self) -> float | None:
@@ -203,13 +209,14 @@ class RecordedJob:
         return JobSpec.from_text({name: text for name, text in self.run.params.items() if name in known})
 
     def spec_as_run(self) -> JobSpec:
-        """The same on the instance type that it ran on in the end.
+        """The same on the instances that it ran on in the end.
 
         Raises:
             BadInput: it is no job of ours, or its parameters cannot be read.
         """
         spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
-        return spec.on_instance_type(used) if used else spec
+        ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec
+        return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
 
     @property
     def used_precision(self) -> str:

@@ -75,6 +75,7 @@ FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"
 USED_BATCH = "paretune.used_per_device_train_batch_size"
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"
 USED_INSTANCE_TYPE = "paretune.used_instance_type"
+USED_INSTANCE_COUNT = "paretune.used_instance_count"
 USED_PRECISION = "paretune.used_precision"
 USED_DEVICE = "paretune.used_device"
 USED_VERSIONS = (

@@ -32,6 +32,8 @@ def main(folder: JobFolder) -> int:
     stop_signal.watch_parent()
     try:
         document = JobDocument.read(folder.document)
+        if hosts is not None:
+            document = document.on(hosts.instance_type)
         _skip_quantisation(document)
         if "LOCAL_RANK" not in os.environ:
             from paretune.training import device, rendezvous

@@ -113,6 +113,8 @@ class Service:
             "deny": self._account.deny,
             "allow": self._account.allow,
             "set_quota": self._account.set_quota,
+            "buy_plan": self.jobs.plans.buy,
+            "offer_plans": self.jobs.plans.offer,
             "pass_time": self._shop.pools.pass_time,
             "jobs": self.jobs.names,
             "described": self.jobs.described,

@@ -15,10 +15,10 @@ from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool
-from paretune.pricing.prices import Price
+from paretune.pricing.prices import Price, plan_price
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import RecordedJob, Tracking
 from tests.workplaces import make_workplace
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
@@ -58,6 +58,7 @@ class ScriptedJob(Job):
     stopped: bool = False
     told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
     pools: dict[str, WarmPool] = field(default_factory=dict)
+    selected: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def state(self) -> JobState:
         self.looks += 1
@@ -82,6 +83,9 @@ class ScriptedJob(Job):
 
     def seconds(self) -> float:
         return SECONDS
+
+    def selected_instances(self) -> tuple[str, int] | None:
+        return self.selected.get(self.name)
 
     def log_tail(self, lines: int = 15) -> list[str]:
         return ["last line"]
@@ -117,6 +121,7 @@ class ScriptedLauncher(Launcher):
         self.created: list[str] = []
         self.pools: dict[str, WarmPool] = {}
         self.keeps = False
+        self.takes: tuple[str, int] | None = None
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         ending = self.endings.pop(0)
@@ -124,7 +129,9 @@ class ScriptedLauncher(Launcher):
             raise ending
         assert document.job_name not in self.jobs
         self.created.append(document.job_name)
-        self.jobs[document.job_name] = ScriptedJob(document.job_name, document, ending, pools=self.pools)
+        taken = {document.job_name: self.takes} if self.takes is not None and document.plans else {}
+        made = ScriptedJob(document.job_name, document, ending, pools=self.pools, selected=taken)
+        self.jobs[document.job_name] = made
         if self.keeps:
             self.pools[document.job_name] = kept()
         return self.jobs[document.job_name]
@@ -331,7 +338,7 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY, CAPACITY, DONE])
     began = desk.clock.now()
-    desk.follow(desk.attempts(launcher, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
+    desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
 
     assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, OTHER]
     assert {document.plan.global_batch_size for document in launcher.documents} == {32}
@@ -340,6 +347,95 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price
     assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
+
+
+def test_one_job_names_all_types_on_demand_and_is_booked_on_the_one_that_was_taken(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([DONE])
+    launcher.takes = (LARGE, 2)
+    changes = {"fallback_instance_types": f"{OTHER},{LARGE}", "instance_count": 2, "global_batch_size": 32}
+    desk.follow(desk.attempts(launcher, **changes))
+
+    assert launcher.created == names(1)
+    assert list(launcher.documents[0].plans) == [OTHER, LARGE]
+    assert (desk.tags["used_instance_type"], desk.tags["price_usd_per_hour"]) == (LARGE, "2")
+    assert "used_instance_count" not in desk.tags  # as was asked for
+    assert desk.metrics["cost_usd"] == pytest.approx(SECONDS * 2 * 2 / 3600)
+    assert sum(f"SageMaker has taken 2 x {LARGE}" in message for message in desk.messages) == 1
+
+
+def test_what_was_taken_is_recorded_and_read_back_with_its_own_count(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    launcher.takes = (LARGE, 1)
+    desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, instance_count=2, global_batch_size=32))
+
+    assert desk.tags["used_instance_count"] == "1"
+    assert desk.metrics["cost_usd"] == pytest.approx(SECONDS * 2 / 3600)
+    (run,) = desk.tracking.runs("")
+    ran = RecordedJob(run).spec_as_run()
+    assert (ran.instance_type, ran.instance_count, ran.plan().global_batch_size) == (LARGE, 1, 32)
+
+
+def test_a_job_that_got_the_type_it_asked_for_is_read_back_as_it_was_asked_for(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    launcher.takes = (SMALL, 1)
+    attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
+    desk.follow(attempts)
+
+    (run,) = desk.tracking.runs("")
+    assert RecordedJob(run).spec_as_run().instance_type == SMALL
+    assert RecordedJob(run).spec_as_run().plan() == launcher.documents[0].plan
+    assert desk.tags["used_instance_type"] == SMALL
+
+
+def test_without_capacity_for_any_type_all_are_asked_for_again_in_one_job(desk: Desk) -> None:
+    launcher, either = ScriptedLauncher([CAPACITY] * 9), f"{SMALL} or {LARGE}"
+
+    with pytest.raises(JobFailed, match=f"no capacity for {either}"):
+        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, capacity_wait_minutes=5.0))
+
+    assert len(launcher.documents) > 2
+    for document in launcher.documents:
+        assert (document.spec.instance_type, list(document.plans)) == (SMALL, [LARGE])
+    assert any(f"no capacity for {either}: in {CAPACITY_PAUSE_S:g} s trying {either}" in told for told in desk.messages)
+
+
+@pytest.mark.parametrize("looks", [0, 2, 4, 6])
+def test_out_of_memory_on_a_taken_type_halves_the_batch_on_every_type_whoever_watches(
+    desk: Desk, names: Names, looks: int
+) -> None:
+    launcher = ScriptedLauncher([MEMORY, DONE])
+    launcher.takes = (LARGE, 1)
+    changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16}
+    first = desk.attempts(launcher, **changes)
+    for _ in range(looks):
+        first.poll()
+    desk.follow(desk.attempts(launcher, **changes))
+
+    assert launcher.created == names(2)
+    second = launcher.documents[1]
+    assert second.plan.per_device_train_batch_size == second.plans[LARGE].per_device_train_batch_size == 8
+    assert second.plan.global_batch_size == second.plans[LARGE].global_batch_size == 16
+    assert desk.tags["used_instance_type"] == LARGE
+
+
+class OnPlan(ScriptedLauncher):
+    """Its instances are paid for: 10 USD an instance-hour."""
+
+    def price(self, spec: JobSpec) -> Price | None:
+        return plan_price(spec, "us-east-1")
+
+    def prepaid_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        return spec.instance_count * seconds * 10 / 3600
+
+
+def test_a_job_on_a_training_plan_costs_nothing_more_and_the_share_of_all_attempts_is_told_apart(desk: Desk) -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
+    outcome = desk.follow(desk.attempts(OnPlan([MEMORY, DONE]), training_plan=plan, per_device_train_batch_size=16))
+
+    assert desk.metrics["cost_usd"] == 0.0
+    assert desk.metrics["plan_share_usd"] == pytest.approx(2 * SECONDS * 10 / 3600)
+    assert desk.tags["price_source"] == f"training plan, paid in advance: {plan}"
+    assert "share of the training plan's fee  0.20000 USD, paid in advance" in str(outcome)
 
 
 WAITED = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes")
@@ -397,7 +493,7 @@ def test_capacity_is_asked_for_again_after_a_pause_as_long_as_was_said(desk: Des
     began = desk.clock.now()
 
     with pytest.raises(JobFailed, match=f"no capacity for {SMALL} or {LARGE}"):
-        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, capacity_wait_minutes=5.0))
+        desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=LARGE, capacity_wait_minutes=5.0))
 
     waited = desk.clock.now() - began
     assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE] * 5
@@ -406,7 +502,8 @@ def test_capacity_is_asked_for_again_after_a_pause_as_long_as_was_said(desk: Des
 
 def test_out_of_memory_on_a_fallback_type_stays_on_that_type(desk: Desk) -> None:
     launcher = ScriptedLauncher([CAPACITY, MEMORY, CAPACITY, DONE])
-    desk.follow(desk.attempts(launcher, fallback_instance_types=f"{LARGE},{OTHER}", per_device_train_batch_size=16))
+    types = f"{LARGE},{OTHER}"
+    desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=types, per_device_train_batch_size=16))
 
     assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE, OTHER]
     assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8, 16]
@@ -419,6 +516,7 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY, MEMORY, CAPACITY, DONE])
     changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16, "capacity_wait_minutes": 60.0}
+    changes["spot"] = True  # on demand one job names both types
     first = desk.attempts(launcher, **changes)
     for _ in range(looks):
         first.poll()
@@ -556,7 +654,7 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
     with pytest.raises(BudgetRefused, match="worst case 4 USD"):
         admit_everywhere(spec, launcher)
 
-    assert admit_everywhere(spec.replace(max_cost_usd=4.0), launcher) == 1.0
+    assert admit_everywhere(spec.replace(max_cost_usd=4.0), launcher) == 4.0  # of the dearest
     with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is not known"):
         admit_everywhere(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher)
 

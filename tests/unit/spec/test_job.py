@@ -402,6 +402,7 @@ SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
     "spot": True,
     "fallback_instance_types": "ml.p4d.24xlarge",
     "capacity_wait_minutes": 5.0,
+    "training_plan": "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine",
     "region": "eu-west-1",
     "role": "training",
     "bucket": "mine",

@@ -21,7 +21,8 @@ _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_g
 
 def cost_table(costs: Sequence[RunCost], terms: Terms) -> Table:
     """A line per run: what it was, reached and cost, and what it would cost on other terms."""
-    return _table(_RECORDED | (_REPRICED if terms.are_new else {}), costs)
+    planned = _PLANNED if any(cost.job.plan_share_usd is not None for cost in costs) else {}
+    return _table(_RECORDED | planned | (_REPRICED if terms.are_new else {}), costs)
 
 
 def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list[dict[str, object]]:
@@ -44,6 +45,7 @@ def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list
             "f1": job.f1,
             "billable_seconds": job.billable_seconds,
             "cost_usd": job.cost_usd,
+            "plan_share_usd": job.plan_share_usd,
             "price_usd_per_hour": _text(job.price_usd_per_hour, "g"),
             **{f"price_{name}": getattr(job, f"price_{name}") for name in _OF_A_PRICE[1:]},
             "on_front": cost.was_on_front,
@@ -119,6 +121,9 @@ _RECORDED: dict[str, Callable[[RunCost], str]] = {
     "USD/hour": lambda cost: _text(cost.job.price_usd_per_hour, "g"),
     "price of": lambda cost: f"{cost.job.price_region} {cost.job.price_as_of}".strip(),
     "front": lambda cost: "*" if cost.was_on_front else "",
+}
+_PLANNED: dict[str, Callable[[RunCost], str]] = {
+    "share of plan USD": lambda cost: _text(cost.job.plan_share_usd, ".5g"),  # paid in advance, in no cost
 }
 _REPRICED: dict[str, Callable[[RunCost], str]] = {
     "new seconds": lambda cost: _text(cost.seconds, ",.0f"),

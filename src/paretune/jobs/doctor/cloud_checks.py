@@ -1,13 +1,14 @@
 """Checks of an AWS account: what can be asked of it without paying."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date
+from datetime import date, datetime
 
 from paretune.core.errors import ParetuneError
 from paretune.core.finding import Finding, fine, guarded, not_asked, wrong
 from paretune.jobs.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.launchers.sagemaker import preflight
 from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.network import NETWORK
 from paretune.launchers.sagemaker.queue.checks import QUEUE, queue_findings
 from paretune.pricing.prices import PriceList, price_remarks
@@ -20,7 +21,7 @@ _USUAL_TYPES = (PAID_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
 
-def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], today: date) -> Iterator[Finding]:
+def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterator[Finding]:
     """Every check of the account, in the order in which they are mended."""
     if request.is_local:
         yield fine(AWS, f"not looked at: {_UNNEEDED}")
@@ -40,16 +41,16 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], today
         return
     if account is not None:
         yield fine(REGION, account.region)
-        yield from _account_findings(spec, account)
+        yield from _account_findings(spec, account, now.timestamp())
     elif not request.wants_sagemaker:
         return
     region = account.region if account is not None else usual_region(spec.region, environment)
     yield from guarded(preflight.IMAGE, lambda: preflight.image_findings(spec, region))
-    yield from guarded(PRICE, lambda: [_price_finding(spec, region, environment, today)])
+    yield from guarded(PRICE, lambda: [_price_finding(spec, region, environment, now.date())])
 
 
-def _account_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Who we are, then role, bucket, network, quotas and queue, if AWS knows us."""
+def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[Finding]:
+    """Who we are, then role, bucket, network, quotas, queue and plan, if AWS knows us."""
     try:
         identity = account.identity
     except ParetuneError as error:
@@ -65,6 +66,7 @@ def _account_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         NETWORK: lambda: preflight.subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
         QUEUE: lambda: queue_findings(spec, account),
+        preflight.PLAN: lambda: preflight.plan_findings(spec, account, now, SageMakerLauncher.overrun_s),
     }
     for subject, check in checks.items():
         found = list(guarded(subject, check))

@@ -1,7 +1,7 @@
 """All checks, each made whatever the others find."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, ParetuneError
@@ -20,7 +20,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock
         local_checks.PROFILE: lambda: local_checks.profile_findings(environment, request.profile_faults),
         local_checks.HOME: lambda: [local_checks.home_finding(environment)],
         "mlflow": _store_findings,
-        "aws": lambda: _cloud_findings(request, environment, datetime.fromtimestamp(clock.now(), UTC).date()),
+        "aws": lambda: _cloud_findings(request, environment, datetime.fromtimestamp(clock.now(), UTC)),
     }
     return [finding for subject, check in checks.items() for finding in guarded(subject, check)]
 
@@ -46,7 +46,7 @@ def _store_findings() -> list[Finding]:
     return store_findings()
 
 
-def _cloud_findings(request: DoctorRequest, environment: Mapping[str, str], today: date) -> Iterable[Finding]:
+def _cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterable[Finding]:
     from paretune.jobs.doctor.cloud_checks import cloud_findings  # likewise boto3
 
-    return cloud_findings(request, environment, today)
+    return cloud_findings(request, environment, now)

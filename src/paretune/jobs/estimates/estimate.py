@@ -133,7 +133,7 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
     return EstimateTable(
         estimates=estimates,
         region=region,
-        remarks=[*_left_out(request.specs), *_remarks(estimates)],
+        remarks=[*_left_out(request.specs), *_plan_remarks(request.specs, workplaces), *_remarks(estimates)],
         warnings=warnings_of(with_history(jobs, tracking)),
         run_id=run_id,
         open_command=own_experiment.open_command(run_id),
@@ -239,6 +239,13 @@ def _left_out(specs: Sequence[JobSpec]) -> list[str]:
     """Why instance types are not in the table."""
     types = {spec.instance_type: spec.instance() for spec in specs if spec.has_instances}
     return [remark for instance in types.values() for remark in speed_remarks(instance)]
+
+
+def _plan_remarks(specs: Sequence[JobSpec], workplaces: Workplaces) -> list[str]:
+    """What AWS says of the training plan that is named, or of those that it offers for each cluster."""
+    asked = {(spec.instance_type, spec.instance_count): spec for spec in specs if spec.training_plan is not None}
+    said = [sentence for spec in asked.values() for sentence in workplaces.of(spec).launcher.plan_remarks(spec)]
+    return list(dict.fromkeys(said))
 
 
 def _remarks(estimates: Sequence[Estimate]) -> list[str]:

@@ -19,21 +19,23 @@ def job_note(
     price: Price | None = None,
     model: str = "",
     verdicts: Sequence[str] = (),
+    ran: JobSpec | None = None,
 ) -> str:
     """What ran, what came out, what to think of it, where the model is, and the command that repeats it.
 
-    `found` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` its place.
+    `found` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` its place, `ran`
+    the job on the instances that it got, where they may be others.
     """
     lines = [f"- {line}" for line in (_quality(found), _bill(found, price), _speed(found)) if line]
     if model:
         lines.append(f"- model: `{model}`")
     judged = [f"> **{sentence}**" for sentence in verdicts]
     # The command is no block of code: that does not wrap, and widens MLflow's page.
-    parts = [_what_ran(spec, found, state, reason, origin), "\n".join(lines), "\n>\n".join(judged)]
+    parts = [_what_ran(spec, found, state, reason, origin, ran or spec), "\n".join(lines), "\n>\n".join(judged)]
     return "\n\n".join([*filter(None, parts), f"Again: `{spec.command()}`"])
 
 
-def _what_ran(spec: JobSpec, found: Mapping[str, float], state: str, reason: str, origin: str) -> str:
+def _what_ran(spec: JobSpec, found: Mapping[str, float], state: str, reason: str, origin: str, ran: JobSpec) -> str:
     plan = spec.plan()
     rows = found.get("train_rows")
     data = spec.dataset.removeprefix(BUNDLED) + (f" ({rows:,.0f} rows)" if rows is not None else "")
@@ -42,7 +44,7 @@ def _what_ran(spec: JobSpec, found: Mapping[str, float], state: str, reason: str
         what = f"the project **{Path(spec.project).name}**, entry point {spec.entry_point}"
     elif spec.entry_script is not None:
         what = f"the script **{Path(spec.entry_script).name}**"
-    where = f"{spec.instance_count} × {spec.instance_type}" if spec.has_instances else "this machine"
+    where = f"{ran.instance_count} × {ran.instance_type}" if spec.has_instances else "this machine"
     training = f"{spec.fine_tuning} fine-tuning, global batch size {plan.global_batch_size}"
     how = f"{training}, learning rate {plan.learning_rate:g}, on {where}"
     if spec.project is not None:
@@ -84,6 +86,8 @@ def _bill(found: Mapping[str, float], price: Price | None) -> str:
     if usd is not None and price is not None:
         kind = ", notional" if price.confidence == "notional" else ""
         said.insert(0, f"**{usd:.4g} USD** ({price.usd_per_hour:g} USD per hour{kind})")
+    if (share := found.get(metrics.PLAN_SHARE_USD)) is not None:
+        said.insert(1, f"paid in advance: {share:.4g} USD, its share of the training plan's fee")
     return ", ".join(said)
 
 

@@ -134,9 +134,25 @@ def faults(spec: JobSpec, region: str) -> list[str]:
     """Why strategy, instance type and image do not go together; empty if they do."""
     found = launch_faults(spec)
     if spec.image_uri is not None:
-        return found + _image_faults(spec, spec.image_uri, region)
-    return found or [
-        fault for name in spec.instance_types() for fault in _missing_image(spec.on_instance_type(name), region)
+        return found + _image_faults(spec, spec.image_uri, region) + _shared_image_faults(spec, region)
+    found = found or [fault for one in spec.clusters() for fault in _missing_image(one, region)]
+    return found or _shared_image_faults(spec, region)
+
+
+def _shared_image_faults(spec: JobSpec, region: str) -> list[str]:
+    """Why one job cannot run on all its types: it has one image."""
+    if not spec.ranks_instance_types:
+        return []
+    wanted: dict[object, str] = {}
+    for one in spec.clusters():
+        image = one.instance().has_gpu if spec.image_uri else choose(one, region, direct=False).uri.rpartition("/")[2]
+        wanted.setdefault(image, one.instance_type)
+    if len(wanted) == 1:
+        return []
+    types = " and ".join(wanted.values())
+    return [
+        f"fallback_instance_types must run one image on demand, where one job names all types, and {types} need "
+        "images of their own: leave some out, or set spot=true, with which the types are tried in turn"
     ]
 
 

@@ -168,6 +168,12 @@ class SageMakerJob(AwsJob):
             return _LIMITS[self.detail()]
         return None
 
+    def selected_instances(self) -> tuple[str, int] | None:
+        """SelectedInstanceType and SelectedInstanceCount."""
+        shown = self.description.get("ResourceConfig", {})
+        kind, count = shown.get("SelectedInstanceType"), shown.get("SelectedInstanceCount")
+        return (str(kind), int(count)) if kind and count else None
+
     def seconds(self) -> float:
         """Seconds from the job's creation to its end, or to now; waiting for instances included."""
         created = self.description.get("CreationTime")

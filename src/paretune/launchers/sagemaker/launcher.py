@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
+from paretune.core.finding import faults_of
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -24,20 +25,23 @@ from paretune.launchers.sagemaker.jobs import (
     stop_requests,
 )
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
-from paretune.launchers.sagemaker.preflight import account_faults
+from paretune.launchers.sagemaker.preflight import account_faults, plan_findings
+from paretune.launchers.sagemaker.price_list import offered_plans, training_plan
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     build,
     index_environment,
     load_sdk,
+    lost_capacity,
     network_environment,
     tracking_environment,
 )
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
-from paretune.pricing.prices import Price, PriceList
+from paretune.pricing.prices import Price, PriceList, plan_price
+from paretune.pricing.training_plan import TrainingPlan
 from paretune.spec.catalog import Instance
-from paretune.spec.cluster import Cluster
+from paretune.spec.cluster import SEARCHED_PLAN, Cluster
 from paretune.spec.container import (
     ALLOW_NO_GPU,
     STOP_REQUESTS,
@@ -63,6 +67,8 @@ _SMP = {  # parameter to what SMP v2 calls it
     "activation_offloading": "sm_activation_offloading",
     "seed": "random_seed",
 }
+
+_Found = TypeVar("_Found")
 
 
 class SageMakerLauncher(Launcher):
@@ -105,6 +111,7 @@ class SageMakerLauncher(Launcher):
         self._package = package or Path(__file__).parents[2]
         self._poller = poller or Poller(self.account, clock, calls_per_minute)
         self._check = check
+        self._plans: dict[str, TrainingPlan] = {}
         self.last_request: Mapping[str, Any] = {}
         """The CreateTrainingJob request that was sent last."""
 
@@ -117,6 +124,7 @@ class SageMakerLauncher(Launcher):
         """Strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region)
         faults += self._account_faults(spec, installed=() if faults else self._installed(spec))
+        faults += faults_of(plan_findings(spec, self.account, self._clock.now(), self.overrun_s))
         refuse([*faults, *_script_faults(spec)])
         load_sdk()  # takes a second or two, in which the data are still being prepared
 
@@ -137,21 +145,53 @@ class SageMakerLauncher(Launcher):
         request = self._request(document, inputs, staging)
         self._check()
         self.last_request = request
-        return self._create(document, request, staging)
+        job = self._create(document, request, staging)
+        if document.spec.training_plan is not None:
+            self._require_plan(document)
+        return job
 
     def attach(self, job_name: str) -> AwsJob | None:
         """The training job of that name in this account and region."""
-        try:
-            description = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
-        except AWS_ERRORS as error:
-            if is_missing(error):
-                return None
-            raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
-        return self._job(job_name, self._staging(), description, description)
+        description = self._described(job_name)
+        return None if description is None else self._job(job_name, self._staging(), description, description)
 
     def price(self, spec: JobSpec) -> Price | None:
-        """The on-demand price of the instance type in this region."""
+        """The on-demand price of the instance type in this region; none on a training plan, which is paid already."""
+        if spec.training_plan not in (None, SEARCHED_PLAN):
+            return plan_price(spec, self.account.region)
         return self._prices.price(spec.instance_type, self.account.region)
+
+    def prepaid_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        """The share of its training plan's upfront fee."""
+        if spec.training_plan in (None, SEARCHED_PLAN):
+            return None
+        try:
+            plan = self._plan(spec.training_plan or "")
+        except AWS_ERRORS:  # a figure that is missing is absent
+            return None
+        return plan.share_usd(seconds * spec.instance_count)
+
+    def plan_remarks(self, spec: JobSpec) -> list[str]:
+        """What AWS says of the plan, or of those that it offers for the cluster."""
+        if spec.training_plan is None:
+            return []
+        price = self._prices.price(spec.instance_type, self.account.region)
+        usd_per_hour = None if price is None else price.usd_per_hour
+        try:
+            if spec.training_plan != SEARCHED_PLAN:
+                paid = "USD of the rows are what a job costs beyond the plan's fee, which is paid already"
+                return [self._plan(spec.training_plan).sentence(usd_per_hour), paid]
+            offers = offered_plans(spec, self.account)
+        except AWS_ERRORS as error:
+            return [explain(error, "look at training plans")]
+        where = f"{spec.instance_count} x {spec.instance_type} in {self.account.region}"
+        return [plan.sentence(usd_per_hour) for plan in offers] or [f"AWS offers no training plan of {where} now"]
+
+    def _plan(self, arn: str) -> TrainingPlan:
+        """A training plan, asked for once; raises as boto does."""
+        if arn not in self._plans:
+            self._plans[arn] = training_plan(arn, self.account)
+        return self._plans[arn]
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
@@ -187,7 +227,7 @@ class SageMakerLauncher(Launcher):
             raise LaunchRefused(explain(error, "create the training job")) from error
         where = f"{job_name} may have been created: `{command_line('sync')}` finds it"
         try:
-            found = self._found_within(_SHOWN_WITHIN_S if is_in_use else 0.0, job_name)
+            found = self._within(_SHOWN_WITHIN_S if is_in_use else 0.0, lambda: self.attach(job_name))
         except LaunchRefused as unknown:
             raise LostContact(f"{unknown}\n{where}") from error
         if found is not None:
@@ -201,10 +241,53 @@ class SageMakerLauncher(Launcher):
             raise LostContact(f"{explain(error, 'create the training job')}\n{where}") from error
         raise LaunchRefused(explain(error, "create the training job")) from error
 
-    def _found_within(self, seconds: float, job_name: str) -> AwsJob | None:
-        """The job of that name, looked for until AWS shows it or the time is over."""
+    def _require_plan(self, document: JobDocument) -> None:
+        """Stop the job that has just been created, unless AWS shows it with its training plan.
+
+        Raises:
+            LaunchRefused: it has been asked to stop.
+            LostContact: it cannot be seen, or not be stopped: it may run on demand.
+        """
+        name, spec, doubt = document.job_name, document.spec, ""
+        shown: Mapping[str, Any] = {}
+        try:
+            found = self._within(_SHOWN_WITHIN_S, lambda: self._described(name))
+            shown = {} if found is None else found.get("ResourceConfig", {})
+        except LaunchRefused as error:
+            doubt = f" ({error})"
+        if not lost_capacity(spec, document.clusters[1:], shown):
+            return
+        lost = f"AWS does not show {name} with the training plan {spec.training_plan}{doubt}, so it would be billed"
+        try:
+            self.account.client("sagemaker").stop_training_job(TrainingJobName=name)
+        except AWS_ERRORS as error:
+            raise LostContact(
+                f"{lost} on demand, and it has not been stopped: {explain(error, 'stop the training job')}; stop it: "
+                f"`aws sagemaker stop-training-job --training-job-name {name} --region {self.account.region}`"
+            ) from error
+        raise LaunchRefused(
+            f"{lost} on demand: it was stopped at once; a newer sagemaker and boto3 may know training plans, or leave "
+            "training_plan out"
+        )
+
+    def _described(self, job_name: str) -> Mapping[str, Any] | None:
+        """What DescribeTrainingJob says; None where it knows no such job.
+
+        Raises:
+            LaunchRefused: AWS does not answer, or refuses.
+        """
+        try:
+            found: Mapping[str, Any] = self.account.client("sagemaker").describe_training_job(TrainingJobName=job_name)
+        except AWS_ERRORS as error:
+            if is_missing(error):
+                return None
+            raise LaunchRefused(explain(error, f"look at the training job {job_name}")) from error
+        return found
+
+    def _within(self, seconds: float, look: Callable[[], _Found | None]) -> _Found | None:
+        """What is looked for, until AWS shows it or the time is over."""
         until = self._clock.monotonic() + seconds
-        while (found := self.attach(job_name)) is None and self._clock.monotonic() < until:
+        while (found := look()) is None and self._clock.monotonic() < until:
             self._clock.sleep(_LOOK_EVERY_S)
         return found
 
@@ -245,19 +328,19 @@ class SageMakerLauncher(Launcher):
         return TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
+            others=document.clusters[1:],
             image_uri=images.choose(spec, self.account.region, direct=False).uri,
             code=project.code,
             command=f"python3 {project.program} /opt/ml",
             channels=channels,
             environment={
                 "PYTHONUNBUFFERED": "1",
-                **network_environment(spec),
-                **index_environment(spec),
+                **_network(document),
                 **project.variables,
             },
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, bytes_on_disk(spec, JobInputs(project=project))),
+            volume_gib=_volume_gib(document, bytes_on_disk(spec, JobInputs(project=project))),
             tags={"paretune:run": run, **spec.tags},
         )
 
@@ -278,6 +361,7 @@ class SageMakerLauncher(Launcher):
         return TrainingJobRequest(
             job_name=document.job_name,
             cluster=spec,
+            others=document.clusters[1:],
             image_uri=image.uri,
             code=code_files,
             command=f"python3 -m {module} /opt/ml",
@@ -285,7 +369,7 @@ class SageMakerLauncher(Launcher):
             environment=self._job_environment(document) | _of_trials(document, staging),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, bytes_on_disk(spec, inputs)),
+            volume_gib=_volume_gib(document, bytes_on_disk(spec, inputs)),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
@@ -319,7 +403,7 @@ class SageMakerLauncher(Launcher):
             environment=self._job_environment(document),
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(spec, bytes_on_disk(spec, inputs)),
+            volume_gib=_volume_gib(document, bytes_on_disk(spec, inputs)),
             tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
             hyperparameters=hyperparameters,
         )
@@ -364,7 +448,7 @@ class SageMakerLauncher(Launcher):
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            **_network(document.spec),
+            **_network(document),
             **{name: self._environment[name] for name in (ALLOW_NO_GPU,) if name in self._environment},
         }
         if document.spec.entry_script is None:
@@ -442,9 +526,9 @@ def _script_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-def _network(spec: JobSpec) -> dict[str, str]:
+def _network(document: JobDocument) -> dict[str, str]:
     """What NCCL and pip need to know of the network."""
-    return {**network_environment(spec), **index_environment(spec)}
+    return {**network_environment(document.clusters), **index_environment(document.spec)}
 
 
 def _run_id(job_name: str) -> str:
@@ -463,13 +547,13 @@ def _upload_document(job_name: str, document: Mapping[str, Any], staging: Stagin
     return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
 
 
-def _volume_gib(spec: JobSpec, size: float) -> int:
+def _volume_gib(document: JobDocument, size: float) -> int:
     """Storage of an instance for `size` bytes; no more than the disks of its own, which take the place of a volume.
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
-    own = spec.instance().local_storage_gib
-    return spec.volume_gib or min(volume_for_gib(size), own or _LARGEST_VOLUME_GIB)
+    own = [cluster.instance().local_storage_gib for cluster in document.clusters]
+    return document.spec.volume_gib or min(volume_for_gib(size), *filter(None, own), _LARGEST_VOLUME_GIB)
 
 
 def _room_faults(instance: Instance, needed_gib: int) -> list[str]:

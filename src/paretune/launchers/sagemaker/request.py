@@ -13,12 +13,12 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import refuse
+from paretune.core.errors import LaunchRefused, refuse
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
@@ -42,6 +42,7 @@ class TrainingJobRequest:
         code: name to file or text, unpacked in the job's current folder.
         command: shell command; it replaces the shell, so that SIGTERM reaches it.
         environment: shown by DescribeTrainingJob to everybody who may look.
+        others: what SageMaker may take in place of `cluster`, best first, when it has no capacity for that.
         hyperparameters: of an image whose own toolkit unpacks the code and runs its `sagemaker_program`; there is no
             `command` then.
     """
@@ -57,6 +58,7 @@ class TrainingJobRequest:
     max_seconds: float
     volume_gib: int
     tags: Mapping[str, str]
+    others: Sequence[Cluster] = ()
     smp: Mapping[str, Any] | None = None
     hyperparameters: Mapping[str, Any] | None = None
 
@@ -72,6 +74,7 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
 
     Raises:
         BadInput: a value is longer than AWS takes.
+        LaunchRefused: the SDK has left the instances or the training plan out.
     """
     told = {name: json.dumps(value) for name, value in (order.hyperparameters or {}).items()}
     limits = ((order.environment, LONGEST_ENVIRONMENT_VALUE), (told, LONGEST_HYPERPARAMETER))
@@ -89,7 +92,22 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
         request: dict[str, Any] = trainer._create_training_job_args(boto3=True)
     request = {name: value for name, value in request.items() if value not in (None, {}, [])}
     request["TrainingJobName"] = order.job_name
+    if lost := lost_capacity(order.cluster, order.others, request.get("ResourceConfig", {})):
+        raise LaunchRefused(f"the SageMaker SDK has left {lost} out of the request: another version of it may not")
     return request
+
+
+def lost_capacity(cluster: Cluster, others: Sequence[Cluster], shown: Mapping[str, Any]) -> str:
+    """What a ResourceConfig lacks of the capacity that was asked for; empty where it has all.
+
+    SDKs have dropped a training plan without a word (aws/sagemaker-python-sdk#6258), and the job ran on demand.
+    """
+    ranked = shown.get("InstancePreferences", ())
+    types = [entry.get("InstanceType") for entry in ranked] if others else [shown.get("InstanceType")]
+    if types != [one.instance_type for one in (cluster, *others)]:
+        return "InstancePreferences" if others else "InstanceType"
+    plan = [shown.get("TrainingPlanArn"), *(ranked[0].get("TrainingPlanArns", ()) if ranked else ())]
+    return "TrainingPlanArn" if cluster.training_plan is not None and cluster.training_plan not in plan else ""
 
 
 def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, archive: Path) -> Any:
@@ -156,8 +174,7 @@ def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     cluster, keep_alive_s = order.cluster, int(order.cluster.keep_alive_minutes * 60)
     has_disks = cluster.instance().has_local_storage
     return configs.Compute(
-        instance_type=cluster.instance_type,
-        instance_count=cluster.instance_count,
+        **(_ranked(order) if order.others else _alone(cluster)),
         volume_size_in_gb=order.volume_gib,
         enable_managed_spot_training=cluster.spot,
         **({"keep_alive_period_in_seconds": keep_alive_s} if cluster.keep_alive_minutes else {}),
@@ -166,15 +183,36 @@ def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     )
 
 
+def _alone(cluster: Cluster) -> dict[str, Any]:
+    plan = {} if cluster.training_plan is None else {"training_plan_arn": cluster.training_plan}
+    return {"instance_type": cluster.instance_type, "instance_count": cluster.instance_count, **plan}
+
+
+def _ranked(order: TrainingJobRequest) -> dict[str, Any]:
+    """Types with their counts, best first; one with a training plan is taken from that, the others on demand."""
+    from sagemaker.core.shapes import InstancePreference
+
+    preferences = []
+    for one in (order.cluster, *order.others):
+        plan = {} if one.training_plan is None else {"training_plan_arns": [one.training_plan]}
+        preferences.append(
+            InstancePreference(instance_type=one.instance_type, instance_count=one.instance_count, **plan)
+        )
+    return {"instance_preferences": preferences}
+
+
 def _longest_wait(order: TrainingJobRequest) -> int:
     minutes = order.cluster.max_wait_minutes
     wait = minutes * 60 if minutes else min(_LONGEST_WAIT_S, order.max_seconds + _SPOT_WAIT_MINUTES * 60)
     return max(int(order.max_seconds), int(wait))
 
 
-def network_environment(cluster: Cluster) -> dict[str, str]:
-    """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too."""
-    if cluster.instance().family not in _RDMA_FAMILIES:
+def network_environment(clusters: Sequence[Cluster]) -> dict[str, str]:
+    """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too.
+
+    Nothing where SageMaker may take another type without: the images of today find EFA by themselves.
+    """
+    if not all(cluster.instance().family in _RDMA_FAMILIES for cluster in clusters):
         return {}
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 

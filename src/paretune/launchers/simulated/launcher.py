@@ -210,7 +210,7 @@ class SimulatedLauncher(Launcher):
     def check(self, spec: JobSpec) -> None:
         """Raise `BadInput` where the job could not run, or has no timeline on one of its instance types."""
         faults = launch_faults(spec)
-        for candidate in (spec, *(spec.on_instance_type(name) for name in spec.instance_types()[1:])):
+        for candidate in spec.clusters():
             with collecting(faults):
                 self._timeline_of(JobDocument(job_name="paretune-check", spec=candidate, plan=candidate.plan()))
         if faults:

@@ -255,6 +255,9 @@ def _faults_between(draft: Draft, broken: Set[FaultPath]) -> Iterator[Fault]:
         yield from _quality_faults(draft)
     if draft.method == "split" and not can_be_split(draft):
         yield ("method",), _why_not_split(draft)
+    if draft.job.get("training_plan") and "cost_usd" in draft.objectives:
+        text = "training_plan makes cost_usd of every trial 0, for its fee is paid already: take billable_seconds as"
+        yield ("job", "training_plan"), f"{text} objective in place of cost_usd, or leave it out"
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
         text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
         yield ("job", "fallback_instance_types"), f"{text}one than it says; leave it out"

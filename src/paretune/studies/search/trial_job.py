@@ -132,7 +132,8 @@ class TrialJob:
             metrics.BILLABLE_SECONDS: billable,
             metrics.JOB_SECONDS: self.writer.job_seconds + job.seconds() + ahead,
         }
-        dollars = cost_usd(self._workplace.launcher.price(self.spec), self.spec, billable)
+        ran = self.writer.ran
+        dollars = cost_usd(self._workplace.launcher.price(ran), ran, billable)
         return seconds | ({} if dollars is None else {metrics.COST_USD: dollars})
 
     def _named(self, name: str) -> RetryingJob:

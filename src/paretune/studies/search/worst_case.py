@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from paretune.jobs.launch import admit_everywhere
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.spec.job import JobSpec
@@ -52,9 +53,7 @@ class WorstCase:
         """Dollars at its limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
         key = spec.spec_hash(), spec.max_runtime_minutes
         if key not in self._usd:
-            everywhere = [spec, *(spec.on_instance_type(name) for name in spec.instance_types()[1:])]
-            found = [self._workplace.launcher.admit(one) for one in everywhere]
-            self._usd[key] = None if None in found else max(usd for usd in found if usd is not None)
+            self._usd[key] = admit_everywhere(spec, self._workplace.launcher)
         return self._usd[key]
 
     def _minutes_of(self, spec: JobSpec) -> float:

@@ -1,6 +1,6 @@
 """What is told of an AWS account: everything that can be asked, whatever else is wrong."""
 
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from paretune.jobs.doctor.cloud_checks import cloud_findings
 from paretune.jobs.doctor.request import DoctorRequest
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
 
-TODAY = date(2026, 11, 20)
+TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 USAGE = "ml.m5.large for training job usage"
 ACCOUNT = {"role": ROLE, "bucket": BUCKET}
 
@@ -148,3 +148,18 @@ def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
 
     aws.refuse("DescribeSubnets", "UnauthorizedOperation", times=9)
     assert "network" in subjects(findings(**inside), Verdict.NOT_ASKED)
+
+
+def test_a_training_plan_is_looked_at_and_its_instances_need_no_quota_on_demand(aws: Aws) -> None:
+    p5, arn = "ml.p5.48xlarge", "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
+    capacity = {"InstanceType": p5, "TotalInstanceCount": 2, "DurationHours": 24}
+    told = {"TrainingPlanName": "mine", "Status": "Expired", "ReservedCapacitySummaries": [capacity]}
+    aws.sagemaker.plans[arn] = told
+    aws.quotas.values = {f"{p5} for training job usage": 0}
+    typed = ACCOUNT | {"instance_type": p5, "training_plan": arn}
+
+    (wrong,) = (one for one in findings(**typed) if one.verdict is Verdict.WRONG and one.subject == "training plan")
+    assert "must be Active, and is Expired" in wrong.text
+
+    told["Status"] = "Active"
+    assert not [one for one in findings(**typed) if one.verdict is Verdict.WRONG and one.subject != "price"]

@@ -229,7 +229,17 @@ class SageMaker:
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
         self.jobs: dict[str, dict[str, Any]] = {}
+        self.plans: dict[str, dict[str, Any]] = {}
+        self.offerings: list[dict[str, Any]] = []
         self.page_size = 100
+
+    def describe_training_plan(self, TrainingPlanName: str) -> dict[str, Any]:  # noqa: N803
+        if TrainingPlanName not in self.plans:
+            raise error("ResourceNotFound", "it does not exist")
+        return self.plans[TrainingPlanName]
+
+    def search_training_plan_offerings(self, **request: Any) -> dict[str, Any]:
+        return {"TrainingPlanOfferings": self.offerings}
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
         name = request["TrainingJobName"]

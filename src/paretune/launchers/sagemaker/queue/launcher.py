@@ -63,7 +63,7 @@ class QueueLauncher(SageMakerLauncher):
             if code(error) != REFUSED:
                 return self._after(error, name)
             # Two processes that submit the same name at once send the same client token: AWS Batch refuses the second.
-            found = self._found_within(_SHOWN_WITHIN_S, name)
+            found = self._within(_SHOWN_WITHIN_S, lambda: self.attach(name))
             if found is None:
                 raise LaunchRefused(explain(error, f"submit the job to the queue {self._queue}")) from error
             return found
@@ -76,13 +76,13 @@ class QueueLauncher(SageMakerLauncher):
         staging = self._staging()
 
         def follow(training_job: str) -> SageMakerJob:
-            described = self._described(training_job)
+            described = self._told_of(training_job)
             return self._job(name, staging, payload, described, training_job=training_job)
 
         trials = int(payload.get("Environment", {}).get(TRIALS, 1))
         return QueuedJob(name, found, self._service_jobs, staging, self._clock, follow, trials=trials)
 
-    def _described(self, training_job: str) -> Mapping[str, Any] | None:
+    def _told_of(self, training_job: str) -> Mapping[str, Any] | None:
         """What SageMaker says of a training job; None where it does not, so that the poller asks again."""
         try:
             told: Mapping[str, Any] = self.account.client("sagemaker").describe_training_job(
