@@ -459,7 +459,7 @@ def _queue_faults(cluster: Cluster) -> list[str]:
         )
     if cluster.training_plan is not None:
         faults.append(
-            "training_plan and queue exclude each other: whether a job is on its plan is asked as soon as it is created, "
+            "training_plan and queue exclude each other: whether a job is on its plan is asked when it is created, "
             "and AWS Batch creates it later; leave one of them out"
         )
     if listed(cluster.fallback_instance_types) and not cluster.spot:
