@@ -117,7 +117,7 @@ class Split:
         return self._most_valuable()
 
     def _most_valuable(self) -> Action | None:
-        if self.know.has_f1:
+        if self.know.has_f1 or self.know.has_borrowed_f1:
             return self._actions.best()
         waiting = {action.point.get("instance_type") for action in self._pending.values()}
         is_learning = any(action.kind == LEARN for action in self._pending.values())
