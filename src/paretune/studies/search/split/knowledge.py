@@ -108,6 +108,10 @@ class Knowledge:
             for count, seconds in study.overheads:
                 self._earlier_overheads.setdefault(count, []).append(seconds)
 
+    def borrowed(self) -> Mapping[str, float]:
+        """Earlier studies by name, to the probability that F1 here is like there, as far as own jobs tell."""
+        return self._f1.weights() if isinstance(self._f1, BorrowedF1Model) else {}
+
     def learn(
         self, expected: Iterable[JobSpec] = (), *, left_usd: float = math.inf, reach_usd: float = math.inf
     ) -> None:
