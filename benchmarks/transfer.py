@@ -87,7 +87,7 @@ def search(pair: Pair) -> Found:
         course=course,
         held=held,
         stated=stated,
-        borrowed=sum(found.borrowed.values()),
+        borrowed=sum(one.weight or 0.0 for one in found.borrowed),
     )
 
 
@@ -204,7 +204,7 @@ def main() -> None:
                 tasks = [Pair(kind=kind, seed=seed, earlier=name, **shared) for name in names for kind, seed in places]
                 found = list(pool.map(search, tasks))
                 cold = found[: len(places)]
-                for place, (task, one) in enumerate(zip(tasks, found, strict=True)):
+                for task, one in zip(tasks, found, strict=True):
                     writer.writerow(_row(task, one))
                 for place, name in enumerate(before, start=1):
                     warm = found[place * len(places) : (place + 1) * len(places)]

@@ -4,9 +4,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
@@ -93,13 +94,13 @@ class Searched:
 
     Attributes:
         forecast: points that `split` predicts and has not run.
-        borrowed: earlier study to how much of it `split` has borrowed in the end, 0 to 1.
+        borrowed: what `split` has begun with from earlier studies, with its weights in the end.
     """
 
     booked: list[Booked]
     remark: str
     forecast: Sequence[Trial] = ()
-    borrowed: Mapping[str, float] = field(default_factory=dict)
+    borrowed: Sequence[Borrowed] = ()
 
 
 def run(file: StudyFile, table: Table, home: Path) -> Searched:
@@ -156,7 +157,7 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
         return Searched(booked=booked, remark=remark)
     last = split.Split(driver)
     forecast = last.forecast()
-    return Searched(booked=booked, remark=remark, forecast=forecast, borrowed=last.know.borrowed())
+    return Searched(booked=booked, remark=remark, forecast=forecast, borrowed=last.borrowed())
 
 
 def _point_of(trial: Trial, table: Table) -> Point | None:

@@ -14,6 +14,7 @@ sceptical, more so of other data. What a study does not know, its own deviation,
 import copy
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -161,11 +162,11 @@ class BorrowedF1Model:
         place = int(np.argmax(self._shares))
         return self._own.noise if place == 0 else self._differences[place - 1].noise
 
-    def weights(self) -> Mapping[str, float]:
-        """Name of each source to its probability."""
-        found: dict[str, float] = {}
+    def weights(self) -> Mapping[tuple[str, bool], float]:
+        """Name of each earlier study, and whether it is of the same data, to its probability."""
+        found = Counter[tuple[str, bool]]()
         for share, one in zip(self._shares[1:], self._differences, strict=True):
-            found[one.source.study.name] = found.get(one.source.study.name, 0.0) + float(share)
+            found[one.source.study.name, one.source.study.is_same_data] += float(share)  # type: ignore[assignment]
         return found
 
     def predict(self, keys: Sequence[Key]) -> F1Prediction:

@@ -156,5 +156,6 @@ def _chosen(studies: Iterable[EarlierStudy]) -> list[EarlierStudy]:
         together = same[0]
         for study in same[1:]:
             together += study
-        kept.append(replace(together, log_seconds=(), overheads=()))  # theirs count already
+        name = f"{together.name} together"
+        kept.append(replace(together, name=name, log_seconds=(), overheads=()))  # theirs count already
     return kept

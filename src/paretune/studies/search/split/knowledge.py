@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -17,6 +18,7 @@ from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import TIMES
 from paretune.studies.definition.quality import F1
+from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.f1_model import (
     FREEDOM,
     F1Model,
@@ -99,7 +101,7 @@ class Knowledge:
 
     def _borrow(self, studies: Sequence[EarlierStudy]) -> None:
         """Take what earlier studies have shown of the candidates."""
-        self.earlier = studies
+        self._earlier, self._weights = studies, dict[tuple[str, bool], float]()
         self._earlier_seconds = EarlierSeconds(studies) if studies else None
         self._sources = sources_of(studies, {kinds for kinds, _ in self.quality_keys})
         self.has_borrowed_f1 = bool(self._sources)
@@ -108,9 +110,14 @@ class Knowledge:
             for count, seconds in study.overheads:
                 self._earlier_overheads.setdefault(count, []).append(seconds)
 
-    def borrowed(self) -> Mapping[str, float]:
-        """Earlier studies by name, to the probability that F1 here is like there, as far as own jobs tell."""
-        return self._f1.weights() if isinstance(self._f1, BorrowedF1Model) else {}
+    def borrowed(self) -> list[Borrowed]:
+        """Earlier studies, each with the probability that F1 here is like there, as far as own jobs tell."""
+        found = []
+        for study in self._earlier:
+            place = (study.name, study.is_same_data)
+            shown = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
+            found.append(replace(shown, weight=self._weights.get(place)))
+        return found
 
     def learn(
         self, expected: Iterable[JobSpec] = (), *, left_usd: float = math.inf, reach_usd: float = math.inf
@@ -154,6 +161,7 @@ class Knowledge:
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
         self._f1 = self._quality_model_of(qualities, [worth for _, _, worth in ran])
+        self._weights = dict(self._f1.weights()) if isinstance(self._f1, BorrowedF1Model) else {}
         self.shift_evidence = self._f1.shift_evidence(clusters) if ran else 0.0
         if ran:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]

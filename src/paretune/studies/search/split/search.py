@@ -14,6 +14,7 @@ import numpy as np
 
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
+from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.quantities import label
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
@@ -92,6 +93,10 @@ class Split:
             return []
         self.know.learn()
         return self.know.forecast() if self.know.has_f1 else []
+
+    def borrowed(self) -> list[Borrowed]:
+        """What was borrowed from earlier studies; nothing before anything was learnt."""
+        return self.know.borrowed()
 
     def _why_none(self) -> str:
         budget_usd, value_usd = self.driver.file.budget_usd, self.driver.file.value_of_front_usd
