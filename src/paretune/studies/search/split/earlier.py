@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.estimating.memory_limits import Footprint
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting, spell
@@ -43,6 +44,7 @@ class EarlierStudy:
         worths: what F1 depends on, and F1 (any quality: more is better).
         log_seconds: what seconds of a row depend on, and their logarithm.
         overheads: number of instances, and billed seconds around a training.
+        footprints: what jobs held in memory, and whether it fitted; of the same data alone.
         runs: how many runs all this is from.
     """
 
@@ -51,6 +53,7 @@ class EarlierStudy:
     worths: tuple[tuple[Key, float], ...] = ()
     log_seconds: tuple[tuple[Key, float], ...] = ()
     overheads: tuple[tuple[int, float], ...] = ()
+    footprints: tuple[tuple[Footprint, bool], ...] = ()
     runs: int = 0
 
     def __add__(self, other: "EarlierStudy") -> "EarlierStudy":
@@ -61,6 +64,7 @@ class EarlierStudy:
             worths=self.worths + other.worths,
             log_seconds=self.log_seconds + other.log_seconds,
             overheads=self.overheads + other.overheads,
+            footprints=self.footprints + other.footprints,
             runs=self.runs + other.runs,
         )
 
@@ -91,10 +95,13 @@ def _runs_before(driver: Driver, spec: JobSpec) -> list[RecordedRun]:
     if not own or "'" in model:
         return []
     before_ms = round(own[0].started * 1000)
-    condition = f"tags.`{schema.STATE}` = 'Completed' and tags.`{schema.ORIGIN}` = '{origin}'"
-    condition += f" and params.model = '{model}' and attributes.end_time < {before_ms}"
+    condition = (
+        f"tags.`{schema.ORIGIN}` = '{origin}' and params.model = '{model}' and attributes.end_time < {before_ms}"
+    )
     condition += f" and tags.`{PARENT}` LIKE '%' and tags.`{PARENT}` != '{driver.run_id}'"
-    return tracking.runs(condition, newest=_MOST_RUNS)
+    ends = (f"tags.`{schema.STATE}` = 'Completed'", f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'")
+    found = [run for end in ends for run in tracking.runs(f"{condition} and {end}", newest=_MOST_RUNS)]
+    return list({run.run_id: run for run in found}.values())
 
 
 def _by_study(
@@ -116,13 +123,16 @@ def _by_study(
 def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searched: set[str]) -> EarlierStudy:
     """What one run has shown, in terms of this study's data."""
     spec = job.spec_as_run()
-    if spec.runs_own_training:
-        raise BadInput(["a script of the user's own may do anything"])
+    if spec.runs_own_training or not (job.is_completed or job.ran_out_of_memory):
+        raise BadInput(["a script of the user's own may do anything, and a job that was stopped shows nothing"])
     plan = job.used_plan(spec)
     theirs = {item: getattr(own, item) for item in _DATA if item not in searched}
     is_same = all(getattr(spec, item) == value for item, value in theirs.items())
-    worth = job.metric(quality.metric) if spec.probe_steps is None and quality.take == LAST else None
-    is_whole = not (job.is_of_shared_job or job.is_spot or job.was_retried or job.metric("resumed"))
+    is_told = job.is_completed and spec.probe_steps is None and quality.take == LAST
+    worth = job.metric(quality.metric) if is_told else None
+    is_whole = job.is_completed and not (
+        job.is_of_shared_job or job.is_spot or job.was_retried or job.metric("resumed")
+    )
     seconds, overhead = None, None
     if is_whole:
         rows = rows_of(spec, None) if spec.max_train_samples else None
@@ -134,7 +144,8 @@ def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searc
         worths=() if worth is None else ((quality_of(alike, plan), quality.sign * worth),),
         log_seconds=() if seconds is None else ((step_of(alike, plan), math.log(seconds)),),
         overheads=() if overhead is None else ((spec.instance_count, overhead),),
-        runs=int(worth is not None or seconds is not None),
+        footprints=((Footprint.of(alike, plan), job.is_completed),) if is_same else (),
+        runs=1,
     )
 
 
@@ -157,5 +168,5 @@ def _chosen(studies: Iterable[EarlierStudy]) -> list[EarlierStudy]:
         for study in same[1:]:
             together += study
         name = f"{together.name} together"
-        kept.append(replace(together, name=name, log_seconds=(), overheads=()))  # theirs count already
+        kept.append(replace(together, name=name, log_seconds=(), overheads=(), footprints=()))  # theirs count already
     return kept

@@ -17,7 +17,7 @@ from paretune.studies.search.split.seconds_model import Fitted, SecondsModel, se
 
 _FACTOR = {True: 0.15, False: 0.4}
 """Standard deviation of the logarithm of the factor, from studies of the same data, and of other data."""
-_OF_A_KIND = 0.04
+_OF_A_KIND = 0.03
 """The same of the factor of one kind of cluster around it, at the least."""
 
 

@@ -109,6 +109,8 @@ class Knowledge:
         for study in studies:
             for count, seconds in study.overheads:
                 self._earlier_overheads.setdefault(count, []).append(seconds)
+            for footprint, did_fit in study.footprints:  # own jobs that ran out of memory count more, see `chance`
+                (self._memory_limits.fitted if did_fit else self._memory_limits.ran_out)(footprint)
 
     def borrowed(self) -> list[Borrowed]:
         """Earlier studies, each with the probability that F1 here is like there, as far as own jobs tell."""
