@@ -196,16 +196,20 @@ def main() -> None:
         results.parent.mkdir(parents=True, exist_ok=True)
         with results.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["earlier", "objectives", "kind", "seed", "usd_to_90%", "usd", "held", "stated", "weight"])
+            writer.writerow(
+                ["earlier", "objectives", "kind", "seed", "usd_to_90%", "usd", "share", "held", "stated", "weight"]
+            )
             for objectives in asked.objectives.split(","):
                 shared = {"objectives": objectives, "budget": asked.budget}
                 places = [(kind, seed) for kind in kinds for seed in seeds]
                 names = [_COLD, *before]
                 tasks = [Pair(kind=kind, seed=seed, earlier=name, **shared) for name in names for kind, seed in places]
-                found = list(pool.map(search, tasks))
-                cold = found[: len(places)]
-                for task, one in zip(tasks, found, strict=True):
+                found = []
+                for task, one in zip(tasks, pool.map(search, tasks), strict=True):
+                    found.append(one)
                     writer.writerow(_row(task, one))
+                    file.flush()
+                cold = found[: len(places)]
                 for place, name in enumerate(before, start=1):
                     warm = found[place * len(places) : (place + 1) * len(places)]
                     rows.append(lines(f"{name}, {objectives}", list(zip(cold, warm, strict=True)), objectives))
@@ -220,7 +224,9 @@ def _row(task: Pair, found: Found) -> list[object]:
     held = "/".join(f"{name} {count}" for name, count in found.held.items())
     last = found.course.usd[-1] if found.course.usd else 0.0
     where = [task.earlier, task.objectives, task.kind, task.seed]
-    return [*where, round(usd, 3) if math.isfinite(usd) else "", round(last, 3), held, found.stated, found.borrowed]
+    share = round(found.course.run[-1], 4) if found.course.run else 0.0
+    usd_text = round(usd, 3) if math.isfinite(usd) else ""
+    return [*where, usd_text, round(last, 3), share, held, found.stated, round(found.borrowed, 3)]
 
 
 if __name__ == "__main__":
