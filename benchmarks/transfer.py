@@ -28,7 +28,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -82,6 +82,7 @@ def search(pair: Pair) -> Found:
         usd = pair.budget * table.median_usd
         found = product.run(product.study(table, pair.objectives, pair.seed, budget_usd=usd, **limits), table, home)
     course = Score(table, pair.objectives).course(found.booked, 0.0, found.remark)
+    course = replace(course, usd=tuple(usd / table.median_usd for usd in course.usd))
     held, stated = _held(found, table, pair.objectives)
     return Found(
         course=course,

@@ -24,15 +24,20 @@ from scipy.special import logsumexp
 
 from paretune.estimating.noise import F1_NOISE
 from paretune.studies.results.f1_model import DEPTH, F1_LENGTHS, F1Model, F1Prediction, Key, along, matern
-from paretune.studies.search.split.earlier import FEWEST, EarlierStudy
+from paretune.studies.search.split.earlier import FEWEST, EarlierStudy, thinned
 
 _NONE = {True: 0.25, False: 0.4}
 """Probability that earlier studies tell nothing, where one of them is of the same data, and where none is."""
-_DIFFERENCES = (0.002, 0.006, 0.018)  # of F1 between two studies: standard deviations, the level apart
-_LIKELY = {True: (0.5, 0.3, 0.2), False: (0.1, 0.4, 0.5)}  # probabilities of these, of the same data and of other data
+_DIFFERENCES = (0.003, 0.007, 0.02)  # of F1 between two studies: standard deviations, the level apart
+_LIKELY = {
+    True: np.array([0.5, 0.3, 0.2]),
+    False: np.array([0.1, 0.4, 0.5]),
+}  # probabilities of these, of the same data and of other data
+_KIN = {True: 3.0, False: 1.0}  # times as likely as a study of other data is to be the one that tells most
 _LEVEL = {True: 0.01, False: 0.1}  # standard deviation of the level that two studies differ by
 _NOISES = (0.4, 1.0, 2.5)  # times F1_NOISE
 _ALIKE = 0.5  # correlation of differences of jobs that differ in kind
+_MOST = 80  # values that one study is fitted to
 _LEAST_SHARE = 1e-3  # of the probability, below which a hypothesis is left out of predictions
 
 
@@ -57,7 +62,7 @@ def sources_of(studies: Sequence[EarlierStudy], kinds: set[tuple[str, ...]]) -> 
     for study in studies:
         worths = tuple((key, worth) for key, worth in study.worths if key[0] in kinds)
         if len(worths) >= FEWEST:
-            found.append(Source(replace(study, worths=worths)))
+            found.append(Source(replace(study, worths=thinned(worths, _MOST))))
     return found
 
 
@@ -148,8 +153,9 @@ class BorrowedF1Model:
         """Probabilities: first that of nothing to borrow, then those of the hypotheses."""
         noises = np.exp([-0.5 * math.log(times) ** 2 for times in _NOISES])
         noises /= noises.sum()
-        sizes = [share for source in sources for share in _LIKELY[source.study.is_same_data]]
-        prior = np.multiply.outer(np.array(sizes) / len(sources), noises).ravel() * (1 - none)
+        kin = [_KIN[source.study.is_same_data] for source in sources]
+        sizes = [share * _LIKELY[source.study.is_same_data] for share, source in zip(kin, sources, strict=True)]
+        prior = np.multiply.outer(np.array(sizes) / sum(kin), noises).ravel() * (1 - none)
         own = self._own.evidence_at_any_level() - 0.5 * math.log(2 * math.pi) - math.log(_LEVEL[False])
         has_values = any(len(one._residual) for one in self._differences)
         evidence = np.array([own if has_values else 0.0, *(one.evidence for one in self._differences)])

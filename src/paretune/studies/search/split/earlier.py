@@ -6,11 +6,11 @@ measured ones; published ones, and those of a user's own training, are not borro
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.core.errors import BadInput
 from paretune.estimating.memory_limits import Footprint
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
@@ -70,21 +70,26 @@ class EarlierStudy:
 
 
 def earlier_studies(driver: Driver) -> list[EarlierStudy]:
-    """The earlier studies that are borrowed from; none where `borrow` is false, or MLflow has none."""
+    """The earlier studies that are borrowed from; none where `borrow` is false, or MLflow has none.
+
+    Raises:
+        TrackingUnavailable: MLflow does not answer. To go on without would be to decide otherwise than before.
+    """
     file = driver.file
     spec, quality = default_job(file), file.judged_by
     if not file.borrow or file.is_own or spec is None or quality is None or "model" in file.search:
         return []
-    with suppress(TrackingUnavailable):  # a study can go on without
-        runs = _runs_before(driver, spec)
-        if not runs:
-            return []
-        names = {
-            run.run_id: run.tags.get(schema.STUDY, "")
-            for run in driver.workplace.tracking.runs(f"tags.`{schema.KIND}` = 'study'")
-        }
-        return _chosen(_by_study(runs, names, spec, quality, set(file.search)))
-    return []
+    runs = _runs_before(driver, spec)
+    if not runs:
+        return []
+    parents = driver.workplace.tracking.runs(f"tags.`{schema.KIND}` = 'study'")
+    names = {run.run_id: run.tags.get(schema.STUDY, "") for run in parents}
+    return _chosen(_by_study(runs, names, spec, quality, set(file.search)))
+
+
+def thinned(pairs: Sequence[tuple[Key, float]], most: int) -> tuple[tuple[Key, float], ...]:
+    """About so many at most, evenly over all of them."""
+    return tuple(pairs[:: math.ceil(len(pairs) / most) or 1])
 
 
 def _runs_before(driver: Driver, spec: JobSpec) -> list[RecordedRun]:

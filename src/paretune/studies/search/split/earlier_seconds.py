@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from paretune.studies.results.f1_model import Key, NormalPrediction
-from paretune.studies.search.split.earlier import EarlierStudy
+from paretune.studies.search.split.earlier import EarlierStudy, thinned
 from paretune.studies.search.split.seconds_model import Fitted, SecondsModel, seconds_with
 
 _FACTOR = {True: 0.15, False: 0.4}
 """Standard deviation of the logarithm of the factor, from studies of the same data, and of other data."""
+_MOST = 200  # jobs that the four numbers are fitted to
 _OF_A_KIND = 0.03
 """The same of the factor of one kind of cluster around it, at the least."""
 
@@ -28,6 +29,7 @@ class EarlierSeconds:
         self._fitted: dict[bool, Fitted] = {}
         for is_same in (True, False):
             pairs = [pair for study in studies if study.is_same_data is is_same for pair in study.log_seconds]
+            pairs = list(thinned(pairs, _MOST))
             model = SecondsModel([key for key, _ in pairs], [value for _, value in pairs])
             self._fitted[is_same] = model.fitted
         own = set(self._fitted[True])

@@ -8,20 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paretune import run_study
 from paretune.core.clock import SystemClock
 from paretune.spec.job import JobSpec
 from paretune.studies.results.f1_model import F1Model, Key
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split.actions import PROBE
 from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, Source
 from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies
 from paretune.studies.search.split.earlier_seconds import EarlierSeconds
-from paretune.studies.search.split.search import Split
 from paretune.studies.search.split.seconds_model import SecondsModel
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RunStatus, Tracking, schema
 from tests.study_rig import driver_of
-from tests.unit.studies.search.split.test_search import ROWS, STUDY, TYPES, smooth, write_table
+from tests.unit.studies.search.split.test_search import ROWS, STUDY, smooth, write_table
 from tests.unit.studies.search.split.test_seconds_model import key as cluster
 from tests.unit.studies.search.split.test_seconds_model import seconds
 
@@ -182,26 +181,21 @@ def test_only_runs_of_studies_that_had_ended_and_of_the_same_origin_are_borrowed
     assert {study.is_same_data for study in earlier_studies(begun(workplace, name="data", dataset="new"))} == {False}
 
 
-def test_a_study_with_an_earlier_one_tries_its_best_first_and_what_ran_out_of_memory_never(
+def test_a_study_tries_the_best_of_an_earlier_one_first_and_says_what_it_has_borrowed(
     store: Tracking, workplace: Path
 ) -> None:
-    driver = begun(workplace, n_trials="4")
-    searching = Split(driver)
-    searching.search()
+    found = run_study("study.yaml", n_trials=4, quiet=True)
 
-    first = driver.trials[min(driver.trials)]
-    cheap = "ml.g5.xlarge"
-    types = {trial.point["instance_type"] for trial in driver.trials.values()}
-    probed = {
-        driver.trials[number].point["instance_type"]
-        for number, one in driver.history.notes.items()
-        if one.kind == PROBE
-    }
-    full = [trial for trial in driver.trials.values() if trial.point["per_device_train_batch_size"] == 128]
-    assert first.values["f1"] > max(smooth("", 64, rate) for rate in (1e-5, 3e-5, 1e-4, 3e-4)) - 0.012
-    assert not probed & {cheap}
-    assert not [trial for trial in full if trial.point["instance_type"] == cheap]
-    assert types <= set(TYPES)
-    (borrowed,) = searching.borrowed()
-    assert str(borrowed).startswith("8 runs of study night (same model and data, weight ")
-    assert (borrowed.weight or 0.0) > 0.8
+    trials = found.answer.front.trials
+    cheap = [trial for trial in trials if trial.point["instance_type"] == "ml.g5.xlarge"]
+    best = max(smooth("", 64, rate) for rate in (1e-5, 3e-5, 1e-4, 3e-4))
+    assert trials[0].values["f1"] > best - 0.012
+    assert not [trial for trial in cheap if trial.parameters["probe_steps"]]
+    assert not [trial for trial in cheap if trial.point["per_device_train_batch_size"] == 128]  # it ran out of memory
+    said = "8 runs of study night (same model and data, weight 0."
+    assert f"Borrowed before its first job: {said}" in found.answer.text()
+    (told,) = found.to_dict()["borrowed"]
+    assert told["weight"] > 0.5
+    tags = store.run(found.run_id).tags()
+    assert tags[schema.BORROWED].startswith(said)
+    assert said in tags[schema.NOTE]
