@@ -27,11 +27,14 @@ class EarlierSeconds:
 
     def __init__(self, studies: Sequence[EarlierStudy]) -> None:
         self._fitted: dict[bool, Fitted] = {}
+        self.noise = 0.0
+        """Relative standard deviation of one of their jobs around the four numbers."""
         for is_same in (True, False):
             pairs = [pair for study in studies if study.is_same_data is is_same for pair in study.log_seconds]
             pairs = list(thinned(pairs, _MOST))
             model = SecondsModel([key for key, _ in pairs], [value for _, value in pairs])
             self._fitted[is_same] = model.fitted
+            self.noise = max(self.noise, model.noise)
         own = set(self._fitted[True])
         self._fitted[False] = {kinds: parts for kinds, parts in self._fitted[False].items() if kinds not in own}
 
@@ -53,7 +56,7 @@ class EarlierSeconds:
             told = _told(fitted, [key for key, _ in pairs])
             off = np.array([value for _, value in pairs]) - told.mean
             usual = max(usual, abs(float(np.median(off))))
-            precision = 1 / (told.deviation**2 + _OF_A_KIND**2)
+            precision = 1 / (told.deviation**2 + _OF_A_KIND**2 + self.noise**2)
             variance = 1 / (precision.sum() + 1 / usual**2)
             factor = variance * float(precision @ off)
             apart = max(_OF_A_KIND, math.sqrt(float(np.mean((off - factor) ** 2))))

@@ -37,7 +37,9 @@ _NOISE_WEIGHT = 2.0  # measurements that it counts like: those of a study soon s
 
 
 class Earlier(Protocol):
-    """What is known of kinds of clusters from elsewhere."""
+    """What is known of kinds of clusters from elsewhere; `noise` as that of `SecondsModel`."""
+
+    noise: float
 
     def given(self, keys: Sequence[Key], log_seconds: Sequence[float]) -> Fitted:
         """Kinds to the four numbers that are likely, after N own jobs."""
@@ -47,7 +49,8 @@ class Earlier(Protocol):
 class SecondsModel:
     """Logarithms of the seconds a row takes on N clusters: kinds, and log2 of instances and of the per-device batch.
 
-    `earlier`: what is likely of some kinds before any own job has run on them; of others what is usual.
+    `earlier`: what is likely of some kinds before any own job has run on them; of others what is usual. `noise` is the
+    relative standard deviation of one value.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class SecondsModel:
     ) -> None:
         self._keys, self._values = list(keys), list(log_seconds_per_row)
         values = np.array(log_seconds_per_row, dtype=float)
-        self._noise = _NOISE
+        self.noise = self._usual_noise = _NOISE if earlier is None else max(_NOISE, earlier.noise)
         self._priors = earlier.given(keys, log_seconds_per_row) if earlier is not None else {}
         self.fitted = self._by_kind(keys, values, learn=True)
         usual = np.mean([parts for parts, _ in self.fitted.values()], axis=0) if keys else _USUAL
@@ -112,10 +115,10 @@ class SecondsModel:
         if learn and keys:
             misfits = [seconds_with(numbers[at], parts[kinds])[0] - values[at] for kinds, at in indices.items()]
             fitted = sum(_effective(found, priors[kinds][1]) for kinds, found in slopes.items())
-            usual = Noise(value=_NOISE, weight=_NOISE_WEIGHT)
-            self._noise = max(_NOISE, usual.given(np.concatenate(misfits), fitted))
+            usual = Noise(value=self._usual_noise, weight=_NOISE_WEIGHT)
+            self.noise = max(_NOISE, usual.given(np.concatenate(misfits), fitted))
         return {
-            kinds: (parts[kinds], _covariance(found, self._noise, priors[kinds][1])) for kinds, found in slopes.items()
+            kinds: (parts[kinds], _covariance(found, self.noise, priors[kinds][1])) for kinds, found in slopes.items()
         }
 
 
