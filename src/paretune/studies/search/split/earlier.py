@@ -82,7 +82,7 @@ def earlier_studies(driver: Driver) -> list[EarlierStudy]:
     runs = _runs_before(driver, spec)
     if not runs:
         return []
-    parents = driver.workplace.tracking.runs(f"tags.`{schema.KIND}` = 'study'")
+    parents = driver.workplace.tracking.runs(f"tags.`{schema.KIND}` = 'study'", newest=_MOST_RUNS)
     names = {run.run_id: run.tags.get(schema.STUDY, "") for run in parents}
     return _chosen(_by_study(runs, names, spec, quality, set(file.search)))
 
