@@ -4,6 +4,9 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
@@ -50,24 +54,32 @@ def search(
 
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
     """
-    module = _METHODS[method]
+    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel}
+    limits |= {"method": method, "sampler": sampler if method == "joint" else None}
+    with empty_home() as home:
+        found = run(study(table, objectives, seed, **limits), table, home)
+        return found.booked, found.remark
+
+
+@contextmanager
+def empty_home() -> Iterator[Path]:
+    """A folder for studies that know of one another, with an MLflow store of its own that holds no runs yet."""
     with tempfile.TemporaryDirectory(prefix="paretune-search-", dir=_fast_folder()) as folder:
         home = Path(folder)
         _empty_store(home / "mlflow.db")
         os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{home / 'mlflow.db'}"
-        file = StudyFile(
-            name="search",
-            job={**table.job, "simulation": {"seed": seed}},
-            search={name: entry(table, name) for name in table.axes},
-            objectives={name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
-            budget_usd=budget_usd,
-            n_trials=most,
-            n_parallel=parallel,
-            method=method,
-            sampler=sampler if method == "joint" else None,
-            seed=seed,
-        )
-        return _run(file, table, module, home)
+        yield home
+
+
+def study(table: Table, objectives: str, seed: int, **terms: Any) -> StudyFile:
+    """A study of a table, with these terms."""
+    return StudyFile(
+        **{"name": "search", **terms},
+        job={**table.job, "simulation": {"seed": seed}},
+        search={name: entry(table, name) for name in table.axes},
+        objectives={name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
+        seed=seed,
+    )
 
 
 def entry(table: Table, name: str) -> Choices | Range:
@@ -76,7 +88,24 @@ def entry(table: Table, name: str) -> Choices | Range:
     return Range(low=values[0], high=values[-1], log=True) if name in table.ranges else Choices(values=values)
 
 
-def _run(file: StudyFile, table: Table, module: Any, home: Path) -> tuple[list[Booked], str]:
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """A study that has ended: its jobs in the order of their ends, and why it ended.
+
+    Attributes:
+        forecast: points that `split` predicts and has not run.
+        borrowed: what `split` has begun with from earlier studies, with its weights in the end.
+    """
+
+    booked: list[Booked]
+    remark: str
+    forecast: Sequence[Trial] = ()
+    borrowed: Sequence[Borrowed] = ()
+
+
+def run(file: StudyFile, table: Table, home: Path) -> Searched:
+    """Run a study to its end, in a folder of `empty_home`."""
+    module = _METHODS[str(file.method)]
     clock = VirtualClock(clock_path(home))
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
@@ -123,7 +152,12 @@ def _run(file: StudyFile, table: Table, module: Any, home: Path) -> tuple[list[B
         on_trial=ended,
         say=lambda text: None,
     )
-    return booked, module.search(driver)
+    remark = module.search(driver)
+    if module is not split:
+        return Searched(booked=booked, remark=remark)
+    last = split.Split(driver)
+    forecast = last.forecast()
+    return Searched(booked=booked, remark=remark, forecast=forecast, borrowed=last.borrowed())
 
 
 def _point_of(trial: Trial, table: Table) -> Point | None:

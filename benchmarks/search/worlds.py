@@ -25,7 +25,7 @@ import csv
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,8 @@ import numpy as np
 KINDS = ("plain", "noisy", "cliff", "saturating", "failing", "wide", "continuous", "three")
 DEVELOPMENT = range(10)
 HELD_OUT = range(100, 110)
+MISLEADING = ("elsewhere", "inverted", "slower", "noisy")
+"""The best F1 lies elsewhere; the best setting is the worst one; seconds are others; chance is most of F1."""
 REPEATS = (1, 2, 3)
 EPOCHS = 3
 BATCHES = (4, 8, 16, 32, 64, 128)
@@ -88,6 +90,9 @@ class World:
     cliff_power: float
     noise: float
     failing: float
+    draws: int = 1
+    dataset: str = "amazon_polarity"
+    is_inverted: bool = False
 
     @classmethod
     def draw(cls, kind: str, seed: int) -> "World":
@@ -118,6 +123,46 @@ class World:
             failing=0.15 if kind == "failing" else 0.0,
         )
 
+    def again(self, draws: int) -> "World":
+        """The same world, whose jobs differ by chance."""
+        return replace(self, draws=draws)
+
+    def of_other_data(self, draws: int) -> "World":
+        """What the same model and clusters might show of other data: another level, rows, place and fall of F1."""
+        draw = np.random.default_rng([2, KINDS.index(self.kind), self.seed, draws])
+        octaves = draw.normal(0, 0.5)
+        return replace(
+            self,
+            draws=draws,
+            dataset="another",
+            rows=int(draw.choice([50_000, 100_000, 200_000, 400_000])),
+            best_f1=draw.uniform(0.82, 0.95),
+            best_rate=self.best_rate * 2.0**octaves,
+            cliff=self.cliff + octaves + draw.normal(0, 0.3),
+            best_batch=self.best_batch * 2.0 ** draw.normal(0, 0.5),
+            power=min(max(self.power + draw.normal(0, 0.15), 0.0), 1.0),
+            batch_fall=self.batch_fall * math.exp(draw.normal(0, 0.4)),
+            depth=self.depth * math.exp(draw.normal(0, 0.3)),
+            width=self.width * math.exp(draw.normal(0, 0.2)),
+        )
+
+    def misleading(self, way: str, draws: int) -> "World":
+        """A world that says it is the same and is not, in one of MISLEADING ways."""
+        draw = np.random.default_rng([3, KINDS.index(self.kind), self.seed, draws])
+        elsewhere = {
+            "best_rate": self.best_rate * 2.0 ** (3.0 if self.best_rate < 8e-5 else -3.0),
+            "cliff": 0.0,
+            "best_batch": 4.0 if self.best_batch > 32 else 1024.0,
+            "batch_fall": 0.006,
+        }
+        changes: dict[str, dict[str, object]] = {
+            "elsewhere": elsewhere,
+            "inverted": {"is_inverted": True},
+            "slower": {"clusters": _clusters(draw, slow_network=True, names=tuple(self.clusters)), "growth": 1.5},
+            "noisy": {"noise": 8.0 * self.noise},
+        }
+        return replace(self, draws=draws, **changes[way])  # type: ignore[arg-type]
+
     def f1(self, batch: int, rate: float, epochs: float, tokens: int) -> float:
         """F1 without noise, of a global batch size, a learning rate, epochs and tokens of a row."""
         size = math.log2(batch / 64)
@@ -126,7 +171,8 @@ class World:
         over = math.log2(rate) - self.cliff - self.cliff_power * size
         short = 0.012 * (EPOCHS - epochs) ** 1.2 + 0.008 * math.log2(128 / tokens)
         ridge = self.depth * (1 - math.exp(-((off / self.width) ** 2)))
-        return max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
+        found = max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
+        return self.best_f1 - 0.5 * (found - 0.4) if self.is_inverted else found
 
     def seconds(self, name: str, count: int, batch: int, epochs: float, tokens: int) -> float | None:
         """Billed seconds without noise; None: out of memory."""
@@ -144,7 +190,7 @@ class World:
 
     def write(self, path: Path) -> None:
         """Write all jobs of the world as recorded runs, each with all REPEATS."""
-        draw = np.random.default_rng([1, KINDS.index(self.kind), self.seed])
+        draw = np.random.default_rng([self.draws, KINDS.index(self.kind), self.seed])
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
@@ -167,7 +213,7 @@ class World:
         epochs: float,
         tokens: int,
     ) -> list[object]:
-        setting = ("distilbert-base-uncased", "amazon_polarity", tokens, self.rows, epochs, self.rows)
+        setting = ("distilbert-base-uncased", self.dataset, tokens, self.rows, epochs, self.rows)
         job = (name, count, batch, f"{rate:.4g}", seed)
         seconds = self.seconds(name, count, batch, epochs, tokens)
         if seconds is None:
@@ -184,13 +230,15 @@ class World:
         return [*job, "Completed", *setting, f"{took:.1f}", shown[-1], *shown, *([""] * (EPOCHS - len(shown)))]
 
 
-def _clusters(draw: np.random.Generator, *, slow_network: bool) -> dict[str, Cluster]:
-    """Four instance types with speeds of their own; the first one has a single accelerator."""
-    single = [name for name, (accelerators, _, _) in TYPES.items() if accelerators == 1]
-    first = str(draw.choice(single))
-    others = draw.choice([name for name in TYPES if name != first], size=3, replace=False)
+def _clusters(draw: np.random.Generator, *, slow_network: bool, names: tuple[str, ...] = ()) -> dict[str, Cluster]:
+    """Four instance types with speeds of their own, or those named; the first one has a single accelerator."""
+    if not names:
+        single = [name for name, (accelerators, _, _) in TYPES.items() if accelerators == 1]
+        first = str(draw.choice(single))
+        others = draw.choice([name for name in TYPES if name != first], size=3, replace=False)
+        names = (first, *map(str, others))
     found = {}
-    for name in (first, *map(str, others)):
+    for name in names:
         accelerators, rows_per_second, usable_gb = TYPES[name]
         exchange = draw.uniform(0.05, 0.4) if slow_network else draw.uniform(0.01, 0.12)
         found[name] = Cluster(

@@ -120,7 +120,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
             driver.adopt()
             searching = split.Split(driver) if driver.file.takes_split else None
             if searching is not None:
-                record.forecast = searching.forecast
+                record.forecast, record.borrowed = searching.forecast, searching.borrowed
             reason = joint.search(driver) if searching is None else searching.search()
             if not driver.trials and driver.file.budget_usd is not None:
                 raise BudgetRefused(f"nothing was launched: {reason}")

@@ -95,6 +95,7 @@ BILL_COMPLETE = "complete"
 STUDY = "paretune.study"  # name of a study, on its own run
 STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
+BORROWED = "paretune.borrowed"  # what a study has begun with from earlier ones, in words; absent if nothing
 TRIAL = "paretune.trial"
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 

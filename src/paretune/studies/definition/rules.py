@@ -75,6 +75,9 @@ class StudyTerms:
         None, "sqlite:///FILE or postgresql://...; by default a file in PARETUNE_HOME", choices=()
     )
     later_runs: int = parameter(0, "how often the winner will be trained again", minimum=0)
+    borrow: bool = parameter(
+        True, "split: begin with what MLflow holds of earlier studies of the same model; false: from nothing"
+    )
     value_of_front_usd: float | None = parameter(
         None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", above=0
     )

@@ -1,7 +1,7 @@
 """The answer of a study, from its trials: in words, as a page, as a table, and as a rank for every run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
@@ -24,6 +24,30 @@ _MOST_LINES = 20  # of the front, in a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
+class Borrowed:
+    """What a study has begun with from an earlier one.
+
+    Attributes:
+        study: its name; of several that count as one, their names.
+        runs: of it that were read.
+        is_same_data: whether they trained and judged on the same data.
+        weight: probability that what the quality of a job depends on is as there, as far as own jobs tell; None where
+            only seconds were borrowed.
+    """
+
+    study: str
+    runs: int
+    is_same_data: bool
+    weight: float | None = None
+
+    def __str__(self) -> str:
+        """Such as `24 runs of study night (same model and data, weight 0.83)`."""
+        data = "same model and data" if self.is_same_data else "same model, other data"
+        how = "seconds alone" if self.weight is None else f"weight {self.weight:.2f}"
+        return f"{self.runs} run{'s' if self.runs > 1 else ''} of study {self.study} ({data}, {how})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyAnswer:
     """The answer of a study; `text`, `html` and `csv` show it.
 
@@ -31,6 +55,7 @@ class StudyAnswer:
         picks: recommended configurations, the most important first; empty where nothing is feasible.
         budget_usd: all it may spend; None for no limit.
         committed_usd: worst cases of the jobs that run.
+        borrowed: what it has begun with from earlier studies.
     """
 
     name: str
@@ -39,11 +64,17 @@ class StudyAnswer:
     payoff: Payoff
     budget_usd: float | None
     committed_usd: float
+    borrowed: Sequence[Borrowed] = ()
 
     @cached_property
     def hypervolume(self) -> float:
         """Of the front over all objectives, against the reference point of the front; 0 without any feasible point."""
         return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
+
+    def opening(self) -> list[str]:
+        """The answer in a few sentences, and what was borrowed for it."""
+        said = [f"Borrowed before its first job: {'; '.join(map(str, self.borrowed))}."] if self.borrowed else []
+        return [*headline(self.front, self.picks), *said]
 
     def ranks(self) -> dict[str, int]:
         """Run id to Pareto rank, 0 on the front; runs without a rank (failed, constraint not met) are not in it."""
@@ -66,7 +97,7 @@ class StudyAnswer:
 
     def text(self) -> str:
         """The answer for a terminal: recommendation, front, bill."""
-        blocks = [" ".join(headline(self.front, self.picks))]
+        blocks = [" ".join(self.opening())]
         blocks += [_described(pick, self.front) for pick in self.picks]
         if self.front.best:
             blocks.append(_front_table(self.front))
@@ -98,13 +129,14 @@ def answer(
     forecast: Sequence[Trial] = (),
     quality: Quality | None = None,
     takes: Mapping[str, str] | None = None,
+    borrowed: Sequence[Borrowed] = (),
 ) -> StudyAnswer:
     """The answer that these trials give, in any order, running ones included.
 
     `later_runs` is how often the winner will be trained again. `default` is a trial of the default configuration, or
     an estimate of one, whose `origin` is then "estimated". `unverified` has the number of a recommended point to why
     it has no more runs, `earlier` the scatter of repeats in earlier studies, `forecast` the points that were predicted
-    and not run. `quality` and `takes` are those of `StudyFront.of`.
+    and not run. `quality` and `takes` are those of `StudyFront.of`, `borrowed` that of `StudyAnswer`.
     """
     front = StudyFront.of(
         trials,
@@ -119,7 +151,13 @@ def answer(
     picks = recommend(front, unverified or {})
     payoff = weigh(front, picks[0].point if picks else None, default, later_runs)
     return StudyAnswer(
-        name=name, front=front, picks=tuple(picks), payoff=payoff, budget_usd=budget_usd, committed_usd=committed_usd
+        name=name,
+        front=front,
+        picks=tuple(picks),
+        payoff=payoff,
+        budget_usd=budget_usd,
+        committed_usd=committed_usd,
+        borrowed=tuple(borrowed),
     )
 
 
@@ -238,6 +276,7 @@ class StudyResult(Result):
             "committed_usd": self.answer.committed_usd,
             "budget_usd": self.answer.budget_usd,
             "hypervolume": as_json(self.answer.hypervolume),
+            "borrowed": [asdict(one) for one in self.answer.borrowed],
             "recommended": [_recommended(pick) for pick in self.answer.picks],
             "trials": as_json(self.rows()),
             "open_command": self.open_command,
@@ -245,7 +284,7 @@ class StudyResult(Result):
 
     def notes(self) -> list[str]:
         """The answer in words, and where to look."""
-        return [*headline(self.answer.front, self.answer.picks), self.open_command]
+        return [*self.answer.opening(), self.open_command]
 
     def __str__(self) -> str:
         """Recommendation, front and bill for a terminal."""

@@ -29,7 +29,10 @@ _NOISES = (0.4, 1.0, 2.0, 4.0)
 _APART = {0.0: 0.0, 0.006: 1.0}
 """Standard deviations of what a cluster adds to F1, and how surprising each is: F1 hardly depends on a cluster."""
 _USUAL_F1 = 0.8  # before any is known
-_DEPTH = 0.05  # F1 below the best from which on differences count less and less
+DEPTH = 0.05
+"""F1 below the best from which on differences count less and less."""
+F1_LENGTHS = (6.0, 1.5, 1.0)
+"""Over which F1 changes: log2 global batch size, log learning rate along the ridge, log epochs."""
 _FALL = 0.004  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
 _MORE_EPOCHS = 0.01  # of F1, by e times as many epochs
 _USUAL_PLACE = (4.0, math.log(5e-5), 0.0)  # of the best F1, before any is known
@@ -69,14 +72,14 @@ class F1Prediction:
     @property
     def deviation(self) -> np.ndarray:
         """N standard deviations."""
-        return np.asarray(self.spread * np.exp(-np.minimum(self.warped, 0.0) / _DEPTH))
+        return np.asarray(self.spread * np.exp(-np.minimum(self.warped, 0.0) / DEPTH))
 
     def at(self, deviations: float) -> np.ndarray:
         """N values, so many standard deviations above what is expected; not far above the best that was seen."""
         warped = self.warped + deviations * self.spread
         most = _RISE * (1.0 - self.best) + 1e-9
         above = most * (1 - np.exp(-np.maximum(warped, 0.0) / most))
-        below = _DEPTH * (np.exp(-np.minimum(warped, 0.0) / _DEPTH) - 1)
+        below = DEPTH * (np.exp(-np.minimum(warped, 0.0) / DEPTH) - 1)
         return np.clip(self.best + above - below, 0.0, 1.0)
 
 
@@ -163,6 +166,19 @@ class GaussianProcess:
         variance = np.maximum(noise - noise**2 * np.diag(inverse), 1e-12)
         return NormalPrediction(self._values - noise * self._weights, np.sqrt(variance))
 
+    def evidence_at_any_level(self) -> float:
+        """`evidence` with the level of the values integrated out, each being as likely as any other.
+
+        So a single value is evidence for nothing but a level.
+        """
+        if not len(self._values):
+            return 0.0
+        ones = np.ones(len(self._values))
+        precise = cho_solve((self._cholesky, True), ones)
+        information = float(ones @ precise)
+        off = float(precise @ self._residual) / information
+        return self.evidence + 0.5 * information * off**2 + 0.5 * math.log(2 * math.pi / information)
+
     def shift_evidence(self, groups: Sequence[str]) -> float:
         """Logarithm of the Bayes factor that the groups of the N values differ by shifts, against that they do not.
 
@@ -201,10 +217,8 @@ class GaussianProcess:
         return np.asarray(self._scale**2 * self._correlation(one, at, other, there))
 
     def _correlation(self, one: np.ndarray, at: np.ndarray, other: np.ndarray, there: np.ndarray) -> np.ndarray:
-        distance = np.sqrt((((at[:, None, :] - there[None, :, :]) / self._lengths) ** 2).sum(axis=2))
-        shape = (1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * np.exp(-math.sqrt(5) * distance)
         alike = np.where(one[:, None] == other[None, :], 1.0, self._alike)
-        return np.asarray(alike * shape)
+        return np.asarray(alike * matern(at / self._lengths, there / self._lengths))
 
     def _fit(self) -> None:
         """Scale, lengths and noise by maximum of the posterior over a small grid, then the weights."""
@@ -237,6 +251,12 @@ class GaussianProcess:
         return float(-0.5 * half @ half - np.log(np.diag(self._cholesky)).sum())
 
 
+def matern(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """N by M correlations, Matérn 5/2, of N and M points in units of the length over which values change."""
+    distance = np.sqrt(((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2))
+    return np.asarray((1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * np.exp(-math.sqrt(5) * distance))
+
+
 class F1Model:
     """F1 over log2 global batch size, log learning rate and log epochs: a process along the ridge of good rates.
 
@@ -264,11 +284,11 @@ class F1Model:
     ) -> None:
         self._groups = groups
         self._best = max(f1, default=_USUAL_F1)
-        warped = [-_DEPTH * math.log1p((self._best - value) / _DEPTH) for value in f1]
+        warped = [-DEPTH * math.log1p((self._best - value) / DEPTH) for value in f1]
         self._noise: float | np.ndarray = F1_NOISE
         self._noises = {factor: 0.5 * math.log(factor) ** 2 for factor in _NOISES}
         if errors is not None:
-            self._noise = np.array(errors) * np.exp(np.array(warped) / _DEPTH)  # the slope of the warp
+            self._noise = np.array(errors) * np.exp(np.array(warped) / DEPTH)  # the slope of the warp
             self._noises = {1.0: 0.0}
         self._top = keys[f1.index(self._best)][1] if f1 else _USUAL_PLACE
         fitted = {power: self._fitted(keys, warped, power) for power in (_POWERS if len(f1) >= _FEWEST else (_ROOT,))}
@@ -290,6 +310,20 @@ class F1Model:
         return self._processes[self._power][1]
 
     @property
+    def power(self) -> float:
+        """Of the global batch size that the best learning rate most likely follows."""
+        return self._power
+
+    @property
+    def best(self) -> float:
+        """The largest F1 that was seen; what is usual before any was."""
+        return self._best
+
+    def evidence_at_any_level(self) -> float:
+        """That of the most likely power, as `GaussianProcess.evidence_at_any_level`."""
+        return self._process.evidence_at_any_level()
+
+    @property
     def noise(self) -> float:
         """Standard deviation of one value, near the best; the largest where they differ."""
         return float(np.max(self._process.noise))
@@ -298,15 +332,15 @@ class F1Model:
         """What the N points are that it was fitted to, each with as much of its own value as is not noise."""
         found = self._process.at_its_values()
         warped = found.mean - self._fallen
-        below = np.exp(-np.minimum(warped, 0.0) / _DEPTH)
-        mean = self._best + np.maximum(warped, 0.0) - _DEPTH * (below - 1)
+        below = np.exp(-np.minimum(warped, 0.0) / DEPTH)
+        mean = self._best + np.maximum(warped, 0.0) - DEPTH * (below - 1)
         return NormalPrediction(np.clip(mean, 0.0, 1.0), found.deviation * below)
 
     def predict(self, keys: Sequence[Key]) -> F1Prediction:
         """What N points are, a single new value's noise not included."""
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
         for power, (probability, process) in self._processes.items():
-            found = process.predict(_along(keys, power))
+            found = process.predict(along(keys, power))
             own = found.mean - self._fall(keys, power)
             mean += probability * own
             square += probability * (own**2 + found.deviation**2)
@@ -320,7 +354,7 @@ class F1Model:
         """The same, as if N further points had shown what is expected of them."""
         other = copy.copy(self)
         other._processes = {
-            power: (probability, process.fantasize(_along(keys, power)))
+            power: (probability, process.fantasize(along(keys, power)))
             for power, (probability, process) in self._processes.items()
         }
         return other
@@ -330,12 +364,12 @@ class F1Model:
     ) -> GaussianProcess:
         values = np.array(warped) + self._fall(keys, power)
         return GaussianProcess(
-            _along(keys, power),
+            along(keys, power),
             list(values),
             noise=self._noise,
             slopes=(0.0, 0.0, _MORE_EPOCHS),
             scale=0.03,
-            lengths=(6.0, 1.5, 1.0),
+            lengths=F1_LENGTHS,
             kinds_alike=0.5,
             noises=self._noises,
             groups=self._groups,
@@ -344,7 +378,7 @@ class F1Model:
 
     def _fall(self, keys: Sequence[Key], power: float) -> np.ndarray:
         """What F1 loses away from the best rate that was seen, until more is known."""
-        rates = np.array([key[1][1] for key in _along([((), self._top), *keys], power)])
+        rates = np.array([key[1][1] for key in along([((), self._top), *keys], power)])
         return np.asarray(_FALL * (rates[1:] - rates[0]) ** 2)
 
 
@@ -423,7 +457,7 @@ def surprises(degrees: float) -> dict[float, float]:
     return {factor: degrees * (math.log(factor) + (factor**-2 - 1) / 2) for factor in (0.5, 1.0, 2.0, 4.0)}
 
 
-def _along(keys: Sequence[Key], power: float) -> list[Key]:
+def along(keys: Sequence[Key], power: float) -> list[Key]:
     """Points with learning rates relative to that power of the global batch size."""
     return [
         (kinds, (log2_batch, log_rate - power * math.log(2) * log2_batch, *rest))

@@ -10,7 +10,6 @@ from paretune.presentation.scale import LOG_FROM
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import axis, label
-from paretune.studies.results.recommendation import headline
 
 PICTURE_FILE = "front.png"
 _MOST_ROWS = 12  # of the front
@@ -21,7 +20,7 @@ def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
 
     `has_picture`: PICTURE_FILE is an artifact of the run.
     """
-    first, *others = headline(answer.front, answer.picks)
+    first, *others = answer.opening()
     parts = [f"**{first}**", " ".join(others), " ".join(answer.payoff.sentences())]
     if answer.picks and answer.picks[0].command:
         parts.append(f"`{answer.picks[0].command}`")  # a block of code does not wrap, and widens MLflow's page

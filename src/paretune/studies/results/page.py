@@ -20,7 +20,7 @@ from paretune.studies.results.importance import FEWEST, importance
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import axis, between, format_value, label
-from paretune.studies.results.recommendation import failures, headline
+from paretune.studies.results.recommendation import failures
 from paretune.studies.results.trials import TrialStatus
 
 _MOST_POINTS = 30  # rows of the table of the front
@@ -39,7 +39,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         budget += [("left", usd(total - parts[0] - parts[1])), ("budget", usd(total))]
         bar = [100 * min(part / total, 1.0) if total > 0 else 0.0 for part in parts]
     is_all_simulated = all(trial.origin == "simulated" for trial in front.trials)
-    opening = headline(front, answer.picks)
+    opening = answer.opening()
 
     def link(run_id: str) -> str | Link:
         found = _web(address(run_id)) if run_id else ""

@@ -112,7 +112,8 @@ class Driver:
         self.worst_case = WorstCase(workplace, self.history.longest_s, has_budget=file.budget_usd is not None)
         self.is_full = False
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
-        self._run_id = run_id
+        self.run_id = run_id
+        """MLflow run of the study."""
         self._now = now
         self._on_trial = on_trial
         self._say = say
@@ -377,9 +378,9 @@ class Driver:
     def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
         tracking = self.workplace.tracking
         if not run_id and adopt:  # it may have been opened by a driver that died before it could say so
-            condition = f"tags.`{PARENT}` = '{self._run_id}' and tags.`{schema.TRIAL}` = '{number}'"
+            condition = f"tags.`{PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
-        tags = {PARENT: self._run_id, schema.TRIAL: str(number)}
+        tags = {PARENT: self.run_id, schema.TRIAL: str(number)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.ledger.set_run_id(number, run.run_id)
         job = self._under_way[number] = TrialJob(

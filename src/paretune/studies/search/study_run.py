@@ -14,7 +14,7 @@ from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, OWN_TRAINING, JobSpec
 from paretune.spec.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
-from paretune.studies.results.answer import StudyAnswer, StudyResult, answer
+from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult, answer
 from paretune.studies.results.note import PICTURE_FILE, picture, study_note
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
@@ -59,6 +59,8 @@ class StudyRunWriter:
         self._ranks: dict[str, int | None] = {}  # as they were written
         self._next_page = 0.0
         self._unverified: Mapping[int, str] = {}
+        self.borrowed: Callable[[], Sequence[Borrowed]] = tuple
+        """What the search has begun with from earlier studies."""
         self.forecast: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
 
@@ -93,6 +95,7 @@ class StudyRunWriter:
             earlier=self._earlier,
             quality=self._file.judged_by,
             takes=self._file.takes,
+            borrowed=self.borrowed(),
         )
 
     @cached_property
@@ -168,6 +171,8 @@ class StudyRunWriter:
         if drawn is not None:
             self._run.log_figure(drawn.figure(), PICTURE_FILE)
         self._run.set_tags({schema.NOTE: study_note(found, self.run_id, has_picture=drawn is not None)})
+        if found.borrowed:
+            self._run.set_tags({schema.BORROWED: "; ".join(map(str, found.borrowed))})
         ranks = found.ranks()
         for run_id in {*ranks, *self._ranks}:
             before, now = self._ranks.get(run_id), ranks.get(run_id)

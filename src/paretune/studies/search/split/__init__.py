@@ -7,4 +7,7 @@ candidates      Candidate, candidates   the points of a space, each taken apart
 own_training    JobSecondsModel, OwnQualityModel   seconds and quality of a training of the user's own
 rows            DataRows, rows_of       rows that jobs train on
 seconds_model   SecondsModel            seconds of a row on each kind of cluster
+earlier         EarlierStudy, earlier_studies   what MLflow holds of earlier studies of the same model
+borrowed_f1     BorrowedF1Model, Source         F1 from own values and those of earlier studies, as far as they agree
+earlier_seconds EarlierSeconds                  seconds that earlier studies tell, as far as own jobs agree
 """

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -17,6 +18,7 @@ from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import TIMES
 from paretune.studies.definition.quality import F1
+from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.f1_model import (
     FREEDOM,
     F1Model,
@@ -29,9 +31,12 @@ from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, sources_of
 from paretune.studies.search.split.candidates import candidates, step_of
+from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies
+from paretune.studies.search.split.earlier_seconds import EarlierSeconds
 from paretune.studies.search.split.own_training import JobSecondsModel, KeyOf, OwnQualityModel, key_over
-from paretune.studies.search.split.rows import DataRows, rows_of
+from paretune.studies.search.split.rows import OVERHEAD_S, DataRows, rows_of, seconds_of_a_row
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 SECONDS_KNOWN = 0.08
@@ -45,7 +50,6 @@ _INTERVAL_ENDS = float(stdtrit(FREEDOM, 0.5 + INTERVAL / 2))
 _OPTIMISM = 0.4  # standard deviations above what is expected of F1
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
-_OVERHEAD_S = 120.0  # start-up, before any job has shown it
 _COLUMNS = {metrics.BILLABLE_SECONDS: 0, metrics.JOB_SECONDS: 0, metrics.COST_USD: 1}
 _QUALITY_COLUMN = 2
 FIRST_PREDICTED = 1_000_000
@@ -78,6 +82,7 @@ class Knowledge:
         self._step_of, self._quality_of = self._keys(driver.file)
         self._step_keys = [self._step_of(item.spec, item.plan) for item in self.pool]
         self.quality_keys = [self._quality_of(item.spec, item.plan) for item in self.pool]
+        self._borrow(earlier_studies(driver))
         self._data = DataRows(self.pool[0].spec, driver) if self.pool else None
         self._columns_of = {**_COLUMNS, self.quality.metric: _QUALITY_COLUMN}
         free = set(driver.file.search) - {*driver.file.changes_quality} if self.is_own else OF_THE_CLUSTER
@@ -93,6 +98,28 @@ class Knowledge:
         self._overruns = np.array(kept)
         wanted = ((1, {metrics.COST_USD}), (0, set(TIMES)))
         self._columns = [column for column, names in wanted if names & set(driver.file.objectives)] or [1]
+
+    def _borrow(self, studies: Sequence[EarlierStudy]) -> None:
+        """Take what earlier studies have shown of the candidates."""
+        self._earlier, self._weights = studies, dict[tuple[str, bool], float]()
+        self._earlier_seconds = EarlierSeconds(studies) if studies else None
+        self._sources = sources_of(studies, {kinds for kinds, _ in self.quality_keys})
+        self.has_borrowed_f1 = bool(self._sources)
+        self._earlier_overheads: dict[int, list[float]] = {}
+        for study in studies:
+            for count, seconds in study.overheads:
+                self._earlier_overheads.setdefault(count, []).append(seconds)
+            for footprint, did_fit in study.footprints:  # own jobs that ran out of memory count more, see `chance`
+                (self._memory_limits.fitted if did_fit else self._memory_limits.ran_out)(footprint)
+
+    def borrowed(self) -> list[Borrowed]:
+        """Earlier studies, each with the probability that F1 here is like there, as far as own jobs tell."""
+        found = []
+        for study in self._earlier:
+            place = (study.name, study.is_same_data)
+            shown = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
+            found.append(replace(shown, weight=self._weights.get(place)))
+        return found
 
     def learn(
         self, expected: Iterable[JobSpec] = (), *, left_usd: float = math.inf, reach_usd: float = math.inf
@@ -131,10 +158,12 @@ class Knowledge:
         waiting = [(spec, spec.plan()) for spec in expected]
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
         self._times = self._times_of(steps, log_seconds).fantasize([self._step_of(*job) for job in waiting])
-        self._overheads = {count: float(np.median(seconds)) for count, seconds in overheads.items()}
+        shown = {**self._earlier_overheads, **overheads}
+        self._overheads = {count: float(np.median(seconds)) for count, seconds in shown.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
         self.has_f1 = bool(ran)
         self._f1 = self._quality_model_of(qualities, [worth for _, _, worth in ran])
+        self._weights = dict(self._f1.weights()) if isinstance(self._f1, BorrowedF1Model) else {}
         self.shift_evidence = self._f1.shift_evidence(clusters) if ran else 0.0
         if ran:
             trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
@@ -178,6 +207,7 @@ class Knowledge:
         self.costs = self.usd_per_second * (self.chance * self.seconds + (1 - self.chance) * full)
         self._look_at_limits(times)
         self.known = ~self.impossible & self.fits & (self.time_open < SECONDS_KNOWN) & (self.f1_open < self.f1_known)
+        self.known &= self.has_f1  # what is borrowed is verified once before anything is stated
 
     def information_gain(self) -> np.ndarray:
         """Share of the hypervolume that each candidate is expected to add to the front of what is known."""
@@ -308,12 +338,14 @@ class Knowledge:
     def _times_of(self, keys: Sequence[Key], log_seconds: Sequence[float]) -> "SecondsModel | JobSecondsModel":
         if self.is_own:
             return JobSecondsModel(keys, log_seconds, len(self._step_keys[0][1]))
-        return SecondsModel(keys, log_seconds)
+        return SecondsModel(keys, log_seconds, self._earlier_seconds)
 
-    def _quality_model_of(self, keys: Sequence[Key], worths: Sequence[float]) -> "F1Model | OwnQualityModel":
+    def _quality_model_of(
+        self, keys: Sequence[Key], worths: Sequence[float]
+    ) -> "F1Model | BorrowedF1Model | OwnQualityModel":
         if not self.is_own:
             self._usual_noise = F1_NOISE
-            return F1Model(keys, worths)
+            return BorrowedF1Model(keys, worths, self._sources) if self._sources else F1Model(keys, worths)
         model = OwnQualityModel(keys, worths, len(self.quality_keys[0][1]))
         self._usual_noise = model.usual_noise
         return model
@@ -323,14 +355,14 @@ class Knowledge:
         return 1.0 if self.is_own else rows_of(spec, data_rows)
 
     def _seconds_of_a_row(self, measured: Mapping[str, float], rows: float) -> tuple[float, float]:
-        return (measured[metrics.BILLABLE_SECONDS], 0.0) if self.is_own else _seconds_of_a_row(measured, rows)
+        return (measured[metrics.BILLABLE_SECONDS], 0.0) if self.is_own else seconds_of_a_row(measured, rows)
 
     def _overhead_of(self, spec: JobSpec) -> float:
         """Billed seconds around a training: of the jobs with the nearest number of instances."""
         if self.is_own:
             return 0.0
         if not self._overheads:  # nobody limits jobs to less than twice what starting takes
-            return min(_OVERHEAD_S, spec.max_runtime_minutes * 60 / 2)
+            return min(OVERHEAD_S, spec.max_runtime_minutes * 60 / 2)
         return self._overheads[min(self._overheads, key=lambda count: abs(math.log(count / spec.instance_count)))]
 
     def known_types(self) -> set[str]:
@@ -381,14 +413,3 @@ def _front(table: np.ndarray, column: int) -> np.ndarray:
     points = np.unique(np.stack([table[:, column], -table[:, 2]], axis=1), axis=0)  # the cheapest first
     best_before = np.minimum.accumulate(np.append(np.inf, points[:, 1]))[:-1]
     return np.asarray(points[points[:, 1] < best_before])
-
-
-def _seconds_of_a_row(measured: Mapping[str, float], rows: float) -> tuple[float, float]:
-    """Seconds of one row in steady state, and seconds around the training."""
-    billed = measured[metrics.BILLABLE_SECONDS]
-    speed = measured.get(metrics.THROUGHPUT_SAMPLES)
-    training = measured.get(metrics.TRAIN_SECONDS)
-    if speed and training is not None:
-        return 1 / speed, max(0.0, billed - training)
-    overhead = min(_OVERHEAD_S, billed / 2)
-    return (billed - overhead) / rows, overhead

@@ -1,6 +1,7 @@
 """Rows that jobs train on: what turns seconds of a row into seconds of a job."""
 
 import statistics
+from collections.abc import Mapping
 
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.jobs.preparation import known_inputs
@@ -8,12 +9,25 @@ from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.studies.search.driver import Driver
 
+OVERHEAD_S = 120.0
+"""Start-up, before any job has shown it."""
 _NEEDED = {metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS}
 
 
 def rows_of(spec: JobSpec, data_rows: float | None) -> float:
     """Rows of all epochs of a job, of data with so many to train on; in units of the data set where that is None."""
     return float(spec.max_train_samples or data_rows or 1) * spec.num_train_epochs
+
+
+def seconds_of_a_row(measured: Mapping[str, float], rows: float) -> tuple[float, float]:
+    """Seconds of one row in steady state, and seconds around the training."""
+    billed = measured[metrics.BILLABLE_SECONDS]
+    speed = measured.get(metrics.THROUGHPUT_SAMPLES)
+    training = measured.get(metrics.TRAIN_SECONDS)
+    if speed and training is not None:
+        return 1 / speed, max(0.0, billed - training)
+    overhead = min(OVERHEAD_S, billed / 2)
+    return (billed - overhead) / rows, overhead
 
 
 class DataRows:

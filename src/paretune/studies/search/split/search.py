@@ -14,6 +14,7 @@ import numpy as np
 
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
+from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.quantities import label
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
@@ -93,6 +94,10 @@ class Split:
         self.know.learn()
         return self.know.forecast() if self.know.has_f1 else []
 
+    def borrowed(self) -> list[Borrowed]:
+        """What was borrowed from earlier studies; nothing before anything was learnt."""
+        return self.know.borrowed()
+
     def _why_none(self) -> str:
         budget_usd, value_usd = self.driver.file.budget_usd, self.driver.file.value_of_front_usd
         if budget_usd is not None and (self._has_unaffordable or self.know.is_short):
@@ -117,7 +122,7 @@ class Split:
         return self._most_valuable()
 
     def _most_valuable(self) -> Action | None:
-        if self.know.has_f1:
+        if self.know.has_f1 or self.know.has_borrowed_f1:
             return self._actions.best()
         waiting = {action.point.get("instance_type") for action in self._pending.values()}
         is_learning = any(action.kind == LEARN for action in self._pending.values())

@@ -18,7 +18,8 @@ Both are fitted by `estimating.posterior.fit`.
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -28,21 +29,39 @@ from paretune.studies.results.f1_model import GaussianProcess, Key, NormalPredic
 
 _USUAL = np.array([*np.log([0.03, 0.01, 0.02]), 0.0])  # seconds: latency, a row, an exchange; growth
 _SPREAD = np.array([1.5, 2.0, 1.5, 1.0])  # of three logarithms and growth between clusters
-_Fitted = dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]]  # kinds to four numbers and their covariance
+Fitted = Mapping[tuple[str, ...], tuple[np.ndarray, np.ndarray]]
+"""Kinds of clusters to their four numbers and the covariance of these."""
 _UNEXPLAINED = 0.05  # relative, at the least
 _NOISE = math.hypot(SECONDS_NOISE, _UNEXPLAINED / 2)  # of what was measured around the four numbers, at the least
 _NOISE_WEIGHT = 2.0  # measurements that it counts like: those of a study soon say how much they scatter
 
 
-class SecondsModel:
-    """Logarithms of the seconds a row takes on N clusters: kinds, and log2 of instances and of the per-device batch."""
+class Earlier(Protocol):
+    """What is known of kinds of clusters from elsewhere; `noise` as that of `SecondsModel`."""
 
-    def __init__(self, keys: Sequence[Key], log_seconds_per_row: Sequence[float]) -> None:
+    noise: float
+
+    def given(self, keys: Sequence[Key], log_seconds: Sequence[float]) -> Fitted:
+        """Kinds to the four numbers that are likely, after N own jobs."""
+        ...
+
+
+class SecondsModel:
+    """Logarithms of the seconds a row takes on N clusters: kinds, and log2 of instances and of the per-device batch.
+
+    `earlier`: what is likely of some kinds before any own job has run on them; of others what is usual. `noise` is the
+    relative standard deviation of one value.
+    """
+
+    def __init__(
+        self, keys: Sequence[Key], log_seconds_per_row: Sequence[float], earlier: Earlier | None = None
+    ) -> None:
         self._keys, self._values = list(keys), list(log_seconds_per_row)
         values = np.array(log_seconds_per_row, dtype=float)
-        self._noise = _NOISE
-        self._fitted = self._by_kind(keys, values, learn=True)
-        usual = np.mean([parts for parts, _ in self._fitted.values()], axis=0) if keys else _USUAL
+        self.noise = self._usual_noise = _NOISE if earlier is None else max(_NOISE, earlier.noise)
+        self._priors = earlier.given(keys, log_seconds_per_row) if earlier is not None else {}
+        self.fitted = self._by_kind(keys, values, learn=True)
+        usual = np.mean([parts for parts, _ in self.fitted.values()], axis=0) if keys else _USUAL
         self._unseen = usual, np.diag(_SPREAD**2)
         missed = values - self._explained(keys).mean
         self._rest = GaussianProcess(
@@ -60,7 +79,7 @@ class SecondsModel:
         """The same, as if N further clusters had taken what is expected of them: what it would then know."""
         other = copy.copy(self)
         values = np.append(self._values, self.predict(keys).mean)
-        other._fitted = self._by_kind([*self._keys, *keys], values)
+        other.fitted = self._by_kind([*self._keys, *keys], values)
         other._rest = self._rest.fantasize(keys)
         return other
 
@@ -74,26 +93,36 @@ class SecondsModel:
         mean, deviation = np.zeros(len(keys)), np.zeros(len(keys))
         for kinds in dict.fromkeys(kinds for kinds, _ in keys):
             at = [index for index, key in enumerate(keys) if key[0] == kinds]
-            parts, covariance = self._fitted.get(kinds, self._unseen)
-            mean[at], slopes = _seconds(np.array([keys[index][1] for index in at]), parts)
+            parts, covariance = self.fitted.get(kinds) or self._priors.get(kinds) or self._unseen
+            mean[at], slopes = seconds_with(np.array([keys[index][1] for index in at]), parts)
             deviation[at] = np.sqrt(np.einsum("ij,jk,ik->i", slopes, covariance, slopes))
         return NormalPrediction(mean, deviation)
 
-    def _by_kind(self, keys: Sequence[Key], values: np.ndarray, *, learn: bool = False) -> _Fitted:
+    def _prior(self, kinds: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """The four numbers that are likely of a kind, and what makes independent unit deviations of theirs."""
+        if kinds not in self._priors:
+            return _USUAL, np.diag(1 / _SPREAD)
+        parts, covariance = self._priors[kinds]
+        return parts, np.linalg.inv(np.linalg.cholesky(covariance))
+
+    def _by_kind(self, keys: Sequence[Key], values: np.ndarray, *, learn: bool = False) -> Fitted:
         """The four numbers of each kind of cluster, and their covariance; `learn` how much measurements scatter."""
         numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), 2)
         indices = {kinds: [at for at, key in enumerate(keys) if key[0] == kinds] for kinds, _ in keys}
-        parts = {kinds: _fit(numbers[at], values[at], _USUAL) for kinds, at in indices.items()}
-        slopes = {kinds: _seconds(numbers[at], parts[kinds])[1] for kinds, at in indices.items()}
+        priors = {kinds: self._prior(kinds) for kinds in indices}
+        parts = {kinds: _fit(numbers[at], values[at], *priors[kinds]) for kinds, at in indices.items()}
+        slopes = {kinds: seconds_with(numbers[at], parts[kinds])[1] for kinds, at in indices.items()}
         if learn and keys:
-            misfits = [_seconds(numbers[at], parts[kinds])[0] - values[at] for kinds, at in indices.items()]
-            fitted = sum(_effective(found) for found in slopes.values())
-            usual = Noise(value=_NOISE, weight=_NOISE_WEIGHT)
-            self._noise = max(_NOISE, usual.given(np.concatenate(misfits), fitted))
-        return {kinds: (parts[kinds], _covariance(found, self._noise)) for kinds, found in slopes.items()}
+            misfits = [seconds_with(numbers[at], parts[kinds])[0] - values[at] for kinds, at in indices.items()]
+            fitted = sum(_effective(found, priors[kinds][1]) for kinds, found in slopes.items())
+            usual = Noise(value=self._usual_noise, weight=_NOISE_WEIGHT)
+            self.noise = max(_NOISE, usual.given(np.concatenate(misfits), fitted))
+        return {
+            kinds: (parts[kinds], _covariance(found, self.noise, priors[kinds][1])) for kinds, found in slopes.items()
+        }
 
 
-def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def seconds_with(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logarithms of the seconds of a row on N clusters, and their derivatives by the four numbers, N by 4."""
     instances, batch = 2.0 ** numbers[:, 0], 2.0 ** numbers[:, 1]
     moved = 2 * (instances - 1) / instances * (instances / 2) ** parts[3]
@@ -103,27 +132,27 @@ def _seconds(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.log(step / (batch * instances)), slopes
 
 
-def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray) -> np.ndarray:
+def _fit(numbers: np.ndarray, values: np.ndarray, usual: np.ndarray, whitening: np.ndarray) -> np.ndarray:
     def residuals(parts: np.ndarray) -> np.ndarray:
-        return np.concatenate([(_seconds(numbers, parts)[0] - values) / _NOISE, (parts - usual) / _SPREAD])
+        return np.concatenate([(seconds_with(numbers, parts)[0] - values) / _NOISE, whitening @ (parts - usual)])
 
     def slopes(parts: np.ndarray) -> np.ndarray:
-        return _with_priors(_seconds(numbers, parts)[1], _NOISE)
+        return _with_priors(seconds_with(numbers, parts)[1], _NOISE, whitening)
 
     # Where to begin: as fast as the values say, split between latency and rows as is usual.
-    start = usual + np.array([1, 1, 1, 0]) * np.median(values - _seconds(numbers, usual)[0])
+    start = usual + np.array([1, 1, 1, 0]) * np.median(values - seconds_with(numbers, usual)[0])
     return fit(residuals, start, _SPREAD, slopes)
 
 
-def _with_priors(slopes: np.ndarray, noise: float) -> np.ndarray:
+def _with_priors(slopes: np.ndarray, noise: float, whitening: np.ndarray) -> np.ndarray:
     """Derivatives of all residuals by the four numbers, in standard deviations: those of the priors below."""
-    return np.concatenate([slopes / noise, np.diag(1 / _SPREAD)])
+    return np.concatenate([slopes / noise, whitening])
 
 
-def _covariance(slopes: np.ndarray, noise: float) -> np.ndarray:
-    return covariance_of(_with_priors(slopes, noise))
+def _covariance(slopes: np.ndarray, noise: float, whitening: np.ndarray) -> np.ndarray:
+    return covariance_of(_with_priors(slopes, noise, whitening))
 
 
-def _effective(slopes: np.ndarray) -> float:
+def _effective(slopes: np.ndarray, whitening: np.ndarray) -> float:
     """How many of the four numbers the N measurements have fixed, N by 4 derivatives."""
-    return float(np.einsum("ij,jk,ik->", slopes, _covariance(slopes, _NOISE), slopes)) / _NOISE**2
+    return float(np.einsum("ij,jk,ik->", slopes, _covariance(slopes, _NOISE, whitening), slopes)) / _NOISE**2

@@ -206,7 +206,8 @@ def test_no_job_costs_more_than_what_it_may_add_is_worth(workplace: Path) -> Non
     (workplace / "study.yaml").write_text(STUDY)
     spent = {}
     for value in ("2", "20"):
-        driver = driver_of(workplace, "study.yaml", {"name": f"worth {value}", "value_of_front_usd": value})
+        alone = {"name": f"worth {value}", "value_of_front_usd": value, "borrow": "false"}
+        driver = driver_of(workplace, "study.yaml", alone)
         said = split.search(driver)
         assert f"the whole front being worth {value} USD" in said
         spent[value] = sum(trial.cost_usd or 0.0 for trial in driver.trials.values())
