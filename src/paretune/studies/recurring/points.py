@@ -1,0 +1,113 @@
+"""The points of a recurring training as candidates of its policy: their jobs, expected dollars and worst cases."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.jobs.preparation import known_inputs
+from paretune.jobs.workplace import Workplace
+from paretune.pricing.budget import cost_usd
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.space import Value
+from paretune.studies.recurring.file import RecurFile
+from paretune.studies.recurring.policy import Candidate, Policy
+from paretune.studies.results.f1_model import Key, quality_of
+from paretune.studies.search.split.candidates import step_of
+from paretune.studies.search.split.own_training import key_over
+from paretune.studies.search.worst_case import WorstCase
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """The default, number 0, and all other points; what each may cost.
+
+    Raises:
+        BadInput: the price of an instance type is not known.
+    """
+
+    file: RecurFile
+    workplace: Workplace
+    points: Sequence[Mapping[str, Value]]
+    specs: Sequence[JobSpec]
+    policy: Policy
+    worst: WorstCase
+
+    @classmethod
+    def of(cls, file: RecurFile, workplace: Workplace) -> "Points":
+        """Those of a file, with estimates from what MLflow holds."""
+        points = file.points()
+        specs = [file.spec_at(point) for point in points]
+        draft = file.draft
+        expected = _expected_usd(specs, workplace)
+        candidates = [
+            Candidate(quality=quality, cost=cost, log_usd=math.log(usd))
+            for (quality, cost), usd in zip(_keys(file, specs), expected, strict=True)
+        ]
+        policy = Policy(candidates, 0, file.judged_by, file.floor, is_own=draft.is_own)
+        worst = WorstCase(workplace, {}, has_budget=file.max_cost_usd is not None)
+        return cls(file=file, workplace=workplace, points=points, specs=specs, policy=policy, worst=worst)
+
+    def number_of(self, point: Mapping[str, Value]) -> int | None:
+        """The number of a point; None where it is none of the file any more."""
+        wanted = spelled(point)
+        return next((at for at, one in enumerate(self.points) if spelled(one) == wanted), None)
+
+    def worst_usd(self, at: int) -> float | None:
+        """Dollars of a point's job at its maximum runtime; None where it may not run at all under its own limit."""
+        try:
+            return self.worst.usd(self.limited(at))
+        except BudgetRefused:
+            return None
+
+    def limited(self, at: int) -> JobSpec:
+        """The job of a point, with a maximum runtime near its estimate where a budget makes that worth while."""
+        return self.worst.limited(self.specs[at])
+
+
+def spelled(point: Mapping[str, Value]) -> str:
+    """A point as text, equal for equal points."""
+    return json.dumps({name: float(value) if _is_number(value) else value for name, value in point.items()})
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _keys(file: RecurFile, specs: Sequence[JobSpec]) -> list[tuple[Key, Key]]:
+    """What quality and dollars of each job depend on."""
+    draft = file.draft
+    if draft.is_own:
+        names = list(file.changes_quality or file.search)
+        quality, cost = key_over(names, file.search), key_over([*file.search], file.search)
+        return [(quality(spec, spec.plan()), cost(spec, spec.plan())) for spec in specs]
+    found = []
+    for spec in specs:
+        plan = spec.plan()
+        kinds, numbers = step_of(spec, plan)
+        found.append((quality_of(spec, plan), (kinds, (*numbers, math.log2(spec.num_train_epochs)))))
+    return found
+
+
+def _expected_usd(specs: Sequence[JobSpec], workplace: Workplace) -> list[float]:
+    """Dollars of each job: its estimate; an hour on its cluster for all of them where one has none."""
+    faults, seconds, hourly = [], list[float | None](), list[float]()
+    for spec in specs:
+        price = workplace.launcher.price(spec)
+        hour = cost_usd(price, spec, _HOUR_S)
+        if hour is None:
+            faults.append(f"the price of {spec.instance_type} is not known: nights are chosen by dollars; set one")
+            continue
+        estimate = workplace.forecast.time_of(spec, spec.plan(), known_inputs(spec, workplace), price)
+        seconds.append(None if estimate is None else estimate.time.seconds)
+        hourly.append(hour)
+    if faults:
+        raise BadInput(list(dict.fromkeys(faults)))
+    known = [each for each in seconds if each]
+    if len(known) < len(specs):
+        epochs = [1.0 if spec.runs_own_training else spec.num_train_epochs for spec in specs]
+        return [hour * count for hour, count in zip(hourly, epochs, strict=True)]
+    return [hour * each / _HOUR_S for hour, each in zip(hourly, known, strict=True)]
