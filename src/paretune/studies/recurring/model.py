@@ -32,7 +32,7 @@ class Usual:
         noise: of one run.
         noises: factors of `noise` that are possible, to how surprising each is, a negative logarithm.
         walks: of the drift in one night, in `noise`.
-        shapes: of what settings differ by.
+        shapes: of what settings differ by, to how surprising each is.
         lengths: over which the numbers of a setting change the value; the last one holds for all further numbers.
         kinds_alike: correlation of two settings that differ in one kind.
     """
@@ -41,7 +41,7 @@ class Usual:
     noise: float
     noises: Mapping[float, float]
     walks: Sequence[float]
-    shapes: Sequence[float]
+    shapes: Mapping[float, float]
     lengths: Sequence[float]
     kinds_alike: float
 
@@ -120,13 +120,14 @@ class DriftingProcess:
         """The grid's rows that explain the values, with their shares."""
         usual, likeness, count = self._usual, self._likeness(self._keys, self._keys), len(values)
         found, evidence = [], []
-        for (factor, surprise), walk, shape in itertools.product(usual.noises.items(), usual.walks, usual.shapes):
+        grid = itertools.product(usual.noises.items(), usual.walks, usual.shapes.items())
+        for (factor, surprise), walk, (shape, more) in grid:
             noise = usual.noise * factor
             one = _Hypothesis(noise, walk * usual.noise, shape, 1.0, np.zeros((0, 0)), np.zeros(0))
             covariance = self._covariance(one, likeness, self._nights, self._nights)
             cholesky = np.linalg.cholesky(covariance + (noise**2 + _JITTER) * np.eye(count))
             weights = cho_solve((cholesky, True), values) if count else np.zeros(0)
-            logarithm = -0.5 * float(values @ weights) - float(np.log(np.diag(cholesky)).sum()) - surprise
+            logarithm = -0.5 * float(values @ weights) - float(np.log(np.diag(cholesky)).sum()) - surprise - more
             found.append((one, cholesky, weights))
             evidence.append(logarithm)
         shares = np.exp(np.array(evidence) - logsumexp(evidence))

@@ -4,7 +4,8 @@ A point is admissible where the chance that tonight's model is below the floor i
 the possible truths about dollars is drawn (Thompson, Biometrika 25, 1933), and the cheapest point in it is taken, the
 dollars of training once more where it misses included. So points whose dollars are not known yet are tried now and
 then, and ever more rarely. Nothing is admissible by hope: far from what was run, quality is not known, and a point stays
-out until its neighbours show that it is safe. Where no point is admissible, the one most likely to meet the floor runs.
+out until its neighbours show that it is safe. Where no point is admissible, those most likely to meet the floor are
+drawn among: several, where clusters differ that quality does not depend on. The first night runs the default.
 
 The policy is pure: the command and the benchmark drive the same code.
 """
@@ -28,9 +29,11 @@ MOST_NIGHTS = 90
 REST_NIGHTS = 10
 """Nights that a point is left alone after its job failed: memory, quota and capacity say nothing about quality."""
 _DEPTH = 12.0  # standard deviations of noise below the floor, from which on a miss counts no worse
+_ROUNDING = 1e-9
 _EQUALLY_SAFE = 0.005  # difference of chances below which the cheaper point is the safer one
 _NOISE_SHARE = 0.005  # of the floor, where nothing is known of a metric's noise
-_SETTINGS = (1.0, 2.5, 8.0)  # what settings differ by in quality, in noise
+_SETTINGS = {0.7: 0.0, 2.0: 0.0, 8.0: 1.0}  # what settings differ by in quality, in noise, and how surprising that is
+_COSTS = {0.3: 0.0, 0.6: 0.5}  # what the estimates of settings are off by, log dollars
 _QUALITY_LENGTHS = (4.0, 1.4, 1.4)  # log2 global batch, log rate, log epochs: correlations fall to 0.6 over these
 _OWN_LENGTHS = (0.7,)  # of numbers from 0 to 1, of a training of the user's own
 
@@ -115,7 +118,7 @@ class Policy:
             noise=self._noise,
             noises=surprises(F1_DEGREES),
             walks=(0.03, 0.15, 0.6),
-            shapes=[factor * self._noise for factor in _SETTINGS],
+            shapes={factor * self._noise: surprise for factor, surprise in _SETTINGS.items()},
             lengths=self._lengths,
             kinds_alike=0.3,
         )
@@ -129,7 +132,7 @@ class Policy:
             noise=SECONDS_NOISE,
             noises=surprises(SECONDS_DEGREES),
             walks=(0.1, 0.5, 2.0),
-            shapes=(0.1, 0.3, 0.6),
+            shapes=_COSTS,
             lengths=(2.0,),
             kinds_alike=0.3,
         )
@@ -197,12 +200,13 @@ class Knowledge:
         fallback = self.fallback(allowed=allowed)
         again = float(self.usd[fallback])
         admissible = [at for at in able if chances[at] < MOST_CHANCE]
-        if admissible:
-            keys = [self._cost_keys[at] for at in admissible]
-            drawn = np.exp(self._log_usd[admissible] + self._cost.draw(keys, self._night, rng))
-            at = admissible[int(np.argmin(drawn + chances[admissible] * again))]
-        else:
-            at = fallback if self._seen else policy.default
+        safest = min(chances[at] for at in able)
+        drawn_from = admissible or [at for at in able if chances[at] <= safest + _ROUNDING]
+        at = policy.default
+        if any(one.value is not None for one in self._seen):
+            keys = [self._cost_keys[at] for at in drawn_from]
+            drawn = np.exp(self._log_usd[drawn_from] + self._cost.draw(keys, self._night, rng))
+            at = drawn_from[int(np.argmin(drawn + chances[drawn_from] * again))]
         chance = float(chances[at])
         return Choice(
             at=at,
