@@ -103,7 +103,7 @@ def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[
 
 def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
     """Refuse a file of another kind with the command that takes it."""
-    if any(key in keys for key in kind.marks) and not (kind is STUDY and set(RECUR.marks) & set(keys)):
+    if any(key in keys for key in kind.marks) and not (kind is STUDY and any(key in keys for key in RECUR.marks)):
         return
     for other, name, parameter in _COMMANDS:
         there = [key for key in other.marks if key in keys]

@@ -7,11 +7,13 @@ from paretune.core.result import Result, Row, as_json
 from paretune.presentation.numbers import plain, usd
 from paretune.studies.recurring.history import CHANCE, RETRAIN, TRY, Night, NightJob
 
+_ROUNDING_USD = 0.005
 COLUMNS = (
     *("night", "point", "chance_of_missing", "value", "usd", "retrain_point", "retrain_value", "retrain_usd"),
     *("returned_run_id", "returned_value", "meets_floor", "spent_usd", "default_usd", "saved_usd"),
 )
-"""Of nights.csv; `value`: of the try, `saved_usd`: up to and with this night."""
+"""Of nights.csv; `value`: of the try; of several retrainings the last one's point and value, and all dollars;
+`saved_usd`: up to and with this night."""
 
 
 def night_rows(nights: Sequence[Night], default_usd: Mapping[str, float]) -> list[Row]:
@@ -19,7 +21,9 @@ def night_rows(nights: Sequence[Night], default_usd: Mapping[str, float]) -> lis
     rows: list[Row] = []
     saved = 0.0
     for night in nights:
-        tried, again, returned = night.part(TRY), night.part(RETRAIN), night.returned
+        tried = next(iter(night.parts(TRY)), None)
+        again = next(reversed(night.parts(RETRAIN)), None)
+        returned = night.returned
         is_over = returned is not None or (again is not None and again.has_ended)
         saved += default_usd[night.name] - night.usd if is_over else 0.0
         rows.append(
@@ -31,7 +35,7 @@ def night_rows(nights: Sequence[Night], default_usd: Mapping[str, float]) -> lis
                 "usd": None if tried is None else tried.usd,
                 "retrain_point": None if again is None else _words(again),
                 "retrain_value": None if again is None else again.value,
-                "retrain_usd": None if again is None else again.usd,
+                "retrain_usd": None if again is None else sum(job.usd or 0.0 for job in night.parts(RETRAIN)),
                 "returned_run_id": None if returned is None else returned.run_id,
                 "returned_value": None if returned is None else returned.value,
                 "meets_floor": returned is not None if is_over else None,
@@ -87,7 +91,10 @@ class RecurResult(Result):
         returned = self.night.returned
         jobs = [
             {
-                **{name: getattr(job, name) for name in ("run_id", "part", "point", "state", "value", "usd", "returned")},
+                **{
+                    name: getattr(job, name)
+                    for name in ("run_id", "part", "point", "state", "value", "usd", "returned")
+                },
                 **job.said,
                 "reason": job.reason or None,
             }
@@ -116,7 +123,9 @@ class RecurResult(Result):
         saved, spent = own.get("saved_usd"), sum(float(str(row["spent_usd"] or 0)) for row in self.nights)
         nights = f"{len(self.nights)} night{'s' if len(self.nights) > 1 else ''}: {usd(spent)}"
         if isinstance(saved, float):
-            less = f"about {usd(abs(saved))} {'less' if saved >= 0 else 'more'} than the default every night (estimated)"
+            less = (
+                f"about {usd(abs(saved))} {'less' if saved >= 0 else 'more'} than the default every night (estimated)"
+            )
             nights += f", {less}"
         return [nights, *filter(None, [self.registered]), self.open_command]
 

@@ -35,9 +35,17 @@ MOST_POINTS = 400
 class RecurTerms:
     """What of a recurring training is one value each, and can be typed."""
 
-    night: str | None = parameter(None, "which night this is; the same one again goes on with it; by default today, UTC")
+    night: str | None = parameter(
+        None, "which night this is; the same one again goes on with it; by default today, UTC"
+    )
     max_cost_usd: float | None = parameter(
         None, "dollars that one night may cost, its retraining included; checked before anything is launched", above=0
+    )
+    retrains: int = parameter(
+        2,
+        "how often a night trains again at most, until a model meets the floor; all of it is within max_cost_usd",
+        minimum=1,
+        maximum=5,
     )
     seed: int = parameter(42, "seed of the draws; that of the training stands in job", minimum=0, maximum=2**32 - 1)
 
@@ -146,7 +154,7 @@ class RecurReading(StudyReading):
     """Collects parts and faults of one recurring training; of what was typed, an empty text is none."""
 
     kind: ClassVar[FileKind] = RECUR
-    sections = ("job", "search", "floor", "quality")
+    sections: ClassVar[tuple[str, ...]] = ("job", "search", "floor", "quality")
     terms: ClassVar[Mapping[str, Any]] = _TERMS
     typed_terms = tuple(_TERMS)
     examples: ClassVar[Mapping[str, str]] = {**StudyReading.examples, "floor": "floor: {f1: 0.9}"}
@@ -166,7 +174,12 @@ class RecurReading(StudyReading):
         faults = [*faults_of(_draft(known), self._broken), *self._own_faults(floors, parts)]
         self._finish([(path, text) for path, text in faults if path[0] != "budget_usd"])
         return RecurFile(
-            path=self._path, job=self._job, search=self._search, metric=known.metric, floor=floors[known.metric], **parts
+            path=self._path,
+            job=self._job,
+            search=self._search,
+            metric=known.metric,
+            floor=floors[known.metric],
+            **parts,
         )
 
     def _own_faults(self, floors: Mapping[str, float], parts: Mapping[str, Any]) -> Iterator[Fault]:

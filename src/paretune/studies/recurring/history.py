@@ -1,4 +1,4 @@
-"""The nights of a recurring training as MLflow holds them: its jobs' runs, by night, in the order of their beginning."""
+"""The nights of a recurring training as MLflow holds them: runs of its jobs, by night, in the order that they began."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class NightJob:
 
     Attributes:
         value: of the metric that the floor is about; None where it has none.
-        usd: dollars; None where they are not known (yet).
+        usd: dollars; None where they are not known (yet), as are `seconds`, of the whole job.
     """
 
     run_id: str
@@ -32,6 +32,7 @@ class NightJob:
     state: str
     value: float | None
     usd: float | None
+    seconds: float | None
     started: float
     said: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
@@ -49,6 +50,7 @@ class NightJob:
             state=state,
             value=run.metrics.get(metric) if state == "Completed" else None,
             usd=run.metrics.get(metrics.COST_USD),
+            seconds=run.metrics.get(metrics.JOB_SECONDS),
             started=run.started,
             said={name: run.metrics[name] for name in (CHANCE, EXPECTED, DEFAULT) if name in run.metrics},
             reason=_first(run.tags.get(schema.FAILURE_REASON, "")),
@@ -78,9 +80,9 @@ class Night:
     number: int
     jobs: Sequence[NightJob]
 
-    def part(self, part: str) -> NightJob | None:
-        """The job that is this part of the night; None until there is one."""
-        return next((job for job in self.jobs if job.part == part), None)
+    def parts(self, part: str) -> list[NightJob]:
+        """The jobs that are this part of the night."""
+        return [job for job in self.jobs if job.part == part]
 
     @property
     def usd(self) -> float:

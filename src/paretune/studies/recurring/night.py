@@ -75,17 +75,19 @@ class _NightRun:
         self._workplaces = workplaces.without_opened_run()
         self._workplace = self._workplaces.of(file.spec_at(file.default_point()))
         self._tracking = self._workplace.tracking
-        self._points = Points.of(file, self._workplace)
+        self._points = Points.of(file, self._workplace, self._nights())
         self._record = RecurRunWriter(file, workplaces.of(self._points.specs[0]).tracking, self._workplace)
         self._policy = self._points.policy
 
     def run(self) -> RecurResult:
         """Try, judge, train again, record."""
-        job = self._part(TRY, self._open_try)
-        if job is None or not self._policy.meets(job.value):
+        job = self._part(TRY, 0, self._open_try)
+        for number in range(self._file.retrains):
+            if job is not None and self._policy.meets(job.value):
+                break
             missed = "the try was refused" if job is None else _how(job, self._file)
             self._say(f"{missed}: training with the point most likely to meet the floor")
-            job = self._part(RETRAIN, self._open_retrain)
+            job = self._part(RETRAIN, number, self._open_retrain)
         is_met = job is not None and self._policy.meets(job.value)
         registered = ""
         if job is not None and is_met:
@@ -95,16 +97,19 @@ class _NightRun:
         nights = self._nights()
         return self._record.finish(nights, self._tonight(nights), self._default_usd(nights), registered)
 
-    def _part(self, part: str, begin: Callable[[Night], tuple[str, JobSpec]]) -> NightJob | None:
+    def _part(self, part: str, number: int, begin: Callable[[Night], tuple[str, JobSpec]]) -> NightJob | None:
         """The ended job of a part of the night, started or adopted; None for a try that was refused."""
-        while (job := self._tonight().part(part)) is None or not job.has_ended:
-            if part == TRY and self._tonight().part(REFUSED) is not None:
+        while True:
+            night = self._tonight()
+            job = next(iter(night.parts(part)[number:]), None)
+            if job is not None and job.has_ended:
+                return job
+            if part == TRY and night.parts(REFUSED):
                 return None
             if job is None:
-                self._train(*begin(self._tonight()), part)
+                self._train(*begin(night), part)
             else:
-                self._train(job.run_id, self._job(self._begun(job), part), part, is_adopted=True)
-        return job
+                self._train(job.run_id, self._job(self._begun(job), job.run_id), part, is_adopted=True)
 
     def _begun(self, job: NightJob) -> int:
         """The number of the point of a job that was begun before."""
@@ -127,8 +132,9 @@ class _NightRun:
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
             raise
         except (BadInput, LaunchRefused, BudgetRefused) as error:
-            self._tracking.run(run_id).set_tags({schema.NIGHT_PART: REFUSED})
-            if part == RETRAIN or self._is_default(spec):
+            is_last = part == RETRAIN or self._is_default(spec)  # once it is mended, the same command tries it again
+            self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED if is_last else REFUSED})
+            if is_last:
                 raise
             self._say(str(error))
 
@@ -141,15 +147,15 @@ class _NightRun:
         allowed = self._affordable(knowledge, night.usd)
         digest = hashlib.sha256(f"{self._file.seed} {night.name} {len(night.jobs)}".encode()).digest()
         choice = knowledge.choice(np.random.default_rng(int.from_bytes(digest[:8])), allowed)
-        self._say(self._why(choice))
+        self._say(self._why(choice, is_first=knowledge.is_first))
         figures = {CHANCE: choice.chance, EXPECTED: choice.usd, DEFAULT: choice.default_usd}
+        figures = {} if knowledge.is_first else figures
         return self._open(choice.at, TRY, night, figures)
 
     def _open_retrain(self, night: Night) -> tuple[str, JobSpec]:
         """The safest point, now that the try is known, of those that tonight's dollars still cover."""
         knowledge = self._policy.knowledge(self._seen(), night.number)
-        tried = {at for job in night.jobs if (at := self._points.number_of(job.point)) is not None and job.counts}
-        at = knowledge.fallback(but=tried, allowed=self._covered(night.usd))
+        at = knowledge.fallback(allowed=self._covered(night.usd))
         return self._open(at, RETRAIN, night, {CHANCE: float(knowledge.chances[at])})
 
     def _open(self, at: int, part: str, night: Night, figures: Mapping[str, float]) -> tuple[str, JobSpec]:
@@ -162,12 +168,12 @@ class _NightRun:
         }
         run = self._tracking.create(f"{self._file.name} {night.name} {part}", tags)
         run.log_metrics(figures)
-        return run.run_id, self._job(at, part)
+        return run.run_id, self._job(at, run.run_id)
 
-    def _job(self, at: int, part: str) -> JobSpec:
-        """The job of a point in this part of the night. Each has a seed of its own: equal jobs share checkpoints."""
+    def _job(self, at: int, run_id: str) -> JobSpec:
+        """The job of a point in a run. Each has a seed of its own: equal jobs would share checkpoints."""
         spec = self._points.limited(at)
-        digest = hashlib.sha256(f"{spec.seed} {self._file.night} {part}".encode()).digest()
+        digest = hashlib.sha256(f"{spec.seed} {run_id}".encode()).digest()
         return spec.replace(seed=int.from_bytes(digest[:4]) % 2**31)
 
     def _covered(self, spent_usd: float) -> set[int] | None:
@@ -188,14 +194,14 @@ class _NightRun:
         if most is None:
             return None
         again = self._points.worst_usd(knowledge.fallback())
-        left = most - spent_usd - (again or 0.0)
-        found = set() if again is None else self._covered(most - left) or set()
+        kept = None if again is None else self._file.retrains * again
+        found = set() if kept is None else self._covered(spent_usd + kept) or set()
         if not found:
-            alone = "more than its own max_cost_usd" if again is None else usd(again)
+            alone = "more than its own max_cost_usd" if kept is None else usd(kept)
             raise BudgetRefused(
                 f"a night may cost {usd(most)} (max_cost_usd), {usd(spent_usd)} of it is spent, and training again "
-                f"after a miss can cost {alone} at worst: no try fits beside it; raise max_cost_usd, or lower "
-                "max_runtime_minutes"
+                f"after a miss (retrains={self._file.retrains}) can cost {alone} at worst: no try fits beside it; "
+                "raise max_cost_usd, or lower retrains or max_runtime_minutes"
             )
         return found
 
@@ -203,7 +209,7 @@ class _NightRun:
         return nights_of(self._tracking, self._file.name, self._file.metric)
 
     def _tonight(self, nights: list[Night] | None = None) -> Night:
-        """This night, with the jobs that it has so far."""
+        """The night of this command, with the jobs that it has so far."""
         nights = self._nights() if nights is None else nights
         own = (night for night in nights if night.name == self._file.night)
         return next(own, Night(name=str(self._file.night), number=len(nights), jobs=()))
@@ -228,8 +234,10 @@ class _NightRun:
             for night in nights
         }
 
-    def _why(self, choice: Choice) -> str:
+    def _why(self, choice: Choice, *, is_first: bool) -> str:
         """The choice in a sentence."""
+        if is_first:
+            return f"night {self._file.night}: the default, for nothing is known yet; what it reaches is learnt from"
         chosen = "the default" if choice.at == 0 else setting(self._points.points[choice.at])
         floor = f"{self._file.metric} {plain(self._file.floor, 4)}"
         known = f"{choice.chance:.1%} to miss {floor}"

@@ -12,10 +12,12 @@ from paretune.pricing.budget import cost_usd
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Value
 from paretune.studies.recurring.file import RecurFile
+from paretune.studies.recurring.history import Night
 from paretune.studies.recurring.policy import Candidate, Policy
 from paretune.studies.results.f1_model import Key, quality_of
 from paretune.studies.search.split.candidates import step_of
 from paretune.studies.search.split.own_training import key_over
+from paretune.studies.search.trial_history import but_for_its_seed
 from paretune.studies.search.worst_case import WorstCase
 
 _HOUR_S = 3600.0
@@ -37,8 +39,8 @@ class Points:
     worst: WorstCase
 
     @classmethod
-    def of(cls, file: RecurFile, workplace: Workplace) -> "Points":
-        """Those of a file, with estimates from what MLflow holds."""
+    def of(cls, file: RecurFile, workplace: Workplace, nights: Sequence[Night]) -> "Points":
+        """Those of a file, with estimates from what MLflow holds; maximum runtimes also from the nights that were."""
         points = file.points()
         specs = [file.spec_at(point) for point in points]
         draft = file.draft
@@ -48,7 +50,8 @@ class Points:
             for (quality, cost), usd in zip(_keys(file, specs), expected, strict=True)
         ]
         policy = Policy(candidates, 0, file.judged_by, file.floor, is_own=draft.is_own)
-        worst = WorstCase(workplace, {}, has_budget=file.max_cost_usd is not None)
+        longest_s = _longest_s(points, specs, nights)
+        worst = WorstCase(workplace, longest_s, has_budget=file.max_cost_usd is not None)
         return cls(file=file, workplace=workplace, points=points, specs=specs, policy=policy, worst=worst)
 
     def number_of(self, point: Mapping[str, Value]) -> int | None:
@@ -66,6 +69,17 @@ class Points:
     def limited(self, at: int) -> JobSpec:
         """The job of a point, with a maximum runtime near its estimate where a budget makes that worth while."""
         return self.worst.limited(self.specs[at])
+
+
+def _longest_s(
+    points: Sequence[Mapping[str, Value]], specs: Sequence[JobSpec], nights: Sequence[Night]
+) -> dict[str, float]:
+    """Hash of a job but for its seed to the longest seconds that it has taken in any night."""
+    took: dict[str, float] = {}
+    for job in (job for night in nights for job in night.jobs if job.seconds is not None and job.value is not None):
+        took[spelled(job.point)] = max(took.get(spelled(job.point), 0.0), job.seconds or 0.0)
+    known = ((spec, took.get(spelled(point))) for point, spec in zip(points, specs, strict=True))
+    return {but_for_its_seed(spec): seconds for spec, seconds in known if seconds}
 
 
 def spelled(point: Mapping[str, Value]) -> str:
