@@ -94,7 +94,7 @@ def test_a_night_that_was_killed_is_gone_on_with_and_all_nights_are_learnt_from(
     if child == 0:  # dies as by kill -9, when its job has begun to train
         run_job = nights.run_job
         nights.run_job = lambda spec, place, _: run_job(  # type: ignore[attr-defined]
-            spec, place, lambda events: os._exit(9) if any("f1" in str(one.metrics) for one in events) else None
+            spec, place, lambda events: os._exit(9) if any(one.message == "training" for one in events) else None
         )
         play("n4")
         os._exit(0)

@@ -5,7 +5,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BudgetRefused, refuse
+from paretune.estimating.estimates import Estimate
+from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.pricing.budget import cost_usd
@@ -41,10 +43,8 @@ class Points:
     @classmethod
     def of(cls, file: RecurFile, workplace: Workplace, nights: Sequence[Night]) -> "Points":
         """Those of a file, with estimates from what MLflow holds; maximum runtimes also from the nights that were."""
-        points = file.points()
-        specs = [file.spec_at(point) for point in points]
+        points, specs, expected = _that_fit(file, workplace)
         draft = file.draft
-        expected = _expected_usd(specs, workplace)
         candidates = [
             Candidate(quality=quality, cost=cost, log_usd=math.log(usd))
             for (quality, cost), usd in zip(_keys(file, specs), expected, strict=True)
@@ -106,22 +106,29 @@ def _keys(file: RecurFile, specs: Sequence[JobSpec]) -> list[tuple[Key, Key]]:
     return found
 
 
-def _expected_usd(specs: Sequence[JobSpec], workplace: Workplace) -> list[float]:
-    """Dollars of each job: its estimate; an hour on its cluster for all of them where one has none."""
-    faults, seconds, hourly = [], list[float | None](), list[float]()
-    for spec in specs:
-        price = workplace.launcher.price(spec)
-        hour = cost_usd(price, spec, _HOUR_S)
-        if hour is None:
-            faults.append(f"the price of {spec.instance_type} is not known: nights are chosen by dollars; set one")
-            continue
-        estimate = workplace.forecast.time_of(spec, spec.plan(), known_inputs(spec, workplace), price)
-        seconds.append(None if estimate is None else estimate.time.seconds)
-        hourly.append(hour)
-    if faults:
-        raise BadInput(list(dict.fromkeys(faults)))
-    known = [each for each in seconds if each]
-    if len(known) < len(specs):
-        epochs = [1.0 if spec.runs_own_training else spec.num_train_epochs for spec in specs]
-        return [hour * count for hour, count in zip(hourly, epochs, strict=True)]
-    return [hour * each / _HOUR_S for hour, each in zip(hourly, known, strict=True)]
+def _that_fit(file: RecurFile, workplace: Workplace) -> tuple[list[dict[str, Value]], list[JobSpec], list[float]]:
+    """Points, their jobs and expected dollars, less those that memory is surely too small for; the default stays."""
+    points = file.points()
+    specs = [file.spec_at(point) for point in points]
+    hourly = _usd_per_hour(specs, workplace)
+    estimates = [_estimate(spec, workplace) for spec in specs]
+    kept = [at for at, one in enumerate(estimates) if at == 0 or not isinstance(one, Estimate) or one.fits != "no"]
+    seconds = [one.time.seconds for at in kept if (one := estimates[at]) is not None]
+    if len(seconds) < len(kept):  # an hour for each epoch, then
+        seconds = [_HOUR_S * (1.0 if specs[at].runs_own_training else specs[at].num_train_epochs) for at in kept]
+    usd = [hourly[at] * each / _HOUR_S for at, each in zip(kept, seconds, strict=True)]
+    return [points[at] for at in kept], [specs[at] for at in kept], usd
+
+
+def _estimate(spec: JobSpec, workplace: Workplace) -> TimeEstimate | None:
+    inputs, price = known_inputs(spec, workplace), workplace.launcher.price(spec)
+    return workplace.forecast.time_of(spec, spec.plan(), inputs, price)
+
+
+def _usd_per_hour(specs: Sequence[JobSpec], workplace: Workplace) -> list[float]:
+    """Dollars of an hour on each job's cluster; BadInput where a price is not known."""
+    hourly = [cost_usd(workplace.launcher.price(spec), spec, _HOUR_S) for spec in specs]
+    unknown = [spec.instance_type for spec, usd in zip(specs, hourly, strict=True) if usd is None]
+    text = "the price of {} is not known, and nights are chosen by dollars: take it out"
+    refuse([text.format(name) for name in dict.fromkeys(unknown)])
+    return [usd for usd in hourly if usd is not None]
