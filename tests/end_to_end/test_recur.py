@@ -129,6 +129,7 @@ def _check_books(printed: str) -> None:
     assert re.search(r"5 nights: .* less than the default every night \(estimated\)", printed)
 
 
+@pytest.mark.slow
 def test_a_try_below_the_floor_is_followed_by_the_safest_point_and_both_are_paid(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,3 +171,20 @@ def test_a_night_whose_worst_case_exceeds_its_dollars_begins_no_job(
     assert "no try fits beside it" in capsys.readouterr().err
     assert not created(workplace)
     assert not jobs()
+
+
+def test_a_try_that_is_refused_costs_nothing_and_the_safest_point_runs(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_file(workplace)
+    table = (workplace / "runs.csv").read_text().splitlines()
+    (workplace / "runs.csv").write_text("\n".join(table[:-1]) + "\n")  # nobody knows the cheap cluster's bad rate
+    assert play("n0") == 0
+    choose(monkeypatch, 3)
+    capsys.readouterr()
+
+    assert play("n1", "--json") == 0
+    refused, again = json.loads(capsys.readouterr().out)["jobs"]
+    assert (refused["part"], refused["usd"], refused["point"]) == ("refused", None, BAD)
+    assert (again["part"], again["returned"], again["point"]) == ("retrain", True, DEFAULT)
+    assert len(created(workplace)) == 2
