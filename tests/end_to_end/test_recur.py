@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli.main import main
+from paretune.core.errors import LaunchRefused
 from paretune.core.result import read_rows
 from paretune.studies.recurring import night as nights
 from paretune.studies.recurring.policy import Knowledge
@@ -171,6 +172,25 @@ def test_a_night_whose_worst_case_exceeds_its_dollars_begins_no_job(
     assert "no try fits beside it" in capsys.readouterr().err
     assert not created(workplace)
     assert not jobs()
+
+
+def test_a_retraining_that_no_longer_fits_the_dollars_of_the_night_is_not_launched(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_file(workplace, floor={"f1": 0.99})
+
+    def down(*_: object, **__: object) -> None:
+        raise LaunchRefused("AWS does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Knowledge, "fallback", down)
+        patched.setattr(nights._NightRun, "_open_try", lambda run, night: run._open(0, "try", night, {}))
+        assert play("n0") == 2
+    assert len(created(workplace)) == 1
+
+    assert play("n0", "--max_cost_usd", "2.5") == 4
+    assert "does not fit beside the 1.4" in capsys.readouterr().err
+    assert len(created(workplace)) == 1
 
 
 def test_a_try_that_is_refused_costs_nothing_and_the_safest_point_runs(

@@ -6,7 +6,7 @@ command that was killed, started again for the same night, adopts what runs and 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from paretune.core import file_lock
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.jobs.launch import run_job
 from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.registration.register import register
@@ -124,38 +124,46 @@ class _NightRun:
         workplace = self._workplaces.with_opened_run(run_id).of(spec)
         try:
             run_job(spec, workplace, self._on_events)
-        except JobFailed:
+        except JobFailed as error:
             if is_adopted and not workplace.launcher.outlives:  # it has died with the command that started it
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
+            elif not any(job.run_id == run_id and job.has_ended for job in self._tonight().jobs):
+                self._refused(run_id, spec, part, error)  # it has failed before there was a job
         except Interrupted:
             if spec.on_interrupt != "detach" or not spec.on_sagemaker:
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
             raise
         except (BadInput, LaunchRefused, BudgetRefused) as error:
-            is_last = part == RETRAIN or self._is_default(spec)  # once it is mended, the same command tries it again
-            self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED if is_last else REFUSED})
-            if is_last:
-                raise
-            self._say(str(error))
+            self._refused(run_id, spec, part, error)
+
+    def _refused(self, run_id: str, spec: JobSpec, part: str, error: ParetuneError) -> None:
+        """Note that a try was refused; raise the error where there is nothing safer to train instead."""
+        is_last = part == RETRAIN or self._is_default(spec)  # once it is mended, the same command tries it again
+        self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED if is_last else REFUSED})
+        if is_last:
+            raise error
+        self._say(str(error))
 
     def _is_default(self, spec: JobSpec) -> bool:
         return spec.replace(seed=0).spec_hash() == self._points.specs[0].replace(seed=0).spec_hash()
 
     def _open_try(self, night: Night) -> tuple[str, JobSpec]:
-        """Choose tonight's point and open its run."""
+        """Choose tonight's point and open its run; BudgetRefused where none fits the dollars of the night."""
         knowledge = self._policy.knowledge(self._seen(), night.number)
         allowed = self._affordable(knowledge, night.usd)
         digest = hashlib.sha256(f"{self._file.seed} {night.name} {len(night.jobs)}".encode()).digest()
         choice = knowledge.choice(np.random.default_rng(int.from_bytes(digest[:8])), allowed)
         self._say(self._why(choice, is_first=knowledge.is_first))
         figures = {CHANCE: choice.chance, EXPECTED: choice.usd, DEFAULT: choice.default_usd}
-        figures = {} if knowledge.is_first else figures
-        return self._open(choice.at, TRY, night, figures)
+        self._require(choice.at, allowed, night)
+        return self._open(choice.at, TRY, night, {} if knowledge.is_first else figures)
 
     def _open_retrain(self, night: Night) -> tuple[str, JobSpec]:
         """The safest point, now that the try is known, of those that tonight's dollars still cover."""
         knowledge = self._policy.knowledge(self._seen(), night.number)
-        at = knowledge.fallback(allowed=self._covered(night.usd))
+        allowed = self._covered(night.usd)
+        at = knowledge.fallback(allowed=allowed)
+        self._require(at, allowed, night)
         return self._open(at, RETRAIN, night, {CHANCE: float(knowledge.chances[at])})
 
     def _open(self, at: int, part: str, night: Night, figures: Mapping[str, float]) -> tuple[str, JobSpec]:
@@ -204,6 +212,14 @@ class _NightRun:
                 "raise max_cost_usd, or lower retrains or max_runtime_minutes"
             )
         return found
+
+    def _require(self, at: int, allowed: Collection[int] | None, night: Night) -> None:
+        """Refuse to launch a point that is not allowed, which is taken where no other one is left."""
+        if allowed is not None and at not in allowed:
+            raise BudgetRefused(
+                f"the worst case of {setting(self._points.points[at])} does not fit beside the {usd(night.usd)} that "
+                f"night {night.name} has cost: raise max_cost_usd, {usd(self._file.max_cost_usd or 0.0)}"
+            )
 
     def _nights(self) -> list[Night]:
         return nights_of(self._tracking, self._file.name, self._file.metric)
