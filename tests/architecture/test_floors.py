@@ -52,6 +52,7 @@ FLOORS = {
     "studies.search": 7.3,
     "studies.search.split": 7.4,
     "studies.design": 7.4,
+    "studies.recurring": 7.45,
     "studies": 7.5,
     "reporting": 7,
     "mlflow_backend": 7,

@@ -32,6 +32,7 @@ from paretune.spec.parameters import basics_of, choices_of, grouped, groups_of, 
 from paretune.studies.definition.design import DesignTerms, design_help
 from paretune.studies.definition.file import study_help
 from paretune.studies.definition.rules import StudyTerms
+from paretune.studies.recurring.file import recur_help
 
 _JSON_HELP = "print one JSON document on standard output, and everything else on standard error"
 
@@ -250,6 +251,13 @@ _COMMANDS = {
         "paretune.studies.design.run:run_design_file",
         readers.design,
         lambda: {"design": "the design's file, such as studies/polarity_scaling.yaml", **design_help()},
+        takes_jobs=True,
+    ),
+    "recur": _Command(
+        "tonight's run of a recurring training: the cheapest point that hardly ever falls below a floor of quality",
+        "paretune.cli.commands.recur:run",
+        readers.recur,
+        lambda: {"file": "the recurring training's file, such as examples/nightly.yaml", **recur_help()},
         takes_jobs=True,
     ),
     "sync": _Command(

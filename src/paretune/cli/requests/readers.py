@@ -18,6 +18,7 @@ from paretune.spec.profile import FILE, read_profile, with_profile
 from paretune.studies.definition.design import DesignFile
 from paretune.studies.definition.design_reading import read_design
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.recurring.file import RecurFile
 
 _Request = TypeVar("_Request")
 
@@ -64,6 +65,16 @@ def design(texts: Mapping[str, str], faults: list[str]) -> DesignFile:
     return all_or_faults(lambda: read_design(path, overrides), faults)
 
 
+def recur(texts: Mapping[str, str], faults: list[str]) -> RecurFile:
+    """The recurring training of a file, and what was typed over it."""
+    path = texts.get("file", "").strip()
+    if not path:
+        raise BadInput([*faults, "file must name the file of a recurring training, such as examples/nightly.yaml"])
+    overrides = {name: text for name, text in texts.items() if name != "file"}
+    _leave_out_profile("recurring training", faults)
+    return all_or_faults(lambda: RecurFile.read(path, overrides), faults)
+
+
 def nothing(texts: Mapping[str, str], faults: list[str]) -> None:
     """Nothing, for a command without parameters."""
     faults += [f"this command takes no parameters, got {name}" for name in texts]
@@ -91,7 +102,7 @@ def all_or_faults(make: Callable[[], _Request], faults: list[str], more: Callabl
 
 
 def _leave_out_profile(kind: str, faults: list[str]) -> None:
-    """Say that a study or a design takes nothing of the profile."""
+    """Say that a study, a design or a recurring training takes nothing of the profile."""
     with collecting(faults):
         if names := sorted(read_profile(os.environ)):
             print(f"{FILE}: {', '.join(names)} without effect on a {kind}: write them into its job", file=sys.stderr)

@@ -37,7 +37,7 @@ class StudyReading(FileReading):
     """Collects parts and faults of one study; of what was typed, an empty text is none."""
 
     kind: ClassVar[FileKind] = STUDY
-    sections = ("job", "search", "objectives", "constraints", "quality")
+    sections: ClassVar[tuple[str, ...]] = ("job", "search", "objectives", "constraints", "quality")
     terms: ClassVar[Mapping[str, Any]] = _TERMS
     typed_terms = tuple(_TERMS)
     kinds: ClassVar[Mapping[str, Any]] = {name: annotations(JobSpec)[name] for name in parameters()}

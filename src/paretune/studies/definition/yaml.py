@@ -39,6 +39,9 @@ class FileKind:
 
 STUDY = FileKind("study", "name and search", "studies/smoke.yaml", ("search", "objectives"))
 DESIGN = FileKind("design", "name and factors", "studies/polarity_scaling.yaml", ("factors", "design"))
+RECUR = FileKind("recurring training", "name, search and floor", "examples/nightly.yaml", ("floor",))
+_COMMANDS = ((RECUR, "recur", "file"), (DESIGN, "design", "design"), (STUDY, "study", "study"))
+"""Kind to its command and that command's parameter for the file; what only one kind has, before what two have."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +102,15 @@ def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[
 
 
 def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
-    """Refuse a file of the other kind with the command that takes it."""
-    (other,) = {STUDY, DESIGN} - {kind}
-    there = [key for key in other.marks if key in keys]
-    if there and not any(key in keys for key in kind.marks):
-        command = f"`{command_line(other.word, {other.word: path})}`"
-        raise BadInput([f"{path} has {' and '.join(there)}, so it is {other.article}, not {kind.article}: {command}"])
+    """Refuse a file of another kind with the command that takes it."""
+    if any(key in keys for key in kind.marks) and not (kind is STUDY and any(key in keys for key in RECUR.marks)):
+        return
+    for other, name, parameter in _COMMANDS:
+        there = [key for key in other.marks if key in keys]
+        if there and other is not kind:
+            command = f"`{command_line(name, {parameter: path})}`"
+            text = f"{path} has {' and '.join(there)}, so it is {other.article}, not {kind.article}: {command}"
+            raise BadInput([text])
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:

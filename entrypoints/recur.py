@@ -1,0 +1,10 @@
+"""Tonight's run of a recurring training. Called by MLproject; `paretune recur` is the same."""
+
+import sys
+
+from paretune.cli.main import main
+from paretune.cli.where_typed import go_where_typed
+
+if __name__ == "__main__":
+    go_where_typed(sys.argv)
+    sys.exit(main(["recur", *sys.argv[1:]]))

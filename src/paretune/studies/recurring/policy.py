@@ -1,0 +1,247 @@
+"""Which point tonight's run takes: Thompson sampling among those that hardly ever miss the quality floor.
+
+A point is admissible where the chance that tonight's model is below the floor is under MOST_CHANCE. Among these, one of
+the possible truths about dollars is drawn (Thompson, Biometrika 25, 1933), and the cheapest point in it is taken, the
+dollars of training once more where it misses included. So points whose dollars are not known yet are tried now and
+then, and ever more rarely. Nothing is admissible by hope: far from what was run, quality is not known, and a point
+stays out until its neighbours show that it is safe. Where no point is admissible, those most likely to meet the floor
+are drawn among: several, where clusters differ that quality does not depend on. The first night runs the default.
+
+The policy is pure: the command and the benchmark drive the same code.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from paretune.estimating.noise import F1_DEGREES, F1_NOISE, SECONDS_DEGREES, SECONDS_NOISE
+from paretune.studies.definition.quality import Quality
+from paretune.studies.recurring.model import DriftingProcess, Usual
+from paretune.studies.results.f1_model import Key, surprises
+
+MOST_CHANCE = 0.05
+"""Of missing the floor, for a point that is chosen for its dollars."""
+MOST_DEARER = 2.0
+"""Times the dollars that are expected of the cheapest admissible point, from which on a point is not drawn at all."""
+MOST_NIGHTS = 90
+"""Last ones that are learnt from: what is older has drifted away, and each night stays cheap to think about."""
+REST_NIGHTS = 10
+"""Nights that a point is left alone after its job failed: memory, quota and capacity say nothing about quality."""
+_DEPTH = 12.0  # standard deviations of noise below the floor, from which on a miss counts no worse
+_ROUNDING = 1e-9
+_EQUALLY_SAFE = 0.005  # difference of chances below which the cheaper point is the safer one
+_NOISE_SHARE = 0.005  # of the floor, where nothing is known of a metric's noise
+_SETTINGS = {0.7: 0.0, 2.0: 0.0, 8.0: 1.0}  # what settings differ by in quality, in noise, and how surprising that is
+_COSTS = {0.3: 0.0, 0.6: 0.5}  # what the estimates of settings are off by, log dollars
+_QUALITY_LENGTHS = (4.0, 1.4, 1.4)  # log2 global batch, log rate, log epochs: correlations fall to 0.6 over these
+_QUALITY_SLOPES = (0.0, 0.0, 5.0)  # of the same, in noise: e times the epochs add about 0.01 to F1, or 0.03, or nothing
+_FALL = 1.0
+"""In noise: what quality is thought to lose by a rate that is e times the default's, four times that for e squared.
+`results.f1_model` expects as much, 0.004 of F1, of the best rate, which grows with the root of the batch."""
+_OWN_LENGTHS = (0.7,)  # of numbers from 0 to 1, of a training of the user's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One point: what its quality and its dollars depend on, and the logarithm of the dollars that are expected."""
+
+    quality: Key
+    cost: Key
+    log_usd: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One run: the point's candidate, the night's number, and what it showed.
+
+    `value` is None where it failed, or was refused; `usd` where its dollars are not known.
+    """
+
+    candidate: Candidate
+    night: int
+    value: float | None
+    usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What runs tonight, and why. Numbers of candidates.
+
+    Attributes:
+        at: what runs first; `fallback` what is trained if that misses the floor.
+        chance: of `at` missing the floor tonight.
+        usd: expected dollars of `at`, those of the fallback after a miss included; `default_usd` those of the default.
+        admissible: how many points were.
+    """
+
+    at: int
+    fallback: int
+    chance: float
+    usd: float
+    default_usd: float
+    admissible: int
+
+
+class Policy:
+    """Chooses among `candidates`, of which number `default` is what runs without this command.
+
+    `floor` is the quality's least value, or its largest where less is better. `is_own`: the numbers of the candidates'
+    quality are those of a training of the user's own, from 0 to 1.
+    """
+
+    def __init__(
+        self, candidates: Sequence[Candidate], default: int, quality: Quality, floor: float, *, is_own: bool = False
+    ) -> None:
+        self.candidates = list(candidates)
+        self.default = default
+        self.floor = floor
+        self.sign = quality.sign
+        noise = quality.noise or (F1_NOISE if quality.is_share else _NOISE_SHARE * max(abs(floor), 1e-6))
+        self._noise = noise * (abs(floor) if quality.is_relative else 1.0)
+        self._lengths = _OWN_LENGTHS if is_own else _QUALITY_LENGTHS
+        self._falls = 0.0 if is_own else _FALL * self._noise
+        self._slopes = () if is_own else tuple(slope * self._noise for slope in _QUALITY_SLOPES)
+
+    def knowledge(self, history: Sequence[Seen], night: int) -> "Knowledge":
+        """What is known of every candidate before another run of that night."""
+        recent = [one for one in history if one.night > night - MOST_NIGHTS]
+        return Knowledge(self, recent, night)
+
+    def choose(
+        self, history: Sequence[Seen], night: int, rng: np.random.Generator, allowed: Collection[int] | None = None
+    ) -> Choice:
+        """The point of tonight; `allowed` are the candidates that may run, such as those that a budget covers."""
+        return self.knowledge(history, night).choice(rng, allowed)
+
+    def quality_process(self, seen: Sequence[Seen]) -> DriftingProcess:
+        """The process of quality over what was expected of it, more being better."""
+        least = self.sign * self.floor - _DEPTH * self._noise
+        seen = [one for one in seen if one.value is not None]
+        values = [max(least, self.sign * (one.value or 0.0)) - self._expected(one.candidate.quality) for one in seen]
+        usual = Usual(
+            level=100 * self._noise,
+            noise=self._noise,
+            noises=surprises(F1_DEGREES),
+            walks=(0.03, 0.15, 0.6),
+            shapes={factor * self._noise: surprise for factor, surprise in _SETTINGS.items()},
+            lengths=self._lengths,
+            kinds_alike=0.3,
+            slopes=self._slopes,
+        )
+        return DriftingProcess([one.candidate.quality for one in seen], [one.night for one in seen], values, usual)
+
+    def chances(self, seen: Sequence[Seen], keys: Sequence[Key], night: int) -> np.ndarray:
+        """N chances that a run of these settings misses the floor on a night."""
+        limits = self.sign * self.floor - np.array([self._expected(key) for key in keys])
+        return self.quality_process(seen).predict(keys, night).chance_below(limits)
+
+    def _expected(self, key: Key) -> float:
+        """What a setting's quality is thought to lack, more being better, before any run: 0 for the default."""
+        if not self._falls:
+            return 0.0
+        (batch, rate, *_), (own_batch, own_rate, *_) = key[1], self.candidates[self.default].quality[1]
+        octaves = (rate - own_rate) / math.log(2) - (batch - own_batch) / 2
+        return -self._falls * (octaves * math.log(2)) ** 2
+
+    def cost_process(self, seen: Sequence[Seen]) -> DriftingProcess:
+        """The process of log dollars over what was expected of them."""
+        known = [(one, math.log(one.usd)) for one in seen if one.usd and one.value is not None]
+        usual = Usual(
+            level=1.0,
+            noise=SECONDS_NOISE,
+            noises=surprises(SECONDS_DEGREES),
+            walks=(0.1, 0.5, 2.0),
+            shapes=_COSTS,
+            lengths=(2.0,),
+            kinds_alike=0.3,
+        )
+        keys, nights = [one.candidate.cost for one, _ in known], [one.night for one, _ in known]
+        return DriftingProcess(keys, nights, [value - one.candidate.log_usd for one, value in known], usual)
+
+    def meets(self, value: float | None) -> bool:
+        """Whether a value is on the right side of the floor."""
+        return value is not None and self.sign * value >= self.sign * self.floor
+
+
+class Knowledge:
+    """Chances and dollars of every candidate on one night, from the runs that were `seen`."""
+
+    def __init__(self, policy: Policy, seen: Sequence[Seen], night: int) -> None:
+        self._policy, self._seen, self._night = policy, seen, night
+        self._cost = policy.cost_process(seen)
+        self._log_usd = np.array([one.log_usd for one in policy.candidates])
+        self._cost_keys = [one.cost for one in policy.candidates]
+
+    @cached_property
+    def chances(self) -> np.ndarray:
+        """Chance of each candidate to miss the floor."""
+        keys = [one.quality for one in self._policy.candidates]
+        distinct = list(dict.fromkeys(keys))
+        found = self._policy.chances(self._seen, distinct, self._night)
+        return np.array([found[distinct.index(key)] for key in keys])
+
+    @cached_property
+    def usd(self) -> np.ndarray:
+        """Expected dollars of each candidate."""
+        return np.asarray(np.exp(self._log_usd + self._cost.predict(self._cost_keys, self._night).mean))
+
+    @cached_property
+    def _barred(self) -> set[int]:
+        """Candidates that failed lately: the first time for REST_NIGHTS, then twice as long each time."""
+        failures: dict[tuple[Key, Key], list[int]] = {}
+        for one in self._seen:
+            if one.value is None:
+                failures.setdefault((one.candidate.quality, one.candidate.cost), []).append(one.night)
+        return {
+            at
+            for at, one in enumerate(self._policy.candidates)
+            for nights in [failures.get((one.quality, one.cost), [])]
+            if nights and self._night - max(nights) < REST_NIGHTS * 2 ** (len(nights) - 1)
+        }
+
+    def fallback(self, allowed: Collection[int] | None = None) -> int:
+        """The safest of the candidates that have met the floor before, and the default; it may have missed tonight."""
+        policy = self._policy
+        met = {one.candidate.quality for one in self._seen if policy.meets(one.value)}
+        ran = {one.candidate.cost for one in self._seen if policy.meets(one.value)}
+        safe = [at for at, one in enumerate(policy.candidates) if one.quality in met and one.cost in ran]
+        wanted = [at for at in dict.fromkeys([*safe, policy.default]) if allowed is None or at in allowed]
+        wanted = [at for at in wanted if at not in self._barred] or wanted or [policy.default]
+        least = min(self.chances[at] for at in wanted)
+        return min((at for at in wanted if self.chances[at] <= least + _EQUALLY_SAFE), key=lambda at: self.usd[at])
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no run has shown its quality yet."""
+        return all(one.value is None for one in self._seen)
+
+    def choice(self, rng: np.random.Generator, allowed: Collection[int] | None = None) -> Choice:
+        """What to run; see `Policy.choose`."""
+        policy, chances = self._policy, self.chances
+        able = [at for at in range(len(chances)) if (allowed is None or at in allowed) and at not in self._barred]
+        able = able or [policy.default]
+        fallback = self.fallback(allowed)
+        again = float(self.usd[fallback])
+        admissible = [at for at in able if chances[at] < MOST_CHANCE]
+        safest = min(chances[at] for at in able)
+        among = admissible or [at for at in able if chances[at] <= safest + _ROUNDING]
+        at = policy.default if self.is_first else self._drawn(among, again, rng)
+        return Choice(
+            at=at,
+            fallback=fallback,
+            chance=float(chances[at]),
+            usd=float(self.usd[at] + chances[at] * again),
+            default_usd=float(self.usd[policy.default]),
+            admissible=len(admissible),
+        )
+
+    def _drawn(self, among: Sequence[int], again_usd: float, rng: np.random.Generator) -> int:
+        """The cheapest point in one of the possible truths, with the `again_usd` of training again after a miss."""
+        dearest = MOST_DEARER * min(self.usd[at] for at in among)
+        among = [at for at in among if self.usd[at] <= dearest]
+        drawn = self._cost.draw([self._cost_keys[at] for at in among], self._night, rng)
+        dollars = np.exp(self._log_usd[among] + drawn) + self.chances[among] * again_usd
+        return among[int(np.argmin(dollars))]
