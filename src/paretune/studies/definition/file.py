@@ -21,10 +21,11 @@ from paretune.spec.job import JobSpec
 from paretune.spec.parameters import help_lines, spell
 from paretune.studies.definition.objectives import spelled
 from paretune.studies.definition.quality import KNOWN
-from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of, shown
+from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of
 from paretune.studies.definition.space import Value, all_points, make_spec
 from paretune.studies.definition.study_reading import StudyReading
-from paretune.studies.definition.yaml import write_yaml
+from paretune.database.address import shown
+from paretune.files.yaml import write_yaml
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

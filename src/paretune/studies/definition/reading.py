@@ -19,14 +19,14 @@ from paretune.spec.job import INPUT_FILES, PROJECT
 from paretune.spec.parameters import parameter_hint, parse
 from paretune.studies.definition.objectives import nearest
 from paretune.studies.definition.space import Fault, FaultPath, Value, plain_kind
-from paretune.studies.definition.yaml import FileKind, Node, read_yaml
+from paretune.files.yaml import FileKind, Node, read_yaml
 
 _CLUSTER = {item.name for item in fields(Cluster)}
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules", "size")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
-_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs")
+_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget")
 """Parameters of a job that may be files or folders."""
 
 

@@ -23,7 +23,7 @@ from paretune.studies.definition.space import (
     parameter_of,
     parameters,
 )
-from paretune.studies.definition.yaml import STUDY, FileKind, Node
+from paretune.files.yaml import STUDY, FileKind, Node
 
 _OF_A_RANGE = ("choices", "low", "high", "log")
 _OF_AN_OBJECTIVE = ("direction", "take")

@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact, first_line
+from paretune.database.engine import open_engine
 from paretune.pricing.budget import Balance
 from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import TrialStatus
@@ -214,11 +215,7 @@ class Ledger:
         self._where = "the study's storage"
         try:
             self._where = make_url(storage).render_as_string(hide_password=True)
-            self._engine = sa.create_engine(storage, pool_pre_ping=True)
-            if self._engine.dialect.name == "sqlite":
-                # Of SQLite's transactions only an immediate one keeps others from reading what it is about to change.
-                sa.event.listen(self._engine, "connect", _by_hand)
-                sa.event.listen(self._engine, "begin", _immediately)
+            self._engine = open_engine(storage)
             with self._engine.begin() as connection:
                 migrate(connection, self._where)
         except BadInput:
@@ -453,12 +450,3 @@ def _entries(described: str) -> dict[str, str]:
     return {
         name: text if len(text) <= _LONGEST_ENTRY else f"{text[:_LONGEST_ENTRY]}..." for name, text in found.items()
     }
-
-
-def _by_hand(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # Python's driver would begin transactions itself, and later
-    connection.execute("PRAGMA busy_timeout = 60000")
-
-
-def _immediately(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")

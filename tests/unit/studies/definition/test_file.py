@@ -24,7 +24,7 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.reading import LISTED
 from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
 from paretune.studies.definition.study_reading import StudyReading
-from paretune.studies.definition.yaml import LARGEST_FILE, read_yaml
+from paretune.files.yaml import LARGEST_FILE, read_yaml
 from paretune.studies.search.study_run import described
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))

@@ -24,12 +24,15 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is, for messages: a word for it, keys that it needs, one that is shipped, and what only it has."""
+    """What a file is, for messages: a word for it, keys that it needs, one that is shipped, and what only it has.
+
+    Of a kind that no command takes for itself, `marks` is empty.
+    """
 
     word: str
     keys: str
     example: str
-    marks: tuple[str, ...]
+    marks: tuple[str, ...] = ()
 
     @property
     def article(self) -> str:
@@ -100,11 +103,13 @@ def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[
 
 def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
     """Refuse a file of the other kind with the command that takes it."""
-    (other,) = {STUDY, DESIGN} - {kind}
-    there = [key for key in other.marks if key in keys]
-    if there and not any(key in keys for key in kind.marks):
-        command = f"`{command_line(other.word, {other.word: path})}`"
-        raise BadInput([f"{path} has {' and '.join(there)}, so it is {other.article}, not {kind.article}: {command}"])
+    if any(key in keys for key in kind.marks):
+        return
+    for other in (STUDY, DESIGN):
+        there = [key for key in other.marks if key in keys]
+        if there and other != kind:
+            is_other = f"{path} has {' and '.join(there)}, so it is {other.article}, not {kind.article}"
+            raise BadInput([f"{is_other}: `{command_line(other.word, {other.word: path})}`"])
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:

@@ -1,0 +1,5 @@
+"""Budgets beyond one study: dollars a month, for all jobs or for those with some tags.
+
+file.BudgetFile      the budgets of a file
+accounts.Accounts    what jobs have reserved and booked, in a database that all of them share
+"""
