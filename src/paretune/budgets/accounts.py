@@ -22,9 +22,11 @@ from paretune.budgets.file import Budget, BudgetFile
 from paretune.budgets.migrations import migrate
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, BudgetRefused, LostContact, first_line
+from paretune.core.tags import Attribution
 from paretune.database.address import shown
 from paretune.database.engine import is_same_database, open_engine
 from paretune.pricing.budget import Balance
+from paretune.spec.job import JobSpec
 
 METADATA = sa.MetaData()
 ENTRIES = sa.Table(
@@ -71,6 +73,14 @@ class Claim:
     now: float
     what: str
     run_id: str = ""
+
+    @classmethod
+    def of(
+        cls, spec: JobSpec, whose: Attribution, worst_usd: float | None, *, job: str, origin: str, now: float
+    ) -> "Claim":
+        """That of a job; `whose` it is gives tags beside its own."""
+        tags = whose.of_budgets(spec.tags)
+        return cls(job=job, worst_usd=worst_usd, tags=tags, origin=origin, now=now, what=spec.instance_type)
 
 
 @dataclass(frozen=True, kw_only=True)

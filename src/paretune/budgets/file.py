@@ -127,7 +127,9 @@ class _Reading:
                 self._refuse(node, f"{key} is missing: a budget is like {{name: nlp, usd_per_month: 500}}")
         name = self._text("name", keys["name"]) if "name" in keys else ""
         if len(name) > _LONGEST_NAME:
-            self._refuse(keys["name"], f"name must have at most {_LONGEST_NAME} characters, got {len(name)}: shorten it")
+            self._refuse(
+                keys["name"], f"name must have at most {_LONGEST_NAME} characters, got {len(name)}: shorten it"
+            )
         usd = self._dollars(keys["usd_per_month"]) if "usd_per_month" in keys else 0.0
         return Budget(name=name, usd_per_month=usd, tags=self._tags(keys["tags"]) if "tags" in keys else {})
 

@@ -24,6 +24,7 @@ def migrate(connection: Connection, where: str, revisions: Path, version_table: 
     (BEGIN IMMEDIATE).
 
     Args:
+        connection: in a transaction.
         where: the database, for messages.
         revisions: folder of the revisions.
         version_table: name of the table with the version.

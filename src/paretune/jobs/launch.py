@@ -17,7 +17,7 @@ from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
-from paretune.jobs.recording import RUN_STATUS, JobRunWriter, opening_tags
+from paretune.jobs.recording import RUN_STATUS, JobRunWriter, check_budgets, opening_tags
 from paretune.jobs.registration.register import register
 from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
@@ -175,6 +175,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
         admit_everywhere(spec, launcher)
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
+        if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
+            check_budgets(spec, workplace)  # before a run is opened; else that job has its reservation
         return inputs
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
@@ -243,6 +245,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
+        "budgets": [standing.sentence(launcher.most_usd(spec)) for standing in check_budgets(spec, workplace)] or None,
         "warnings": [*said, *spec.endings(), *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])]
         or None,
     }

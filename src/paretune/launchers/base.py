@@ -222,6 +222,15 @@ class Launcher(ABC):
         """
         return admit(spec, self.price(spec), self.overrun_s)
 
+    def most_usd(self, spec: JobSpec) -> float | None:
+        """As `admit`, on the dearest of the instance types that the job may run on; None where one's price is unknown.
+
+        Raises:
+            BudgetRefused: as `admit`.
+        """
+        found = [self.admit(spec), *(self.admit(spec.on_instance_type(name)) for name in spec.instance_types()[1:])]
+        return None if None in found else max(usd for usd in found if usd is not None)
+
     def location_tags(self) -> Mapping[str, str]:
         """Where it is, as tags less their prefix: what `attach` needs (account, region, bucket), or the machine."""
         return {}

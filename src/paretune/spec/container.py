@@ -26,6 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from paretune.core.tags import Attribution
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 
@@ -229,6 +230,7 @@ class JobDocument:
     `checkpoint_key` is the hash of the specification whose checkpoints the job shares; its own where it is empty.
     `members` are the trials of a shared job, in the order in which they are trained; its own specification is that of
     the first one. The name of a member ends with a dot and its key.
+    `attribution` is for the launcher, and does not travel into the job.
     """
 
     job_name: str
@@ -238,6 +240,7 @@ class JobDocument:
     spent_seconds: float = 0.0
     checkpoint_key: str = ""
     members: "tuple[JobDocument, ...]" = ()
+    attribution: Attribution = field(default_factory=Attribution)
 
     @property
     def member(self) -> str:
@@ -257,6 +260,7 @@ class JobDocument:
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values."""
         own = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
+        del own["attribution"]
         return own | {"members": [document.as_json() for document in self.members]}
 
     @classmethod

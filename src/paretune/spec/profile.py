@@ -9,8 +9,9 @@
     budget = "team.yaml"
 
 What is typed wins over the file. What only a job on SageMaker's instances can use is left out of a job on this machine;
-the job says so. Studies and designs take of the file whose jobs they are and which budgets count (`budget`, `user`,
-`tags`): all else that their jobs have stands in their own files. A relative `budget` counts from the folder of the file.
+the job says so. Studies and designs take of it `budget`, `user` and
+`tags`; all else that their jobs have stands in their own files. A relative `budget` counts from the folder of the
+profile.
 """
 
 import os
@@ -18,6 +19,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from paretune.core.errors import BadInput, refuse
 from paretune.spec.cluster import Cluster, listed
@@ -84,15 +86,14 @@ def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
     return JobSpec.from_text(with_profile(spec.changed(), environment))
 
 
-def charged(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
-    """The specification of a job of a study with what of the profile says whose it is, where it does not say so itself.
+def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters of a job of a study or a design, with what of the profile says whose it is and who pays.
 
     Raises:
-        BadInput: as `read_profile`; or the profile's value is none.
+        BadInput: as `read_profile`.
     """
-    own = spec.changed()
-    profile = {name: text for name, text in read_profile(environment).items() if name in CHARGED and name not in own}
-    return JobSpec.from_text({**own, **profile}) if profile else spec
+    profile = {name: text for name, text in read_profile(environment).items() if name in CHARGED}
+    return {**profile, **job}
 
 
 def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:

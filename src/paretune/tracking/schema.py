@@ -65,6 +65,11 @@ INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
+# Whose job it is, see core/tags; absent from runs before 2026-11-22, as `paretune.study` is from runs of trials.
+USER = "paretune.user"  # the parameter `user`, else the login name
+BUDGET = "paretune.budget"  # the file of budgets that the job counts against
+TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
+
 # What ran in place of what was asked for.
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
 FIRST_BATCH = "paretune.first_per_device_train_batch_size"
@@ -85,7 +90,7 @@ PRICE_AS_OF = "paretune.price_as_of"
 PRICE_SOURCE = "paretune.price_source"
 
 # A study and its trials.
-STUDY = "paretune.study"  # name of a study, on its own run
+STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials
 STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.spec import job as job_module
 from paretune.core.tags import MOST_TAGS
+from paretune.spec import job as job_module
 from paretune.spec.cluster import SMDDP_INSTANCE_TYPES, Cluster, listed, looks_secret, unsupported
 from paretune.spec.job import JobSpec
 

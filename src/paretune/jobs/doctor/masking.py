@@ -41,7 +41,7 @@ class Mask:
     def of(cls, cluster: Cluster, account: Account | None) -> "Mask":
         """The mask of a job's account and of this machine; what of the account cannot be asked is not known to it."""
         names = {str(Path.home()): "~", getpass.getuser(): "<user>", socket.gethostname(): "<host>"}
-        given = [cluster.kms_key or "", cluster.package_index or ""]
+        given = [cluster.kms_key or "", cluster.package_index or "", cluster.user or "", cluster.budget or ""]
         given += [*listed(cluster.subnets), *listed(cluster.security_group_ids)]
         names |= dict.fromkeys((*given, *cluster.tags, *cluster.tags.values()), "<private>")
         names |= _parts(cluster.role or "", "<role>") | {(cluster.bucket or ""): "<bucket>"}

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from paretune.core.errors import BadInput
+from paretune.files.yaml import FileKind, Node, read_yaml
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, Cluster
 from paretune.spec.job import INPUT_FILES, PROJECT
 from paretune.spec.parameters import parameter_hint, parse
 from paretune.studies.definition.objectives import nearest
 from paretune.studies.definition.space import Fault, FaultPath, Value, plain_kind
-from paretune.files.yaml import FileKind, Node, read_yaml
 
 _CLUSTER = {item.name for item in fields(Cluster)}
 _Item = TypeVar("_Item")

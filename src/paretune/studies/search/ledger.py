@@ -263,11 +263,13 @@ class Ledger:
         owner: str,
         identity: str = "",
         most_trials: int | None = None,
+        also: Callable[[sa.Connection], None] = lambda _: None,
     ) -> Reservation:
         """Reserve a trial's worst case, before its job is created.
 
         `identity` is the hash of what the job computes, empty where it may run twice. `budget_usd` limits the study's
-        dollars and `most_trials` the trials that count; None for no limit.
+        dollars and `most_trials` the trials that count; None for no limit. `also` is called in the transaction that
+        reserves, with what budgets beyond the study have to say; what it raises refuses the trial.
 
         Raises:
             BudgetRefused: spent, reserved and its own worst case exceed the budget; or its price is not known.
@@ -282,6 +284,7 @@ class Ledger:
                 return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 _admit(worst_usd, budget_usd, self._balance(connection), parameters.get("instance_type", ""))
+            also(connection)
             row: dict[str, Any] = {"study": self._study, "trial": trial, "identity": identity, "owner": owner}
             row |= {"parameters": json.dumps(dict(parameters)), "note": json.dumps(asdict(note)), "run_id": ""}
             row |= {"worst_usd": worst_usd, "counts": int(note.counts), "settled": 0}

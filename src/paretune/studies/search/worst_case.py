@@ -45,16 +45,14 @@ class WorstCase:
 
         So it binds less of the budget. Without a budget it stays as it is.
         """
-        minutes = self._minutes_of(spec) if self._has_budget else math.inf
+        minutes = self._minutes_of(spec) if self._has_budget or spec.budget else math.inf
         return replace(spec, max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def usd(self, spec: JobSpec) -> float | None:
         """Dollars at its limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
         key = spec.spec_hash(), spec.max_runtime_minutes
         if key not in self._usd:
-            everywhere = [spec, *(spec.on_instance_type(name) for name in spec.instance_types()[1:])]
-            found = [self._workplace.launcher.admit(one) for one in everywhere]
-            self._usd[key] = None if None in found else max(usd for usd in found if usd is not None)
+            self._usd[key] = self._workplace.launcher.most_usd(spec)
         return self._usd[key]
 
     def _minutes_of(self, spec: JobSpec) -> float:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
+from paretune.files.yaml import LARGEST_FILE, read_yaml
 from paretune.pricing.prices import PriceList, local_price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
@@ -24,7 +25,6 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.reading import LISTED
 from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
 from paretune.studies.definition.study_reading import StudyReading
-from paretune.files.yaml import LARGEST_FILE, read_yaml
 from paretune.studies.search.study_run import described
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
