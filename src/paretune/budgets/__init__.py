@@ -2,4 +2,6 @@
 
 file.BudgetFile      the budgets of a file
 accounts.Accounts    what jobs have reserved and booked, in a database that all of them share
+shared.SharedBudgets the trials of one study against them
+settling.book_ended  books jobs that have ended and that nobody has booked
 """

@@ -15,7 +15,7 @@ from paretune.launchers.base import Job, job_name, run_of
 from paretune.spec import metrics
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
-KEPT = "Available"
+KEPT = schema.WARM_POOL_KEPT
 """Value of the tag `paretune.warm_pool` as long as the instances are billed."""
 
 

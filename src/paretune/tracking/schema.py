@@ -48,6 +48,7 @@ NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI sh
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
 """What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""
+WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 REGION = "paretune.region"
