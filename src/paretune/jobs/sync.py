@@ -26,7 +26,6 @@ from paretune.spec.job import PROJECT, JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 
-
 _RECENT = 200
 """Jobs with budgets, the newest, whose files of budgets are looked at."""
 

@@ -90,7 +90,7 @@ def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
 ) -> None:
     payer.is_killed(max_runtime_minutes=270.0)  # 4.5 of 5 USD
     monkeypatch.setattr("paretune.jobs.launch.check_budgets", lambda *_: [])  # as if it had looked before the other
-    with pytest.raises(BudgetRefused, match="4.5 promised to running jobs"):
+    with pytest.raises(BudgetRefused, match=r"4\.5 promised to running jobs"):
         payer.type(seed=7)
 
     assert len(payer.launcher.created) == 1
@@ -140,7 +140,7 @@ def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> Non
 
 
 def test_a_price_that_is_not_known_fits_no_budget(payer: Payer) -> None:
-    with pytest.raises(BudgetRefused, match="the price of ml.p4d.24xlarge is not known"):
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.p4d\.24xlarge is not known"):
         payer.type(instance_type="ml.p4d.24xlarge")
 
 
@@ -151,7 +151,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     home.mkdir()  # so that SQLite cannot open it
     result = payer.type()
     assert any("stays reserved in its budgets until `paretune sync` books it" in text for text in result.remarks)
-    with pytest.raises(Exception, match="studies.db") as refused:
+    with pytest.raises(Exception, match=r"studies\.db") as refused:
         payer.type(seed=7)
     assert isinstance(refused.value, BadInput)
     home.rmdir()
