@@ -13,13 +13,16 @@ BUDGETS = "budgets"
 
 
 def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
-    """What is left of each budget this month, of real dollars; or what is wrong with the file or its storage."""
+    """What is left of each budget this month, of real dollars; nothing where no file of budgets is named.
+
+    Raises:
+        BadInput: the file has faults, or its storage does not answer.
+    """
     try:
         path = request.spec.budget or read_profile(environment).get("budget")
     except BadInput:
         return  # a finding on the profile says what is wrong with it
     if path is None:
-        yield fine(BUDGETS, "none; `budget` of a job or of the profile may name a file of budgets beyond one study")
         return
     from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
     from paretune.budgets.file import BudgetFile
