@@ -97,10 +97,14 @@ class Standing:
         """Dollars that are neither spent nor promised; negative where the budget was lowered below them."""
         return self.balance.left_usd(self.budget.usd_per_month)
 
+    @property
+    def _named(self) -> str:
+        """Its name, and for which jobs where those are not real ones."""
+        return self.budget.name if self.origin == "measured" else f"{self.budget.name} of {self.origin} jobs"
+
     def sentence(self, worst_usd: float | None = None) -> str:
         """What is left, and the worst case of a job where one is given."""
-        kind = "" if self.origin == "measured" else f" of {self.origin} jobs"
-        told = f"budget {self.budget.name}{kind}: {self.left_usd:.2f} of {self.budget.usd_per_month:g} USD left in "
+        told = f"budget {self._named}: {self.left_usd:.2f} of {self.budget.usd_per_month:g} USD left in "
         return f"{told}{self.month} (UTC)" + ("" if worst_usd is None else f", worst case {worst_usd:.4g}")
 
     def refusal(self, worst_usd: float | None, what: str, path: str) -> str:
@@ -114,7 +118,7 @@ class Standing:
         if self.balance.covers(worst_usd, self.budget.usd_per_month):
             return ""
         return (
-            f"budget {name} ({limit}, {path}): worst case {worst_usd:.4g} USD does not fit, for in {self.month} "
+            f"budget {self._named} ({limit}, {path}): worst case {worst_usd:.4g} USD does not fit, for in {self.month} "
             f"{self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} promised to running jobs and "
             f"kept instances, so {max(0.0, self.left_usd):.4g} are left: lower max_runtime_minutes, which bounds a "
             f"job, raise usd_per_month of {name}, or wait for the next month (UTC); `{command_line('sync')}` books "

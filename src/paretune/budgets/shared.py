@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import sqlalchemy as sa
 
@@ -32,7 +33,7 @@ class SharedBudgets:
     ) -> None:
         self._accounts = accounts
         self._study = study
-        self._mark = mark
+        self._read_mark = mark
         self._origin = origin
         self._now = now
         self._environment = environment
@@ -75,7 +76,11 @@ class SharedBudgets:
         return of
 
     def _job(self, trial: int) -> str:
-        return f"{self._mark()}/{trial}"
+        return f"{self._mark}/{trial}"
+
+    @cached_property
+    def _mark(self) -> str:
+        return self._read_mark()
 
 
 def left_usd(standing: Standing | None) -> float:

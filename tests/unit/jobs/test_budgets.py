@@ -221,4 +221,4 @@ def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulate
     assert main(["main", *words, "--dry_run", "true"]) == 0
     assert f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} of 5 USD" in capsys.readouterr().out
     assert main(["main", *words, "--max_runtime_minutes", "600"]) == 4
-    assert "budget nlp (5 USD a month, team.yaml): worst case" in capsys.readouterr().err
+    assert "budget nlp of simulated jobs (5 USD a month, team.yaml): worst case" in capsys.readouterr().err

@@ -270,9 +270,9 @@ class Driver:
         left = math.inf if own is None else self.ledger.balance().left_usd(own)
         return left if spec is None else min(left, left_usd(self.shared_budgets.standings()(spec)))
 
-    def least_left(self, spec: JobSpec) -> str:
+    def least_left(self, spec: JobSpec | None) -> str:
         """What is left of the budget that leaves a job the fewest dollars, in words; empty where there is none."""
-        standing = self.shared_budgets.standings()(spec)
+        standing = None if spec is None else self.shared_budgets.standings()(spec)
         if standing is not None and standing.left_usd < self.left_usd():
             return f"what is left of {standing.sentence()}"
         return "" if self.file.budget_usd is None else f"what is left of the budget ({self.left_usd():.4g} USD)"

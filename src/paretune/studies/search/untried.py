@@ -54,7 +54,7 @@ class UntriedPoints:
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
         found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
-        left = "" if self._cheapest is None else self._driver.least_left(self._cheapest)
+        left = self._driver.least_left(self._cheapest)
         if not left or math.isinf(self._least_usd):
             limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
             return f"{found} {limit} with its worst case, or has a known price"

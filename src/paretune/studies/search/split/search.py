@@ -133,9 +133,9 @@ class Split:
         reach = left + committed - sum(action.cost_usd for action in self._pending.values())
         self.know.learn(under_way, left_usd=left, reach_usd=reach)
 
-    def _some_job(self) -> JobSpec:
-        """Any job of the study: the same budgets count for all."""
-        return self.know.pool[0].spec
+    def _some_job(self) -> JobSpec | None:
+        """Any job of the study, for the same budgets count for all; None where no point makes one."""
+        return self.know.pool[0].spec if self.know.pool else None
 
     def _begin(self, action: Action) -> None:
         asked = self.driver.study.ask_for(action.point)
