@@ -11,6 +11,7 @@ from typing import Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
+from paretune.core.tags import Attribution
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
@@ -173,6 +174,7 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
             opened = tracking.run(run_id)
             opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
         admit_everywhere(spec, launcher)
+        workplace.accounts(spec.budget)  # what is wrong with their file is told before anything is prepared
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
         if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
@@ -233,8 +235,10 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
     require_answer(tracking_uri())
     worst = admit_everywhere(spec, launcher)
+    standings = check_budgets(spec, workplace)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan())
+    whose = Attribution.of(spec.user, spec.tags, workplace.environment)
+    document = JobDocument(job_name=job_name("RUN", 1), spec=spec, plan=spec.plan(), attribution=whose)
     said = remarks(spec, workplace.environment)
     shown = {
         "specification": spec.as_text(),
@@ -245,7 +249,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
-        "budgets": [standing.sentence(launcher.most_usd(spec)) for standing in check_budgets(spec, workplace)] or None,
+        "budgets": [standing.sentence(launcher.most_usd(spec)) for standing in standings] or None,
         "warnings": [*said, *spec.endings(), *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])]
         or None,
     }

@@ -85,6 +85,7 @@ def run_study_file(
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
         tracking = workplace.tracking
+        workplace.accounts(file.budget)  # what is wrong with their file is told before anything is prepared
         _check(jobs, workplace)
         for text in _warnings(jobs, workplace):
             say(f"warning: {text}")

@@ -139,6 +139,13 @@ def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> Non
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01 + 9 / 3600), 0.0)
 
 
+def test_a_file_of_budgets_with_faults_is_bad_input_before_anything_else(payer: Payer) -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist .*: write one with budgets: \[{name: nlp"):
+        payer.type(budget="nowhere.yaml")
+
+    assert not payer.client.search_runs(["0"])
+
+
 def test_a_price_that_is_not_known_fits_no_budget(payer: Payer) -> None:
     with pytest.raises(BudgetRefused, match=r"the price of ml\.p4d\.24xlarge is not known"):
         payer.type(instance_type="ml.p4d.24xlarge")

@@ -43,6 +43,7 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
             _check(specs, workplace.launcher.check_offline)
             return _keep_plan(plan, bill_of(specs, workplace, budget_usd=file.budget_usd), workplace)
         workplace = workplaces.of(specs[0])
+        workplace.accounts(specs[0].budget)  # what is wrong with their file is told before anything is prepared
         _check(specs, workplace.launcher.check)
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or studies_storage(workplaces.home)
