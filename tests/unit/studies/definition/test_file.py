@@ -553,7 +553,7 @@ def test_the_seed_that_is_typed_is_that_of_the_study(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ({"budget": "3"}, "unknown parameter budget: did you mean budget_usd"),
+        ({"budgetusd": "3"}, "unknown parameter budgetusd: did you mean budget_usd"),
         ({"learning_rat": "3"}, "unknown parameter learning_rat: did you mean learning_rate"),
         ({"search": "x"}, "search is set in .*study.yaml and cannot be typed"),
         ({"objectives": "x"}, "objectives is set in"),
