@@ -14,8 +14,12 @@ SOURCE = Path(__file__).parents[2] / "src"
 FLOORS = {
     "core": 1,
     "presentation": 1.5,
+    "database": 1.5,
+    "files": 1.5,
     "spec": 2,
     "pricing": 3,
+    "budgets.migrations": 3.4,
+    "budgets": 3.5,
     "tracking": 3,
     "estimating.traced": 4.05,
     "estimating.learnt": 4.05,
@@ -70,6 +74,8 @@ DOORS = {
     "pydoe": {"studies"},
     "formulaic": {"studies"},
     **{package: {"launchers"} for package in ("botocore", "sagemaker")},
+    "alembic": {"database", "budgets", "studies", "tracking"},
+    "sqlalchemy": {"database", "budgets", "studies", "tracking"},
     "boto3": {"launchers", "training"},  # the latter inside a job on SageMaker, whose image has it
     **{
         package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")

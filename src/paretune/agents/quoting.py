@@ -22,6 +22,7 @@ _NOT_QUOTED = {
     "dry_run": "a quote launches nothing by itself",
     "max_cost_usd": "the quote's worst case is the limit of the job",
     "on_interrupt": "a job that an agent stops is stopped",
+    **dict.fromkeys(("budget", "user"), "the profile of this server says who pays"),
 }
 
 
@@ -71,6 +72,7 @@ class Quoter:
         Raises:
             BadInput: the study has faults, or no budget.
         """
+        refuse([f"{name} cannot be set here: {_NOT_QUOTED[name]}" for name in ("budget", "user") if name in overrides])
         file = StudyFile.read(path, overrides)
         if file.budget_usd is None:
             raise BadInput(["a study is quoted by its budget: set budget_usd"])

@@ -13,7 +13,7 @@ import psutil
 from paretune.spec.job import INPUT_FILES
 
 _SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
-_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "study", "design")
+_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "study", "design")
 """Parameters that may be files of the project, such as study=studies/smoke.yaml."""
 
 

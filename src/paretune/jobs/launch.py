@@ -11,19 +11,20 @@ from typing import Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
+from paretune.core.tags import Attribution
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
-from paretune.jobs.recording import RUN_STATUS, JobRunWriter, opening_tags
+from paretune.jobs.recording import RUN_STATUS, JobRunWriter, check_budgets, opening_tags
 from paretune.jobs.registration.register import register
 from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import JobState, Launcher, job_name
+from paretune.launchers.base import JobState, job_name
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
@@ -172,9 +173,12 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
             is_new = True
             opened = tracking.run(run_id)
             opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
-        admit_everywhere(spec, launcher)
+        launcher.most_usd(spec)
+        workplace.accounts(spec.budget)  # what is wrong with their file is told before anything is prepared
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
+        if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
+            check_budgets(spec, workplace)  # before a run is opened; else that job has its reservation
         return inputs
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
@@ -184,17 +188,6 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
             run.set_tags({schema.FAILURE_REASON: str(error), **closed})
             run.end(RUN_STATUS[state])
         raise
-
-
-def admit_everywhere(spec: JobSpec, launcher: Launcher) -> float | None:
-    """The worst case on the dearest of the job's instance types, None where a price is unknown.
-
-    Raises:
-        BudgetRefused: see `Launcher.admit`.
-    """
-    found = [launcher.admit(one) for one in spec.clusters()]
-    known = [usd for usd in found if usd is not None]
-    return max(known) if len(known) == len(found) else None
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
@@ -229,9 +222,11 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
 def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
     require_answer(tracking_uri())
-    worst = admit_everywhere(spec, launcher)
+    worst = launcher.most_usd(spec)
+    standings = check_budgets(spec, workplace)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    document = JobDocument.first(job_name("RUN", 1), spec)
+    whose = Attribution.of(spec.user, spec.tags, workplace.environment)
+    document = JobDocument.first(job_name("RUN", 1), spec, attribution=whose)
     said = remarks(spec, workplace.environment)
     shown = {
         "specification": spec.as_text(),
@@ -242,6 +237,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
+        "budgets": [standing.sentence(launcher.most_usd(spec)) for standing in standings] or None,
         "warnings": [*said, *spec.endings(), *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])]
         or None,
     }

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paretune.core.commands import options
-from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
+from paretune.core.commands import command_line, options
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.core.tags import Attribution
 from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.models import FinishedJob, record_model
 from paretune.jobs.notes.job_note import job_note
@@ -25,6 +28,9 @@ from paretune.spec.job import BUNDLED, PROJECT, JobSpec
 from paretune.spec.parameters import spell
 from paretune.tracking import Run, RunStatus, schema, ui_view
 from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
+
+if TYPE_CHECKING:
+    from paretune.budgets.accounts import Claim, Standing
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
@@ -99,6 +105,7 @@ class JobRunWriter:
         run: the run; by default the one of this command, or a new one.
         collect: called with job and run id when the job has ended, before its run is closed: takes over what the job
             has recorded itself, and returns a sentence for each part that it could not. By default done for a project.
+        study: name of the study or the design that it is part of.
     """
 
     def __init__(
@@ -108,9 +115,12 @@ class JobRunWriter:
         *,
         run: Run | None = None,
         collect: Callable[[Job, str], list[str]] | None = None,
+        study: str = "",
     ) -> None:
         self.spec = spec
         self.workplace = workplace
+        self.attribution = Attribution.of(spec.user, spec.tags, workplace.environment, study)
+        """Whose job it is; of one that an earlier process has recorded, what that has recorded."""
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.remarks: list[str] = []
         """What is to be known of the job that has ended, in sentences."""
@@ -155,6 +165,8 @@ class JobRunWriter:
         recorded where it is not the one that was asked for.
         """
         spec = self.spec
+        if inputs is None:
+            self._keep_attribution()
         with self.run.later():  # written with the job's name
             self._tag_location()
             self.run.set_tags({schema.SPEC_HASH: spec.spec_hash(), schema.COMMAND: spec.command()})
@@ -184,11 +196,29 @@ class JobRunWriter:
         `tags` are what else is known of it; none where an earlier process has recorded it.
         """
         count = str(self.spec.instance_count)
+        if not tags:
+            self._keep_attribution()
         with self.run.later():  # written with the job's name
             self._tag_location()
             self.run.set_tags({schema.INSTANCE_TYPE: self.spec.instance_type, schema.INSTANCE_COUNT: count, **tags})
         self._is_adopted = not tags
         self._known = self.run.metrics()
+
+    def reserve(self) -> None:
+        """Reserve the job's worst case against the budgets that it counts against, unless that is done.
+
+        Raises:
+            BudgetRefused: some budget does not cover it; nothing was launched.
+            LaunchRefused: the storage of the budgets does not answer; nothing was launched.
+        """
+        accounts = self.workplace.accounts(self.spec.budget)
+        if accounts is None:
+            return
+        claim = budget_claim(self.spec, self.workplace, self.attribution, self.run.run_id)
+        try:
+            accounts.reserve(replace(claim, run_id=self.run.run_id))
+        except LostContact as error:
+            raise LaunchRefused(f"{error}; nothing was launched") from error
 
     def watch(self) -> None:
         """Say that this process watches the job."""
@@ -403,6 +433,7 @@ class JobRunWriter:
         """Everything that is known at the end; writing it twice changes nothing."""
         measured = _headlines_first((dict(report.metrics) if report is not None else {}) | self.totals())
         where = {f"{schema.PREFIX}{name}": text for name, text in job.facts().items()} if job is not None else {}
+        self._book()
         with self.run.later():
             self.run.log_metrics({name: value for name, value in measured.items() if self._known.get(name) != value})
             if report is not None:
@@ -429,6 +460,23 @@ class JobRunWriter:
             tell_follower(self.workplace.tracking, self.pool, job.name)
         self._closed = True
         return measured
+
+    def _book(self) -> None:
+        """Book the job's cost against its budgets: before its run is closed, so that `sync` does it after a kill."""
+        try:
+            accounts = self.workplace.accounts(self.spec.budget)
+            if accounts is not None:
+                accounts.book(self.run.run_id, self.billed_usd(), self.promised_usd())
+        except (BadInput, LostContact) as error:
+            said = f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
+            self.remarks += [] if said in self.remarks else [said]
+
+    def _keep_attribution(self) -> None:
+        """Take over whose job it is from the run, as an earlier process has recorded it."""
+        tags = self.run.tags()
+        if schema.USER in tags or schema.STUDY in tags:
+            names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
+            self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in names.items()})
 
     def _record_model(self, job: Job, report: JobReport, measured: Mapping[str, float]) -> str:
         """Have MLflow list the model of the finished job; its address there, empty where it has none."""
@@ -464,6 +512,8 @@ class JobRunWriter:
                 schema.WATCHED_BY: this_process(),
                 **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
                 **price_tags(self._price),
+                **{f"{schema.PREFIX}{name}": text for name, text in self.attribution.named().items()},
+                schema.BUDGET: self.spec.budget,
             }
         )
 
@@ -518,6 +568,36 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.LAUNCHER: workplace.launcher.name,
         schema.WATCHED_BY: this_process(),
     }
+
+
+def budget_claim(spec: JobSpec, workplace: Workplace, whose: Attribution, job: str = "") -> "Claim":
+    """What a job asks of its budgets: its worst case on the dearest of its instance types.
+
+    Raises:
+        BudgetRefused: that is above max_cost_usd.
+    """
+    from paretune.budgets.accounts import Claim  # only now: few jobs have budgets
+
+    launcher = workplace.launcher
+    worst_usd = launcher.most_usd(spec)
+    return Claim.of(spec, whose, worst_usd, job=job, origin=launcher.origin, now=workplace.clock.now())
+
+
+def check_budgets(spec: JobSpec, workplace: Workplace) -> "list[Standing]":
+    """The budgets that a job counts against; nothing is reserved.
+
+    Raises:
+        BudgetRefused: some budget does not cover its worst case, or its price is not known.
+        BadInput: the file of the budgets has faults, or its storage does not answer.
+    """
+    accounts = workplace.accounts(spec.budget)
+    if accounts is None:
+        return []
+    whose = Attribution.of(spec.user, spec.tags, workplace.environment)
+    try:
+        return accounts.check(budget_claim(spec, workplace, whose))
+    except LostContact as error:
+        raise LaunchRefused(str(error)) from error
 
 
 def _now(workplace: Workplace) -> str:

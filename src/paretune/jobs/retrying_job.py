@@ -66,7 +66,7 @@ class RetryingJob:
         self._on_events = on_events
         self._halves = halves
         first = name or job_name(writer.run.run_id, 1)
-        self._document = JobDocument.first(first, spec, plan)
+        self._document = JobDocument.first(first, spec, plan, attribution=writer.attribution)
         self._selected: tuple[str, int] | None = None  # instances of this attempt, where SageMaker chooses them
         self._shared = shared
         self._without_capacity = 0
@@ -81,13 +81,17 @@ class RetryingJob:
         claimed = self.clock.monotonic()
         job = self._find()
         try:
-            self.current = job if job is not None else self._submit()
+            self.current = job if job is not None else self._reserved_and_submitted()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
         if self.clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have taken it for one that died
             self.writer.begin_attempt(self._document)
             self.writer.run.reopen()
+
+    def _reserved_and_submitted(self) -> Job:
+        self.writer.reserve()
+        return self._submit()
 
     def _submit(self) -> Job:
         submit, inputs = self._launcher.submit if self._shared is None else self._shared.submit, self._inputs()

@@ -9,6 +9,7 @@ like those of our training.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paretune.budgets.settling import book_ended
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.recording import JobRunWriter, collect_nothing
@@ -24,6 +25,9 @@ from paretune.spec.container import Event
 from paretune.spec.job import PROJECT, JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
+
+_RECENT = 200
+"""Jobs with budgets, the newest, whose files of budgets are looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,28 @@ class Sync:
             for job in self._under_way.values():
                 job.writer.leave()
         registered = ((run.run_id, register(run.params["register"], run.run_id, self.tracking)) for run in unregistered)
-        return collected + [Collected(run_id=run_id, remark=remark) for run_id, remark in registered]
+        collected += [Collected(run_id=run_id, remark=remark) for run_id, remark in registered]
+        return collected + self._book_budgets()
+
+    def _book_budgets(self) -> list[Collected]:
+        """Book what jobs that have ended still hold of the budgets that recent jobs have counted against."""
+        recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
+        said = []
+        for budget, run in {run.tags[schema.BUDGET]: run for run in recent}.items():
+            place = self._place(run)
+            if isinstance(place, str):
+                said.append(Collected(run_id=run.run_id, remark=f"its budgets: {place}"))
+                continue
+            try:
+                accounts = place[1].accounts(budget)
+                booked = {} if accounts is None else book_ended(accounts, self.tracking)
+            except (BadInput, LostContact) as error:
+                said.append(Collected(run_id=run.run_id, remark=f"its budgets cannot be booked: {error}"))
+                continue
+            for run_id, usd in booked.items():
+                cost = "its worst case" if usd is None else f"{usd:.4g} USD"
+                said.append(Collected(run_id=run_id, remark=f"{cost} booked against the budgets of {budget}"))
+        return said
 
     def _take_up(self, run: RecordedRun) -> str:
         """Begin to follow the job of a run; or why it is not followed."""

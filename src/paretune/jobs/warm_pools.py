@@ -15,7 +15,7 @@ from paretune.launchers.base import Job, job_name, run_of
 from paretune.spec import metrics
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
-KEPT = "Available"
+KEPT = schema.WARM_POOL_KEPT
 """Value of the tag `paretune.warm_pool` as long as the instances are billed."""
 
 
@@ -73,6 +73,7 @@ class KeptPool:
         self.job = RecordedJob(run)
         self.name = run.tags.get(schema.JOB_NAME, "")
         self._tracking = workplace.tracking
+        self._workplace = workplace
         made_from = run_of(self.name)
         names = [job_name(run.run_id, attempt + 1) for attempt in range(made_from[1])] if made_from else []
         self._attempts = [job for name in names if (job := workplace.launcher.attach(name)) is not None]
@@ -101,6 +102,7 @@ class KeptPool:
             found = Retention(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds, reused_by="")
         if found.is_kept:
             return None
+        self._book_kept(found)
         run = self._tracking.run(self.run_id)
         booked: dict[str, float] = {}
         if metrics.WARM_POOL_SECONDS not in self.job.run.metrics:
@@ -114,6 +116,13 @@ class KeptPool:
         run.flush()
         tell_follower(self._tracking, found, self.name)
         return found
+
+    def _book_kept(self, found: Retention) -> None:
+        """Book what the instances have cost against the budgets of the job, where their file is there."""
+        with suppress(BadInput):
+            accounts = self._workplace.accounts(self.job.run.tags.get(schema.BUDGET))
+            if accounts is not None:
+                accounts.book_kept(self.run_id, self.usd(found) or 0.0)
 
     def usd(self, found: Retention) -> float | None:
         """Dollars of the instances' seconds; None where the price is not known."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
@@ -17,6 +18,19 @@ from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
+
+if TYPE_CHECKING:
+    from paretune.budgets.accounts import Accounts
+
+
+def home_of(environment: Mapping[str, str]) -> Path:
+    """The folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or else .paretune of the current one."""
+    return Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+
+
+def studies_storage(home: Path) -> str:
+    """Address of the database in a home folder: of studies and of budgets that name no other one."""
+    return f"sqlite:///{home / 'studies.db'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +52,22 @@ class Workplace:
     interruption: Interruption
     open_tracking: Callable[[], Tracking]
     shows_work: bool = False
+    _accounts: dict[str, "Accounts"] = field(default_factory=dict)
+
+    def accounts(self, budget: str | None) -> "Accounts | None":
+        """The accounts of a file of budgets, the parameter `budget` of a job; None of none.
+
+        Raises:
+            BadInput: the file has faults, or its storage does not answer.
+        """
+        if budget is None:
+            return None
+        if budget not in self._accounts:
+            from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
+            from paretune.budgets.file import BudgetFile
+
+            self._accounts[budget] = Accounts(BudgetFile.read(budget), studies_storage(self.home))
+        return self._accounts[budget]
 
     @contextmanager
     def working_on(self, what: str) -> Iterator[Callable[[str], None]]:
@@ -82,7 +112,7 @@ class Workplaces:
             BadInput: PARETUNE_HOME cannot be a folder.
         """
         environment = dict(os.environ)
-        home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+        home = home_of(environment)
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:

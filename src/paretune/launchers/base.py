@@ -234,6 +234,15 @@ class Launcher(ABC):
         """What is known of the capacity that the job would use, or could, and that is paid for in advance."""
         return []
 
+    def most_usd(self, spec: JobSpec) -> float | None:
+        """As `admit`, on the dearest of the instance types that the job may run on; None where one's price is unknown.
+
+        Raises:
+            BudgetRefused: as `admit`.
+        """
+        found = [self.admit(one) for one in spec.clusters()]
+        return None if None in found else max(usd for usd in found if usd is not None)
+
     def location_tags(self) -> Mapping[str, str]:
         """Where it is, as tags less their prefix: what `attach` needs (account, region, bucket), or the machine."""
         return {}

@@ -14,7 +14,7 @@ CLUSTER_KEYS = (
     *("instance_type", "instance_count", "spot", "max_runtime_minutes", "max_wait_minutes", "max_cost_usd"),
     "max_silence_minutes",
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
-    *("subnets", "security_group_ids", "kms_key", "tags", "queue", *OF_A_QUEUE),
+    *("subnets", "security_group_ids", "kms_key", "tags", "user", "budget", "queue", *OF_A_QUEUE),
 )
 """Those fields of `Cluster` that mean something for a command paretune knows nothing of."""
 LOGGING = ("auto", "direct", "collect")

@@ -21,9 +21,8 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import unwatched_project
-from paretune.jobs.launch import admit_everywhere
-from paretune.jobs.recording import JobRunWriter, collect_nothing
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.recording import JobRunWriter, check_budgets, collect_nothing
+from paretune.jobs.workplace import Workplace, home_of
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
@@ -101,19 +100,19 @@ def start(
     launcher = _launcher(configuration, environment, interruption)
     run_id = configuration.run_id or _former_run(request, configuration, environment)
     is_there = run_id is not None and launcher.attach(job_name(run_id, 1)) is not None
-    files = {} if is_there else _check(project, launcher)
+    workplace = Workplace(
+        launcher=launcher,
+        home=home_of(environment),
+        clock=_CLOCK,
+        environment=environment,
+        interruption=interruption,
+        open_tracking=lambda: Tracking(environment, _CLOCK),
+    )
+    files = {} if is_there else _check(project, launcher, workplace)
     with interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
         what = (request.uri, request.experiment_id, str(project.root))
         run = get_or_create_run(  # type: ignore[no-untyped-call]  # MLflow
             run_id, *what, request.version, request.entry_point, request.parameters
-        )
-        workplace = Workplace(
-            launcher=launcher,
-            home=project.root,
-            clock=_CLOCK,
-            environment=environment,
-            interruption=interruption,
-            open_tracking=lambda: Tracking(environment, _CLOCK),
         )
         logging = configuration.logging
         direct = may_be_reached(request.tracking_uri) if logging == "auto" else logging == "direct"
@@ -192,7 +191,7 @@ def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Pa
     return _Project(root=root, configuration=configuration, needs=needs, command=command)
 
 
-def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
+def _check(project: _Project, launcher: SageMakerLauncher, workplace: Workplace) -> dict[str, Path]:
     """The files that travel, when nothing stands against the job.
 
     Raises:
@@ -200,7 +199,8 @@ def _check(project: _Project, launcher: SageMakerLauncher) -> dict[str, Path]:
     """
     spec, needs, account = project.configuration.spec, project.needs, launcher.account
     price = launcher.price(spec)
-    admit_everywhere(spec, launcher)
+    launcher.most_usd(spec)
+    check_budgets(spec, workplace)
     faults: list[str] = []
     files: dict[str, Path] = {}
     with collecting(faults):
@@ -250,7 +250,7 @@ def _payload(
 def _announcement(run_id: str, configuration: Configuration, launcher: SageMakerLauncher) -> str:
     spec, price, cost = configuration.spec, launcher.price(configuration.spec), ""
     if price is not None:
-        worst = admit_everywhere(spec, launcher)
+        worst = launcher.most_usd(spec)
         cost = f", {price.usd_per_hour:g} USD an hour each"
         cost += "" if worst is None else f", at most {worst:.4g} USD in all"
     where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"

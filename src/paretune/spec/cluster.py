@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Self
 
 from paretune.core.errors import BadInput, collecting
+from paretune.core.tags import tag_faults
 from paretune.spec import catalog
 from paretune.spec.legacy_smp import LEGACY_SMP_EXAMPLE, LegacyModelParallel
 from paretune.spec.parallel_degrees import ParallelDegrees
@@ -20,8 +21,6 @@ from paretune.spec.simulation import Simulation
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", "deepspeed")
 LONGEST_KEEP_ALIVE_MINUTES = 360
 """Of a warm pool. Source: CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)."""
-MOST_TAGS = 48
-"""Of a training job, 50 (CreateTrainingJob, Tags; botocore 1.44.5), less two of paretune's own."""
 MOST_RANKED_TYPES = 5
 """Instance types among which SageMaker takes one for a job. Source: ResourceConfig, InstancePreferences (botocore
 1.44.5)."""
@@ -31,6 +30,7 @@ _PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-
 """Source: DescribeTrainingPlan, TrainingPlanName (botocore 1.44.5)."""
 _PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
 _FROM_ANY_CHECKPOINT = ("ddp", "smddp", "fsdp")
+_LONGEST_USER = 128  # characters
 _TAGS_EXAMPLE = '{"team": "search"}'
 _SECRET_NAME = re.compile(r"secret|passw|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
@@ -165,6 +165,11 @@ class Cluster:
     max_cost_usd: float | None = parameter(
         None, "refuse to launch when the worst case costs more", minimum=0, affects={"limit", "account"}, basic=True
     )
+    budget: str | None = parameter(
+        None,
+        "YAML file of budgets beyond one study: dollars a month, for all jobs or by tags; what does not fit is refused",
+        affects={"account"},
+    )
     local_price_usd_per_hour: float = parameter(
         0.115,
         "notional price of a local instance; the default is that of ml.m5.large",
@@ -255,7 +260,10 @@ class Cluster:
     )
     kms_key: str | None = parameter(None, "KMS key for volume, uploads and results", affects={"account"})
     tags: Mapping[str, str] = parameter(
-        {}, "JSON object: AWS tags of the job", affects={"account"}, example=_TAGS_EXAMPLE
+        {}, "JSON object: tags of the job, in AWS and for budgets", affects={"account"}, example=_TAGS_EXAMPLE
+    )
+    user: str | None = parameter(
+        None, "whose job it is, for tags and budgets; by default the login name", affects={"account"}
     )
     on_interrupt: str = parameter(
         "stop",
@@ -359,7 +367,7 @@ class Cluster:
 
     def cluster_faults(self) -> list[str]:
         """Everything that contradicts itself or is not known; empty if nothing does."""
-        faults = _strategy_faults(self) + _simulation_faults(self)
+        faults = _strategy_faults(self) + _simulation_faults(self) + _tag_faults(self)
         if wrong := catalog.fact_faults(self.instance_facts):
             return faults + wrong
         if not self.has_instances:
@@ -426,17 +434,24 @@ def _sagemaker_faults(cluster: Cluster) -> list[str]:
         faults.append("subnets and security_group_ids go together: give both, or neither")
     if cluster.spot and cluster.keep_alive_minutes:
         faults.append("keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances")
-    faults += [
-        f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
-        for name, value in cluster.tags.items()
-        if isinstance(value, str) and looks_secret(name, value)
-    ]
     faults += _index_faults(cluster.package_index) + _volume_faults(cluster) + _queue_faults(cluster)
     faults += _ranking_faults(cluster) + _plan_faults(cluster)
-    if len(cluster.tags) > MOST_TAGS:
-        faults.append(f"tags must be at most {MOST_TAGS}, got {len(cluster.tags)}")
-    if wrong := {name: value for name, value in cluster.tags.items() if not isinstance(value, str)}:
+    return faults
+
+
+def _tag_faults(cluster: Cluster) -> list[str]:
+    """Tags that AWS does not take, that paretune sets itself, or that nobody should read."""
+    texts = {name: value for name, value in cluster.tags.items() if isinstance(value, str)}
+    faults = [
+        f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
+        for name, value in texts.items()
+        if looks_secret(name, value)
+    ]
+    if wrong := {name: value for name, value in cluster.tags.items() if name not in texts}:
         faults.append(f"tags must map names to texts, such as {_TAGS_EXAMPLE}, got {wrong}")
+    faults += tag_faults(texts)
+    if cluster.user is not None and len(cluster.user) > _LONGEST_USER:
+        faults.append(f"user must be at most {_LONGEST_USER} characters, got {len(cluster.user)}: shorten it")
     return faults
 
 

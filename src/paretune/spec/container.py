@@ -26,6 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from paretune.core.tags import Attribution
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 
@@ -240,6 +241,7 @@ class JobDocument:
     the first one. The name of a member ends with a dot and its key.
     `plans` are the batches on the types that SageMaker may choose in place of the one that was asked for, best first;
     empty where it has no choice.
+    `attribution` is for the launcher, and does not travel into the job.
     """
 
     job_name: str
@@ -251,12 +253,17 @@ class JobDocument:
     members: "tuple[JobDocument, ...]" = ()
     plans: Mapping[str, BatchPlan] = field(default_factory=dict)
 
+    attribution: Attribution = field(default_factory=Attribution)
+
     @classmethod
-    def first(cls, job_name: str, spec: JobSpec, plan: BatchPlan | None = None) -> "JobDocument":
+    def first(
+        cls, job_name: str, spec: JobSpec, plan: BatchPlan | None = None, attribution: Attribution | None = None
+    ) -> "JobDocument":
         """That of a first attempt, which begins with `plan`; by default with the batch that was asked for."""
         others = spec.clusters()[1:] if spec.ranks_instance_types else ()
         plans = {other.instance_type: other.plan() for other in others}
-        return cls(job_name=job_name, spec=spec, plan=plan or spec.plan(), plans=plans)
+        whose = attribution or Attribution()
+        return cls(job_name=job_name, spec=spec, plan=plan or spec.plan(), plans=plans, attribution=whose)
 
     def on(self, instance_type: str) -> "JobDocument":
         """What it says to a job on an instance type that SageMaker has chosen; the same where it had no choice."""
@@ -288,6 +295,7 @@ class JobDocument:
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values."""
         own = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
+        del own["attribution"]
         own["plans"] = {name: asdict(plan) for name, plan in self.plans.items()}
         return own | {"members": [document.as_json() for document in self.members]}
 

@@ -6,9 +6,12 @@
     role = "SageMakerTraining"
     bucket = "my-models"
     tags = {team = "search"}
+    budget = "team.yaml"
 
 What is typed wins over the file. What only a job on SageMaker's instances can use is left out of a job on this machine;
-the job says so. Studies and designs take nothing of the file: what their jobs have stands in their own files.
+the job says so. Studies and designs take of it `budget`, `user` and
+`tags`; all else that their jobs have stands in their own files. A relative `budget` counts from the folder of the
+profile.
 """
 
 import os
@@ -16,6 +19,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import is_file
@@ -29,11 +33,13 @@ _NOT_HERE = {"instance_type", "instance_count", "launcher", "strategy", "process
 _ON_INSTANCES = {
     *("legacy_smp", "instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes", "subnets", "security_group_ids"),
-    *("package_index", "kms_key", "tags", "on_interrupt", "training_plan", "queue", *OF_A_QUEUE),
+    *("package_index", "kms_key", "on_interrupt", "training_plan", "queue", *OF_A_QUEUE),
 }
 """Parameters that mean nothing for a job on this machine."""
 _ON_THIS_MACHINE = {"local_price_usd_per_hour"}
 """Parameters that mean nothing for a job on SageMaker's instances."""
+CHARGED = ("budget", "user", "tags")
+"""Parameters that say whose job it is and who pays: those of the file hold for studies and designs, too."""
 ALLOWED = frozenset(item.name for item in fields(Cluster)) - _NOT_HERE
 
 
@@ -57,9 +63,10 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     allowed = f"it may set {', '.join(sorted(ALLOWED))}"
     refuse([f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED])
-    return {
+    texts = {
         name: ",".join(map(str, value)) if isinstance(value, list) else spell(value) for name, value in found.items()
     }
+    return texts | ({"budget": str(path.parent / Path(texts["budget"]).expanduser())} if "budget" in texts else {})
 
 
 def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -78,6 +85,16 @@ def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> di
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
     """The specification with the profile's values where it has the default; as `with_profile`."""
     return JobSpec.from_text(with_profile(spec.changed(), environment))
+
+
+def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters of a job of a study or a design, with what of the profile says whose it is and who pays.
+
+    Raises:
+        BadInput: as `read_profile`.
+    """
+    profile = {name: text for name, text in read_profile(environment).items() if name in CHARGED}
+    return {**profile, **job}
 
 
 def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:

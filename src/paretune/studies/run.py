@@ -9,9 +9,10 @@ from paretune.core.errors import BadInput, BudgetRefused
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.jobs.workplace import Workplace, Workplaces, studies_storage
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
+from paretune.spec.profile import charged
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.live import live_front
 from paretune.studies.results.answer import StudyAnswer, StudyResult
@@ -76,18 +77,20 @@ def run_study_file(
     `on_answer` gets the answer so far each time that the study's page is written anew.
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
+    own, file = file, replace(file, job=charged(file.job, workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
-    storage = file.storage or f"sqlite:///{workplaces.home / 'studies.db'}"
+    storage = file.storage or studies_storage(workplaces.home)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
         tracking = workplace.tracking
+        workplace.accounts(file.budget)  # what is wrong with their file is told before anything is prepared
         _check(jobs, workplace)
         for text in _warnings(jobs, workplace):
             say(f"warning: {text}")
         ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
-        record = StudyRunWriter(file, ledger, tracking, say, on_answer)
+        record = StudyRunWriter(own, ledger, tracking, say, on_answer)
         driver = Driver(
             file,
             study,
@@ -122,7 +125,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
             if searching is not None:
                 record.forecast, record.borrowed = searching.forecast, searching.borrowed
             reason = joint.search(driver) if searching is None else searching.search()
-            if not driver.trials and driver.file.budget_usd is not None:
+            if not driver.trials and (driver.file.budget_usd is not None or driver.shared_budgets.are_set):
                 raise BudgetRefused(f"nothing was launched: {reason}")
             found = verify(driver, lambda: record.answer().picks) if _has_quality(driver.file) else Verification()
     except BaseException as error:

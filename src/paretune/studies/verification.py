@@ -91,10 +91,10 @@ class _Verifying:
     def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
         """Why the point is not repeated, in words; empty where it is."""
         driver = self._driver
-        if driver.file.budget_usd is not None:
+        if driver.file.budget_usd is not None or driver.shared_budgets.are_set:
             spec = driver.file.spec_at(point.trial.point).replace(**changes)
             if not driver.fits_budget(spec):
-                return f"another does not fit what is left of the budget ({driver.left_usd():.4g} USD) at its worst"
+                return f"another does not fit {driver.least_left(spec)} at its worst"
         if repeats >= RUNS:
             return f"of {repeats} repeats {len(point.trials) - 1} completed"
         trials = driver.trials.values()

@@ -189,7 +189,8 @@ class RecordedJob:
         location = {name: text for name, text in tags.items() if text}
         if self.is_foreign:
             cluster = {"instance_type": self.instance_type, "instance_count": self.instance_count}
-            return JobSpec(launcher="sagemaker", entry_script=PROJECT, **cluster, **location)  # type: ignore[arg-type]
+            budget = self._tag(schema.BUDGET) or None
+            return JobSpec(launcher="sagemaker", entry_script=PROJECT, budget=budget, **cluster, **location)  # type: ignore[arg-type]
         if not self.command:
             raise BadInput(["no command of paretune is recorded"])
         spec = JobSpec.from_text(parameters_of(self.command))

@@ -49,6 +49,7 @@ NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI sh
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
 """What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""
+WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 REGION = "paretune.region"
@@ -68,6 +69,11 @@ LOGGING = "paretune.logging"
 INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
+
+# Whose job it is, see core/tags; absent from runs before 2026-11-22, as `paretune.study` is from runs of trials.
+USER = "paretune.user"  # the parameter `user`, else the login name
+BUDGET = "paretune.budget"  # the file of budgets that the job counts against
+TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
 # What ran in place of what was asked for.
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
@@ -93,7 +99,7 @@ BILL = "paretune.bill"
 BILL_COMPLETE = "complete"
 
 # A study and its trials.
-STUDY = "paretune.study"  # name of a study, on its own run
+STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials
 STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 BORROWED = "paretune.borrowed"  # what a study has begun with from earlier ones, in words; absent if nothing

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
-from paretune.jobs.launch import admit_everywhere, run_job
+from paretune.jobs.launch import run_job
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
@@ -652,11 +652,11 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
     launcher = ScriptedLauncher([])
 
     with pytest.raises(BudgetRefused, match="worst case 4 USD"):
-        admit_everywhere(spec, launcher)
+        launcher.most_usd(spec)
 
-    assert admit_everywhere(spec.replace(max_cost_usd=4.0), launcher) == 4.0  # of the dearest
+    assert launcher.most_usd(spec.replace(max_cost_usd=4.0)) == 4.0  # of the dearest
     with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is not known"):
-        admit_everywhere(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"), launcher)
+        launcher.most_usd(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
 
 
 def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_run(desk: Desk) -> None:

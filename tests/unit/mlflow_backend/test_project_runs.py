@@ -14,6 +14,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
+from paretune.budgets.accounts import Accounts
+from paretune.budgets.file import BudgetFile
 from paretune.cli.output.repricing import Terms, reprice
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
@@ -455,3 +457,22 @@ def test_the_same_command_watches_the_job_that_runs_unwatched_unless_again_is_se
     for run in (first, third):
         user.end(run.run_id)
         assert run.wait()
+
+
+def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: User) -> None:
+    worst = (60 * 60 + 180) / 3600 * USD_PER_HOUR
+    nlp = f"{{name: nlp, usd_per_month: {1.5 * worst}, tags: {{team: nlp}}}}"
+    (user.folder / "team.yaml").write_text(f"storage: sqlite:///accounts.db\nbudgets: [{nlp}]\n")
+    chosen = {"tags": {"team": "nlp"}, "user": "ana", "budget": "team.yaml"}
+    run_id = user.start(**chosen).run_id
+    tags = user.client.get_run(run_id).data.tags
+    (request,) = [call.parameters for call in user.aws.of("CreateTrainingJob")]
+    assert (tags["paretune.user"], tags["paretune.team"], tags["paretune.budget"]) == ("ana", "nlp", "team.yaml")
+    assert {"Key": "paretune:user", "Value": "ana"} in request["Tags"]
+
+    with pytest.raises(ExecutionException, match=f"{worst:.4g} promised to running jobs"):
+        user.start(**chosen, again=True)
+    user.end(run_id)
+    user.sync()
+    (standing,) = Accounts(BudgetFile.read("team.yaml"), "").standings(user.clock.now(), "measured")
+    assert (standing.balance.spent_usd, standing.balance.committed_usd) == (pytest.approx(USD), 0.0)

@@ -396,6 +396,9 @@ SAME_RESULT = {
     "max_silence_minutes": 5.0,
     "max_runtime_minutes": 5.0,
     "max_cost_usd": 1.0,
+    "budget": "team.yaml",
+    "user": "ana",
+    "tags": {"team": "search"},
     "local_price_usd_per_hour": 2.0,
 }
 SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
@@ -410,7 +413,6 @@ SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
     "package_index": "https://packages.example.com/simple",
     "keep_alive_minutes": 10.0,
     "kms_key": "alias/mine",
-    "tags": {"team": "search"},
     "on_interrupt": "detach",
     "queue": "team",
 }

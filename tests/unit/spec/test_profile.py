@@ -104,6 +104,9 @@ VALUES = {
     "cpu_offload": True,
     "recorded_runs": "runs.csv",
     "simulation": {"seed": 7},
+    "tags": {"seed": 7},
+    "user": "ana",
+    "budget": "team.yaml",
 }
 """A value other than the default of each parameter that may mean something on this machine."""
 

@@ -14,7 +14,7 @@ from paretune.jobs.doctor.request import DoctorRequest
 from paretune.jobs.estimates.request import EstimateRequest
 from paretune.spec.job import JobSpec, missing_files
 from paretune.spec.parameters import read
-from paretune.spec.profile import FILE, read_profile, with_profile
+from paretune.spec.profile import CHARGED, FILE, read_profile, with_profile
 from paretune.studies.definition.design import DesignFile
 from paretune.studies.definition.design_reading import read_design
 from paretune.studies.definition.file import StudyFile
@@ -102,9 +102,9 @@ def all_or_faults(make: Callable[[], _Request], faults: list[str], more: Callabl
 
 
 def _leave_out_profile(kind: str, faults: list[str]) -> None:
-    """Say that a study, a design or a recurring training takes nothing of the profile."""
+    """Say what of the profile a study, a design or a recurring training does not take."""
     with collecting(faults):
-        if names := sorted(read_profile(os.environ)):
+        if names := sorted(read_profile(os.environ).keys() - set(CHARGED)):
             print(f"{FILE}: {', '.join(names)} without effect on a {kind}: write them into its job", file=sys.stderr)
 
 

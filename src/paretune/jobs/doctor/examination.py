@@ -7,6 +7,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, ParetuneError
 from paretune.core.finding import Finding, guarded
 from paretune.jobs.doctor import local_checks
+from paretune.jobs.doctor.budget_checks import BUDGETS, budget_findings
 from paretune.jobs.doctor.request import DoctorRequest
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList, usual_price
@@ -19,6 +20,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock
         local_checks.TORCH: lambda: [local_checks.torch_finding(environment)],
         local_checks.PROFILE: lambda: local_checks.profile_findings(environment, request.profile_faults),
         local_checks.HOME: lambda: [local_checks.home_finding(environment)],
+        BUDGETS: lambda: budget_findings(request, environment, clock.now()),
         "mlflow": _store_findings,
         "aws": lambda: _cloud_findings(request, environment, datetime.fromtimestamp(clock.now(), UTC)),
     }

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import requires, version
-from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.extras import TRAIN, installed, requirements_of, training_is_missing
 from paretune.core.finding import Finding, fine, not_asked, wrong
+from paretune.jobs.workplace import home_of
 from paretune.spec.parameters import spell
 from paretune.spec.profile import FILE, read_profile
 
@@ -84,7 +84,7 @@ def profile_findings(environment: Mapping[str, str], faults: tuple[str, ...]) ->
 
 def home_finding(environment: Mapping[str, str]) -> Finding:
     """Whether the folder of jobs and prepared data can be written to, and has room."""
-    home = Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+    home = home_of(environment)
     there = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         return wrong(

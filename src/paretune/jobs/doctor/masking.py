@@ -41,7 +41,8 @@ class Mask:
     def of(cls, cluster: Cluster, account: Account | None) -> "Mask":
         """The mask of a job's account and of this machine; what of the account cannot be asked is not known to it."""
         names = {str(Path.home()): "~", getpass.getuser(): "<user>", socket.gethostname(): "<host>"}
-        given = [getattr(cluster, name) or "" for name in ("kms_key", "package_index", "queue", *OF_A_QUEUE[:2])]
+        names_of_users = ("kms_key", "package_index", "user", "budget", "queue", *OF_A_QUEUE[:2])
+        given = [getattr(cluster, name) or "" for name in names_of_users]
         given += [*listed(cluster.subnets), *listed(cluster.security_group_ids)]
         names |= dict.fromkeys((*given, *cluster.tags, *cluster.tags.values()), "<private>")
         names |= _parts(cluster.role or "", "<role>") | {(cluster.bucket or ""): "<bucket>"}

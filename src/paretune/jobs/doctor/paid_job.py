@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paretune.core.errors import ParetuneError, first_line
-from paretune.jobs.launch import admit_everywhere, run_job
+from paretune.jobs.launch import run_job
 from paretune.jobs.progress import watched
 from paretune.jobs.workplace import Workplaces
 from paretune.launchers.sagemaker.account import Account
@@ -69,7 +69,7 @@ def observe(spec: JobSpec, workplaces: Workplaces) -> ObservedJob:
             if not isinstance(launcher, SageMakerLauncher):
                 raise TypeError(f"the launcher of a paid job is {type(launcher).__name__}")
             seen.account = launcher.account
-            seen.price, seen.worst_usd = launcher.price(spec), admit_everywhere(spec, launcher)
+            seen.price, seen.worst_usd = launcher.price(spec), launcher.most_usd(spec)
             try:
                 run_job(spec, workplace, listen)
             finally:

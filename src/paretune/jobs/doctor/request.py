@@ -7,7 +7,7 @@ from paretune.core.errors import BadInput, collecting
 from paretune.spec.cluster import SIMULATED
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting, parse
-from paretune.spec.profile import read_profile
+from paretune.spec.profile import CHARGED, read_profile
 
 PAID_HELP = "after the checks, launch one job of less than 0.10 USD in your AWS account and report how it went"
 MOST_USD = 0.1
@@ -76,7 +76,7 @@ class DoctorRequest:
             with collecting(wrong):
                 profile = read_profile(environment)
                 spec = JobSpec.from_text(usual | profile | typed)
-        asked = {"instance_type", *affecting(JobSpec, "account")} & {*typed, *profile}
+        asked = ({"instance_type", *affecting(JobSpec, "account")} - set(CHARGED)) & {*typed, *profile}
         return cls(
             spec=spec,
             paid=paid,

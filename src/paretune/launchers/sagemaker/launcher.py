@@ -12,6 +12,7 @@ from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.finding import faults_of
+from paretune.core.tags import AWS_PREFIX
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -51,7 +52,7 @@ from paretune.spec.container import (
     JobInputs,
     ProjectPayload,
 )
-from paretune.spec.job import INPUT_FILES, JobSpec
+from paretune.spec.job import INPUT_FILES, PROJECT, JobSpec
 from paretune.spec.parameters import affecting
 from paretune.spec.script import arguments_of
 
@@ -341,7 +342,7 @@ class SageMakerLauncher(Launcher):
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{run}/"),
             max_seconds=max(1, math.ceil(document.max_seconds)),
             volume_gib=_volume_gib(document, bytes_on_disk(spec, JobInputs(project=project))),
-            tags={"paretune:run": run, **spec.tags},
+            tags=_tags(document),
         )
 
     def _of_training(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
@@ -370,7 +371,7 @@ class SageMakerLauncher(Launcher):
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
             volume_gib=_volume_gib(document, bytes_on_disk(spec, inputs)),
-            tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
+            tags=_tags(document),
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
 
@@ -404,7 +405,7 @@ class SageMakerLauncher(Launcher):
             checkpoints=self._checkpoints(document, inputs, staging),
             max_seconds=max(1, math.ceil(document.max_seconds)),
             volume_gib=_volume_gib(document, bytes_on_disk(spec, inputs)),
-            tags={"paretune:run": _run_id(document.job_name), "paretune:spec": spec.spec_hash(), **spec.tags},
+            tags=_tags(document),
             hyperparameters=hyperparameters,
         )
 
@@ -535,6 +536,15 @@ def _run_id(job_name: str) -> str:
     """The MLflow run that a job's name was made from; the name itself where it was made from none."""
     made_from = run_of(job_name)
     return made_from[0] if made_from is not None else job_name
+
+
+def _tags(document: JobDocument) -> dict[str, str]:
+    """AWS tags of a job: its run, the hash of its specification, whose it is, and those that were asked for."""
+    spec = document.spec
+    own = {f"{AWS_PREFIX}run": _run_id(document.job_name)}
+    if spec.entry_script != PROJECT:  # of the command of a foreign project the specification tells nothing
+        own[f"{AWS_PREFIX}spec"] = spec.spec_hash()
+    return {**own, **document.attribution.aws_tags(), **spec.tags}
 
 
 def _smp(spec: JobSpec) -> dict[str, Any]:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting
+from paretune.database.address import shown
+from paretune.files.yaml import write_yaml
 from paretune.pricing.prices import read_file
 from paretune.spec.parameters import COMPUTES, help_lines, parameter, spell
 from paretune.studies.definition.design_rows import RowJob, RowTerms, job_of_row, row_kinds, row_parameters
 from paretune.studies.definition.objectives import OBJECTIVES, nearest, objective_faults, runs_own_training
-from paretune.studies.definition.rules import is_billed, shown, term_faults, value_faults
+from paretune.studies.definition.rules import is_billed, term_faults, value_faults
 from paretune.studies.definition.space import Fault, FaultPath, Value, kind_of
-from paretune.studies.definition.yaml import write_yaml
 
 FULL, FRACTIONAL, D_OPTIMAL, I_OPTIMAL, TABLE = KINDS = ("full", "fractional", "d-optimal", "i-optimal", "table")
 MOST_COMBINATIONS = 2000

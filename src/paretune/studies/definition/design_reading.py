@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from paretune.files.yaml import DESIGN, FileKind, Node
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, listed
 from paretune.spec.parameters import annotations
 from paretune.studies.definition.design import TABLE, TYPED, DesignDraft, DesignFile, DesignTerms, Level, design_faults
 from paretune.studies.definition.design_rows import row_kinds
 from paretune.studies.definition.reading import FileReading, each
 from paretune.studies.definition.space import FaultPath, Value
-from paretune.studies.definition.yaml import DESIGN, FileKind, Node
 
 _TERMS: dict[str, Any] = {item.name: annotations(DesignTerms)[item.name] for item in fields(DesignTerms)}
 _OWN = ("design", "exclude")

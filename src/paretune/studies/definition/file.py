@@ -17,14 +17,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.database.address import shown
+from paretune.files.yaml import write_yaml
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import help_lines, spell
 from paretune.studies.definition.objectives import spelled
 from paretune.studies.definition.quality import KNOWN
-from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of, shown
+from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of
 from paretune.studies.definition.space import Value, all_points, make_spec
 from paretune.studies.definition.study_reading import StudyReading
-from paretune.studies.definition.yaml import write_yaml
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -64,6 +65,11 @@ class StudyFile(Draft):
     def trials_per_job(self) -> int:
         """Trials that one job trains."""
         return int(self.job.get("trials_per_job") or 1)
+
+    @property
+    def budget(self) -> str | None:
+        """File of the budgets beyond the study that its jobs count against."""
+        return str(self.job["budget"]) if self.job.get("budget") else None
 
     @property
     def takes_split(self) -> bool:

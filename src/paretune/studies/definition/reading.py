@@ -13,20 +13,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, did_you_mean
+from paretune.files.yaml import FileKind, Node, read_yaml
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, Cluster
 from paretune.spec.job import INPUT_FILES, PROJECT
 from paretune.spec.parameters import parameter_hint, parse
 from paretune.studies.definition.objectives import nearest
 from paretune.studies.definition.space import Fault, FaultPath, Value, plain_kind
-from paretune.studies.definition.yaml import FileKind, Node, read_yaml
 
 _CLUSTER = {item.name for item in fields(Cluster)}
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules", "size")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
-_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs")
+_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget")
 """Parameters of a job that may be files or folders."""
 
 
@@ -232,7 +232,8 @@ class FileReading:
                 return f"it is a key of the {self.kind.word}, move it to the left; a job has none of this name"
             return parameter_hint(key, self.kinds)
         if key in self.kinds:
-            return f"it is a parameter of the job, put it under {self.sections[0]} or {self.sections[1]}"
+            meant = did_you_mean(key, self.terms, lead="; or ", most=1)
+            return f"it is a parameter of the job, put it under {self.sections[0]} or {self.sections[1]}{meant}"
         return nearest(key, self.keys)
 
 

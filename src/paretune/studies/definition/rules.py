@@ -1,13 +1,13 @@
 """What a study consists of, and the rules between its parts."""
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
 from paretune.core.commands import command_line
+from paretune.database.address import address_fault
 from paretune.spec import metrics
 from paretune.spec.cluster import SIMULATED
 from paretune.spec.job import JobSpec
@@ -44,7 +44,6 @@ from paretune.studies.definition.space import (
 
 SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
-_STORAGE = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 _OF_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives that follow from the cluster of any job, whatever it trains."""
 _LONGEST_NAME = 80  # characters
@@ -171,9 +170,8 @@ def term_faults(draft: Any, terms: Any) -> Iterator[Fault]:
     for item in fields(terms):
         if (value := getattr(draft, item.name)) is not None:
             yield from (((item.name,), text) for text in range_faults(item, value))
-    if draft.storage is not None and not _STORAGE.fullmatch(draft.storage):
-        text = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
-        yield ("storage",), text + f"outlives the command), got {shown(draft.storage)!r}"
+    if draft.storage is not None and (fault := address_fault(draft.storage)):
+        yield ("storage",), fault
 
 
 def _parameter_faults(name: str, value: Any) -> list[str]:
@@ -337,11 +335,3 @@ def is_billed(launcher: str | None, instance_types: Iterable[Any]) -> bool:
     """Whether jobs of this launcher run in an AWS account on any of these types; None is the default of either."""
     is_ml = any(str(name).startswith("ml.") for name in instance_types)
     return launcher == "sagemaker" or (launcher in (None, "", "auto") and is_ml)
-
-
-def shown(storage: str) -> str:
-    """An address without user and password, for people to read."""
-    scheme, colon, rest = storage.partition(":")
-    if "@" in rest:  # a password may hold any other character, also one that should have been escaped
-        rest = f"//{rest.rpartition('@')[2]}"
-    return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)

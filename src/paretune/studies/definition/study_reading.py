@@ -5,6 +5,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar
 
+from paretune.files.yaml import STUDY, FileKind, Node
 from paretune.spec.cluster import listed
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import annotations, parse
@@ -23,7 +24,6 @@ from paretune.studies.definition.space import (
     parameter_of,
     parameters,
 )
-from paretune.studies.definition.yaml import STUDY, FileKind, Node
 
 _OF_A_RANGE = ("choices", "low", "high", "log")
 _OF_AN_OBJECTIVE = ("direction", "take")

@@ -17,7 +17,7 @@ from paretune.studies.design.table_study import ROW
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import Ledger
-from paretune.studies.search.parent_run import open_parent_run
+from paretune.studies.search.parent_run import open_parent_run, without_payer
 from paretune.tracking import Run, RunStatus, Tracking, schema, ui_view
 
 TABLE_FILE, CORRELATION_FILE, CORRELATION_PICTURE = "design.csv", "correlation.csv", "correlation.png"
@@ -117,9 +117,9 @@ def correlation_picture(names: Sequence[str], found: Any) -> Picture:
 
 
 def described(plan: DesignPlan) -> str:
-    """What makes two files one design: its rows, not its budget, nor how many jobs run at a time."""
+    """What makes two files one design: its rows, not its budget, how many jobs run at a time, nor who pays for them."""
     rows = {f"run {row.run}": {**row.factors(), "seed": row.spec.seed} for row in plan.rows}
-    return json.dumps({"job": json.dumps(dict(plan.file.job)), "design": json.dumps(rows)})
+    return json.dumps({"job": json.dumps(without_payer(plan.file.job)), "design": json.dumps(rows)})
 
 
 class DesignRunWriter:

@@ -1,15 +1,16 @@
 """A design from its file to its last row: planned, priced, refused or run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collecting
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.jobs.workplace import Workplace, Workplaces, studies_storage
 from paretune.pricing.prices import VARIABLE
 from paretune.spec.job import JobSpec
+from paretune.spec.profile import charged
 from paretune.spec.regions import usual_region
 from paretune.studies.definition.design import DesignFile
 from paretune.studies.design.answer import DesignResult, plan_text
@@ -31,8 +32,8 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         BadInput: a row cannot run, or its model cannot be estimated; nothing was launched.
         BudgetRefused: what its rows can cost at worst exceeds the budget; the plan is kept in its run.
     """
-    plan = DesignPlan.of(file)
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
+    plan = _charged(DesignPlan.of(file), workplaces.environment)
     if file.prices is not None:
         workplaces = workplaces.with_environment({VARIABLE: file.prices})
     with workplaces.interruption.listening():
@@ -42,9 +43,10 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
             _check(specs, workplace.launcher.check_offline)
             return _keep_plan(plan, bill_of(specs, workplace, budget_usd=file.budget_usd), workplace)
         workplace = workplaces.of(specs[0])
+        workplace.accounts(specs[0].budget)  # what is wrong with their file is told before anything is prepared
         _check(specs, workplace.launcher.check)
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
-        storage = file.storage or f"sqlite:///{workplaces.home / 'studies.db'}"
+        storage = file.storage or studies_storage(workplaces.home)
         ledger = Ledger(storage, file.name)
         try:
             if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):
@@ -54,6 +56,13 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
             return _run(plan, bill, ledger, storage, workplace, say)
         finally:
             ledger.close()
+
+
+def _charged(plan: DesignPlan, environment: Mapping[str, str]) -> DesignPlan:
+    """The plan with what of the profile says whose its jobs are."""
+    specs = [JobSpec.from_text(charged(row.spec.changed(), environment)) for row in plan.rows]
+    rows = [replace(row, job=replace(row.job, spec=spec)) for row, spec in zip(plan.rows, specs, strict=True)]
+    return replace(plan, rows=rows)
 
 
 def _place_of_plan(spec: JobSpec, workplaces: Workplaces) -> Workplace:
@@ -112,7 +121,7 @@ def _run(
         with study.reachable():
             driver.adopt()
             reason = joint.search(driver)
-            if not driver.trials and plan.file.budget_usd is not None:
+            if not driver.trials and (plan.file.budget_usd is not None or driver.shared_budgets.are_set):
                 raise BudgetRefused(f"nothing was launched: {reason}")
     except BaseException as error:
         driver.stop(error)

@@ -52,6 +52,11 @@ class TableStudy(StudyFile):
         return max(job.trials_per_job for job in self.jobs)
 
     @property
+    def budget(self) -> str | None:
+        """That of its rows, which all have the same."""
+        return self.jobs[0].budget
+
+    @property
     def keeps_order(self) -> bool:
         """The order of the rows is part of the design."""
         return True

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from paretune.budgets.shared import SharedBudgets, left_usd
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import (
@@ -114,6 +115,14 @@ class Driver:
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
         self.run_id = run_id
         """MLflow run of the study."""
+        self.shared_budgets = SharedBudgets(
+            workplace.accounts(file.budget),
+            file.name,
+            mark=ledger.mark,
+            origin=workplace.launcher.origin,
+            now=workplace.clock.now,
+            environment=workplace.environment,
+        )
         self._now = now
         self._on_trial = on_trial
         self._say = say
@@ -158,6 +167,7 @@ class Driver:
         for number, asked in self.study.running().items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
                 self.study.tell_failed(number)
+                self.shared_budgets.release(number)
 
     def others(self) -> set[str]:
         """Other drivers of the study that are alive."""
@@ -179,15 +189,17 @@ class Driver:
         try:
             has_limit = _LIMIT in note.changes and note.repeats is None
             limited = spec if has_limit else self.worst_case.limited(spec)
+            worst_usd = self.worst_case.usd(limited)
             made = self.ledger.reserve(
                 asked.number,
                 limited.as_text(),
                 replace(note, point=asked.point, seed=spec.seed),
-                worst_usd=self.worst_case.usd(limited),
+                worst_usd=worst_usd,
                 budget_usd=self.file.budget_usd,
                 owner=self._owner,
                 identity=identity,
                 most_trials=self.file.n_trials,
+                also=self.shared_budgets.reservation(asked.number, limited, worst_usd),
             )
         except BudgetRefused as error:
             self.study.tell_failed(asked.number)
@@ -209,6 +221,7 @@ class Driver:
         """
         budget_usd = self.file.budget_usd
         balance = None if budget_usd is None else self.ledger.balance()
+        shared = self.shared_budgets.standings()
 
         def is_affordable(spec: JobSpec) -> bool:
             self.workplace.interruption.check()
@@ -216,9 +229,10 @@ class Driver:
                 worst_usd = self.worst_case.usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is not known
                 return False
-            if balance is None or budget_usd is None:
-                return True
-            return worst_usd is not None and balance.covers(worst_usd, budget_usd)
+            limits = [] if balance is None or budget_usd is None else [(balance, budget_usd)]
+            if (standing := shared(spec)) is not None:
+                limits.append((standing.balance, standing.budget.usd_per_month))
+            return all(worst_usd is not None and spent.covers(worst_usd, most) for spent, most in limits)
 
         return is_affordable
 
@@ -248,9 +262,21 @@ class Driver:
         """Whether the study may have no more trials than these."""
         return self.file.n_trials is not None and (self.is_full or begun >= self.file.n_trials)
 
-    def left_usd(self) -> float:
-        """Dollars that are left of the budget."""
-        return self.ledger.balance().left_usd(self.file.budget_usd or 0.0)
+    def left_usd(self, spec: JobSpec | None = None) -> float:
+        """Dollars that are left of the study's budget; with a job, of a budget beyond it where that leaves it less.
+
+        Infinite where there is no budget.
+        """
+        own = self.file.budget_usd
+        left = math.inf if own is None else self.ledger.balance().left_usd(own)
+        return left if spec is None else min(left, left_usd(self.shared_budgets.standings()(spec)))
+
+    def least_left(self, spec: JobSpec | None) -> str:
+        """What is left of the budget that leaves a job the fewest dollars, in words; empty where there is none."""
+        standing = None if spec is None else self.shared_budgets.standings()(spec)
+        if standing is not None and standing.left_usd < self.left_usd():
+            return f"what is left of {standing.sentence()}"
+        return "" if self.file.budget_usd is None else f"what is left of the budget ({self.left_usd():.4g} USD)"
 
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not, or must not, run any more: its outcome is known, it is impossible, or it failed."""
@@ -383,6 +409,7 @@ class Driver:
         tags = {PARENT: self.run_id, schema.TRIAL: str(number)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.ledger.set_run_id(number, run.run_id)
+        self.shared_budgets.name_run(number, run.run_id)
         job = self._under_way[number] = TrialJob(
             number,
             spec,
@@ -392,6 +419,7 @@ class Driver:
             counts=counts,
             quality=self.file.judged_by,
             best_of=self.file.best_of,
+            study=self.file.name,
         )
         ended = job.begin(adopt=adopt)
         if ended is None:

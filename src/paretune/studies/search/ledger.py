@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact, first_line
+from paretune.database.engine import open_engine
 from paretune.pricing.budget import Balance
 from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import TrialStatus
@@ -214,11 +215,7 @@ class Ledger:
         self._where = "the study's storage"
         try:
             self._where = make_url(storage).render_as_string(hide_password=True)
-            self._engine = sa.create_engine(storage, pool_pre_ping=True)
-            if self._engine.dialect.name == "sqlite":
-                # Of SQLite's transactions only an immediate one keeps others from reading what it is about to change.
-                sa.event.listen(self._engine, "connect", _by_hand)
-                sa.event.listen(self._engine, "begin", _immediately)
+            self._engine = open_engine(storage)
             with self._engine.begin() as connection:
                 migrate(connection, self._where)
         except BadInput:
@@ -266,11 +263,13 @@ class Ledger:
         owner: str,
         identity: str = "",
         most_trials: int | None = None,
+        also: Callable[[sa.Connection], None] = lambda _: None,
     ) -> Reservation:
         """Reserve a trial's worst case, before its job is created.
 
         `identity` is the hash of what the job computes, empty where it may run twice. `budget_usd` limits the study's
-        dollars and `most_trials` the trials that count; None for no limit.
+        dollars and `most_trials` the trials that count; None for no limit. `also` is called in the transaction that
+        reserves, with what budgets beyond the study have to say; what it raises refuses the trial.
 
         Raises:
             BudgetRefused: spent, reserved and its own worst case exceed the budget; or its price is not known.
@@ -285,6 +284,7 @@ class Ledger:
                 return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 _admit(worst_usd, budget_usd, self._balance(connection), parameters.get("instance_type", ""))
+            also(connection)
             row: dict[str, Any] = {"study": self._study, "trial": trial, "identity": identity, "owner": owner}
             row |= {"parameters": json.dumps(dict(parameters)), "note": json.dumps(asdict(note)), "run_id": ""}
             row |= {"worst_usd": worst_usd, "counts": int(note.counts), "settled": 0}
@@ -453,12 +453,3 @@ def _entries(described: str) -> dict[str, str]:
     return {
         name: text if len(text) <= _LONGEST_ENTRY else f"{text[:_LONGEST_ENTRY]}..." for name, text in found.items()
     }
-
-
-def _by_hand(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # Python's driver would begin transactions itself, and later
-    connection.execute("PRAGMA busy_timeout = 60000")
-
-
-def _immediately(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,7 +1,17 @@
 """The MLflow run of a study or a design, under which the runs of its trials are nested."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from paretune.studies.search.ledger import Ledger
 from paretune.tracking import RunStatus, Tracking, schema
+
+_PAYS = ("budget", "user")
+
+
+def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a job without those that say who pays: they may change while a study goes on."""
+    return {name: value for name, value in job.items() if name not in _PAYS}
 
 
 def open_parent_run(tracking: Tracking, ledger: Ledger, kind: str, name: str, described: str) -> str:

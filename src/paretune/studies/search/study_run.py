@@ -22,7 +22,7 @@ from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import front_of
 from paretune.studies.search.ledger import Ledger
-from paretune.studies.search.parent_run import open_parent_run
+from paretune.studies.search.parent_run import open_parent_run, without_payer
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
@@ -216,6 +216,8 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
 
 
 def described(file: StudyFile) -> str:
-    """What makes two files one study: not its budget, nor how many jobs run at a time."""
+    """What makes two files one study: not its budget, nor how many jobs run at a time, nor who pays for them."""
     texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "objectives"}}
+    job = json.loads(texts.pop("job", "{}"))
+    texts = ({"job": json.dumps(rest, ensure_ascii=False)} if (rest := without_payer(job)) else {}) | texts
     return json.dumps({name: text.replace(f'"{BUNDLED}', f'"{BUNDLED_BEFORE}') for name, text in texts.items()})

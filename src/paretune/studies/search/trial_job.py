@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paretune.core.errors import BadInput, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.core.errors import BadInput, BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.notes.verdicts import below_baseline
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter
@@ -44,6 +44,7 @@ class TrialJob:
         counts: bool = True,
         quality: Quality | None = None,
         best_of: Mapping[str, str] | None = None,
+        study: str = "",
     ) -> None:
         self.number = number
         self.counts = counts
@@ -57,7 +58,7 @@ class TrialJob:
         self._progress = Progress()
         self._workplace = workplace
         self._is_adopted = False
-        self.writer = JobRunWriter(spec, workplace, run=run)
+        self.writer = JobRunWriter(spec, workplace, run=run, study=study)
         self._shared = shared
         self._job = self._named("")
 
@@ -82,7 +83,7 @@ class TrialJob:
                 estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
                 self.writer.begin(inputs, estimate=estimate)
             self._job.begin()
-        except (BadInput, LaunchRefused) as error:
+        except (BadInput, LaunchRefused, BudgetRefused) as error:
             return self._refused(error)
         return None
 
@@ -150,10 +151,10 @@ class TrialJob:
         except LaunchRefused as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
-    def _refused(self, error: BadInput | LaunchRefused) -> TrialEnd:
+    def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> TrialEnd:
         """SageMaker refused the job or its next attempt (quota, permission), or its data cannot be read."""
         self.writer.give_up(error, None)
-        refused = isinstance(error, LaunchRefused)
+        refused = not isinstance(error, BadInput)
         return self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
 
     def _failed(self, error: JobFailed) -> TrialEnd:

@@ -32,18 +32,21 @@ class UntriedPoints:
             random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
         self._too_dear, self._least_usd = 0, math.inf
+        self._cheapest: JobSpec | None = None  # of those that are too dear
 
     def next_point(self) -> dict[str, Value] | None:
         """A point whose job could run now, and could be paid; None where there is none."""
         is_affordable = self._driver.affordable()
-        self._too_dear, self._least_usd = 0, math.inf
+        self._too_dear, self._least_usd, self._cheapest = 0, math.inf, None
         for point, spec in self._candidates():
             limited = self._driver.worst_case.limited(spec)
             if is_affordable(limited):
                 return point
             self._too_dear += 1
             with suppress(BudgetRefused):
-                self._least_usd = min(self._least_usd, self._driver.worst_case.usd(limited) or math.inf)
+                usd = self._driver.worst_case.usd(limited) or math.inf
+                if self._cheapest is None or usd < self._least_usd:
+                    self._least_usd, self._cheapest = usd, limited
         return None
 
     def why_exhausted(self) -> str:
@@ -51,11 +54,11 @@ class UntriedPoints:
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
         found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
-        left = f"what is left of the budget ({self._driver.left_usd():.4g} USD)"
-        if self._driver.file.budget_usd is None or math.isinf(self._least_usd):
-            limit = "max_cost_usd" if self._driver.file.budget_usd is None else f"{left}, or max_cost_usd,"
+        left = self._driver.least_left(self._cheapest)
+        if not left or math.isinf(self._least_usd):
+            limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
             return f"{found} {limit} with its worst case, or has a known price"
-        mend = "raise budget_usd, or lower max_runtime_minutes, which bounds each job"
+        mend = "raise that budget, or lower max_runtime_minutes, which bounds each job"
         return f"{found} {left} with its worst case; the least one is {self._least_usd:.4g} USD: {mend}"
 
     def _candidates(self) -> Iterator[tuple[dict[str, Value], JobSpec]]:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paretune.jobs.launch import admit_everywhere
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.spec.job import JobSpec
@@ -46,14 +45,14 @@ class WorstCase:
 
         So it binds less of the budget. Without a budget it stays as it is.
         """
-        minutes = self._minutes_of(spec) if self._has_budget else math.inf
+        minutes = self._minutes_of(spec) if self._has_budget or spec.budget else math.inf
         return replace(spec, max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def usd(self, spec: JobSpec) -> float | None:
         """Dollars at its limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
         key = spec.spec_hash(), spec.max_runtime_minutes
         if key not in self._usd:
-            self._usd[key] = admit_everywhere(spec, self._workplace.launcher)
+            self._usd[key] = self._workplace.launcher.most_usd(spec)
         return self._usd[key]
 
     def _minutes_of(self, spec: JobSpec) -> float:

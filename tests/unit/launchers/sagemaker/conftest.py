@@ -9,6 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
+from paretune.core.tags import Attribution
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.staging import Staging
@@ -82,8 +83,9 @@ def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
 def order() -> Callable[..., JobDocument]:
     """Makes the document of a job."""
 
-    def make(run: str = "run1", attempt: int = 1, **changes: Any) -> JobDocument:
+    def make(run: str = "run1", attempt: int = 1, whose: Attribution | None = None, **changes: Any) -> JobDocument:
         spec = JobSpec(**{"instance_type": "ml.m5.large", "role": ROLE, "bucket": BUCKET, **changes})
-        return JobDocument(job_name=f"paretune-{run}-{attempt}", spec=spec, plan=spec.plan(), attempt=attempt)
+        name, whose = f"paretune-{run}-{attempt}", whose or Attribution()
+        return JobDocument(job_name=name, spec=spec, plan=spec.plan(), attempt=attempt, attribution=whose)
 
     return make

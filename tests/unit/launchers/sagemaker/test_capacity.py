@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
-from paretune.jobs.launch import admit_everywhere
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import lost_capacity
@@ -125,11 +124,11 @@ def test_the_dearest_type_and_count_are_what_a_job_is_admitted_on(launcher: Sage
     dearest = launcher.price(job.on_instance_type("ml.g5.12xlarge"))
     assert dearest is not None
 
-    worst = admit_everywhere(job, launcher)
+    worst = launcher.most_usd(job)
 
     assert worst == pytest.approx(3 * dearest.usd_per_hour)
     with pytest.raises(BudgetRefused, match="x 3 x"):
-        admit_everywhere(job.replace(max_cost_usd=worst - 0.01), launcher)
+        launcher.most_usd(job.replace(max_cost_usd=worst - 0.01))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_a_plan_is_of_the_type_that_was_asked_for_and_the_others_are_on_demand(
     ]
     prices = [launcher.price(one) for one in spec(**job).clusters()]
     assert [price is not None and price.usd_per_hour > 0 for price in prices] == [False, True]
-    assert (admit_everywhere(spec(**job), launcher) or 0) > 0
+    assert (launcher.most_usd(spec(**job)) or 0) > 0
 
 
 def test_a_job_on_a_plan_costs_nothing_more_and_its_share_of_the_fee_is_known(
@@ -226,7 +225,7 @@ def test_a_job_on_a_plan_costs_nothing_more_and_its_share_of_the_fee_is_known(
 ) -> None:
     job = spec(**ON_PLAN, max_cost_usd=0.0)
 
-    assert admit_everywhere(job, launcher) == 0.0
+    assert launcher.most_usd(job) == 0.0
     assert launcher.prepaid_usd(job, 1800.0) == pytest.approx(10.0)  # 2 x 0.5 of 288 instance-hours for 2,880 USD
     assert launcher.prepaid_usd(spec(), 1800.0) is None
     launcher.prepaid_usd(job, 60.0)

@@ -12,10 +12,11 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
+from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobDocument, JobInputs, PreparedDataset
+from paretune.spec.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
 
 Make = Callable[..., JobDocument]
@@ -344,6 +345,28 @@ def _dry(aws: Aws) -> Any:
             return self.uri(f"{kind}/{folder.name}/")
 
     return Unread(aws.client("s3"), BUCKET, dry=True)
+
+
+def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
+) -> None:
+    whose = Attribution(study="batch, and rate", user="DOMAIN\\ana", team="nlp")
+    told_there = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
+    project = ProjectPayload(code={}, program="run.py", document={})
+    (tmp_path / "train.py").write_text("pass\n")
+    old = {"entry_script": str(tmp_path / "train.py"), "compiler": "sagemaker-training-compiler"}
+    ours = order("run1", whose=whose, tags={"team": "nlp"})
+    in_old_image = order("run2", whose=whose, instance_type="ml.g5.xlarge", **old)
+    foreign = order("run3", whose=whose, entry_script="MLproject")
+
+    for document, inputs in ((ours, JobInputs()), (in_old_image, JobInputs()), (foreign, JobInputs(project=project))):
+        tags = {tag["Key"]: tag["Value"] for tag in launcher.preview(document, inputs)["Tags"]}
+        assert tags.items() >= told_there.items()
+        assert tags["paretune:run"] == document.job_name.split("-")[1]
+        assert ("paretune:spec" in tags) == (document is not foreign)
+    launcher.submit(ours, JobInputs())
+    assert {tag["Key"] for tag in sent(aws)["Tags"]} >= {*told_there, "team"}
+    assert "DOMAIN" not in json.dumps(told(aws))  # the job itself is not told whose it is
 
 
 def test_the_document_tells_the_training_nothing_of_account_network_and_money(

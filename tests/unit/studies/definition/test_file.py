@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
+from paretune.files.yaml import LARGEST_FILE, read_yaml
 from paretune.pricing.prices import PriceList, local_price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
@@ -24,7 +25,6 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.reading import LISTED
 from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
 from paretune.studies.definition.study_reading import StudyReading
-from paretune.studies.definition.yaml import LARGEST_FILE, read_yaml
 from paretune.studies.search.study_run import described
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
@@ -560,7 +560,7 @@ def test_the_seed_that_is_typed_is_that_of_the_study(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ({"budget": "3"}, "unknown parameter budget: did you mean budget_usd"),
+        ({"budgetusd": "3"}, "unknown parameter budgetusd: did you mean budget_usd"),
         ({"learning_rat": "3"}, "unknown parameter learning_rat: did you mean learning_rate"),
         ({"search": "x"}, "search is set in .*study.yaml and cannot be typed"),
         ({"objectives": "x"}, "objectives is set in"),

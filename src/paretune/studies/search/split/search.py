@@ -99,10 +99,10 @@ class Split:
         return self.know.borrowed()
 
     def _why_none(self) -> str:
-        budget_usd, value_usd = self.driver.file.budget_usd, self.driver.file.value_of_front_usd
-        if budget_usd is not None and (self._has_unaffordable or self.know.is_short):
-            left = self.driver.left_usd()
-            return f"no job that is worth it fits what is left of the budget ({left:.4g} USD) with its worst case"
+        value_usd = self.driver.file.value_of_front_usd
+        left = self.driver.least_left(self._some_job())
+        if left and (self._has_unaffordable or self.know.is_short):
+            return f"no job that is worth it fits {left} with its worst case"
         if not self.know.has_f1:
             return _NO_F1 if self.know.quality.metric == metrics.F1 else _NO_QUALITY
         return _ENOUGH if value_usd is None else f"{_ENOUGH}, the whole front being worth {value_usd:g} USD"
@@ -129,14 +129,18 @@ class Split:
         return self._actions.first(waiting, is_learning=is_learning)
 
     def _learn(self) -> None:
-        file = self.driver.file
         under_way = [action.spec.replace(**action.changes) for action in self._pending.values()]
-        if file.budget_usd is None:
+        left = self.driver.left_usd(self._some_job())
+        if math.isinf(left):
             self.know.learn(under_way)
             return
-        balance = self.driver.ledger.balance()
-        reach = file.budget_usd - balance.spent_usd - sum(action.cost_usd for action in self._pending.values())
-        self.know.learn(under_way, left_usd=balance.left_usd(file.budget_usd), reach_usd=reach)
+        committed = self.driver.ledger.balance().committed_usd
+        reach = left + committed - sum(action.cost_usd for action in self._pending.values())
+        self.know.learn(under_way, left_usd=left, reach_usd=reach)
+
+    def _some_job(self) -> JobSpec | None:
+        """Any job of the study, for the same budgets count for all; None where no point makes one."""
+        return self.know.pool[0].spec if self.know.pool else None
 
     def _begin(self, action: Action) -> None:
         asked = self.driver.study.ask_for(action.point)

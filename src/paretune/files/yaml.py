@@ -24,12 +24,15 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is, for messages: a word for it, keys that it needs, one that is shipped, and what only it has."""
+    """What a file is, for messages: a word for it, keys that it needs, one that is shipped, and what only it has.
+
+    Of a kind that no command takes for itself, `marks` is empty.
+    """
 
     word: str
     keys: str
     example: str
-    marks: tuple[str, ...]
+    marks: tuple[str, ...] = ()
 
     @property
     def article(self) -> str:
@@ -130,9 +133,8 @@ def _text(path: str, kind: FileKind) -> str:
     try:
         if not file.is_file():
             what = "is a folder" if file.is_dir() else f"does not exist (looked from {Path.cwd()})"
-            raise BadInput(
-                [f"{kind.word} must name a YAML file, and {path} {what}: those that are shipped are in studies/"]
-            )
+            hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
+            raise BadInput([f"{kind.word} must name a YAML file, and {path} {what}: {hint}"])
         size = file.stat().st_size
         if size > LARGEST_FILE:
             most = f"{kind.article} file at most {LARGEST_FILE:,}"

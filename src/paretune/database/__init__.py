@@ -1,0 +1,6 @@
+"""What the tables of paretune share, in whichever database they are: SQLite on one machine, or PostgreSQL.
+
+address.shown, address.address_fault    addresses for people to read, and which ones there may be
+engine.open_engine                      an engine whose transactions on SQLite write from their beginning
+migrations.migrate                      brings tables to their newest version, one Alembic revision a file
+"""

@@ -1,0 +1,77 @@
+"""Which tags a job may have, and whose job they say it is."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paretune.core.errors import BadInput
+from paretune.core.tags import Attribution, aws_tag_value, tag_faults
+from paretune.spec.job import JobSpec
+
+TAKEN = re.compile(r"[\w .:/=+\-@]{0,256}")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("ana", "ana"),
+        ("Größe 文本", "Größe 文本"),
+        ("DOMAIN\\ana", "DOMAIN-ana"),
+        ("batch size, and (learning) rate!", "batch size- and -learning- rate-"),
+        ("two\nlines\ttab", "two-lines-tab"),
+        ("x" * 300, "x" * 256),
+        (f"{'x' * 255} y", "x" * 255),
+    ],
+)
+def test_a_name_becomes_a_value_that_aws_takes(text: str, value: str) -> None:
+    assert aws_tag_value(text) == value
+
+
+@given(st.text(max_size=400))
+def test_whatever_the_name_aws_takes_its_value_and_a_user_could_have_given_it(text: str) -> None:
+    value = aws_tag_value(text)
+
+    assert TAKEN.fullmatch(value)
+    assert aws_tag_value(value) == value
+    assert tag_faults({"name": value}) == []
+
+
+@pytest.mark.parametrize("name", ["paretune:run", "Paretune:team", "aws:cloudformation:stack-name", "AWS:x"])
+def test_tags_that_others_set_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=r"tags must not begin with (paretune|aws):, got .*sets those; rename it"):
+        JobSpec(tags={name: "x"})
+
+
+@pytest.mark.parametrize(
+    "tags", [{"a#b": "x"}, {"": "x"}, {"n" * 129: "x"}, {"a": "x" * 257}, {"a": "50%"}, {"a": "two\nlines"}]
+)
+def test_tags_that_aws_does_not_take_are_refused(tags: dict[str, str]) -> None:
+    (fault,) = tag_faults(tags)
+
+    assert "letters, digits, spaces and _.:/=+-@, as AWS takes it" in fault
+
+
+def test_the_user_is_the_parameter_then_the_login_name_and_the_team_a_tag() -> None:
+    spec = JobSpec(tags={"team": "nlp", "project": "search"}, user="ana")
+    typed = Attribution.of(spec.user, spec.tags, {"USER": "bob"}, "my study")
+    login = Attribution.of(None, {}, {"LOGNAME": "", "USER": "bob"})
+
+    assert typed == Attribution(study="my study", user="ana", team="nlp")
+    assert login.named() == {"user": "bob"}
+    assert typed.of_budgets({"project": "search", "user": "eve"}) == {
+        "project": "search",
+        "user": "ana",
+        "study": "my study",
+        "team": "nlp",
+    }
+
+
+def test_without_a_login_name_there_is_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("uid not found: 12345")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+
+    assert Attribution.of(None, {}, {}).aws_tags() == {}

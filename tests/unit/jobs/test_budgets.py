@@ -1,0 +1,231 @@
+"""One job against budgets that it shares with others: reserved before it is created, booked when it has ended."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.budgets.accounts import Standing
+from paretune.cli.main import main
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.interruption import Interruption
+from paretune.jobs.launch import _preview
+from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.sync import Sync
+from paretune.jobs.warm_pools import KeptPool
+from paretune.jobs.workplace import Workplace
+from paretune.spec.job import JobSpec
+from paretune.tracking import Tracking
+from tests.unit.jobs.test_adoption import User
+from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE
+from tests.workplaces import make_workplace
+
+TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
+NLP = {"tags": {"team": "nlp"}, "budget": "team.yaml", "user": "ana"}
+
+
+class Payer(User):
+    """Somebody whose jobs count against the budgets of team.yaml; a job costs 0.01 USD and 1 at worst."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "team.yaml").write_text(TEAM)
+        self.home = folder / ".paretune"
+
+    def spec(self, **changes: Any) -> JobSpec:
+        return super().spec(**{**NLP, **changes})
+
+    def place(self) -> Workplace:
+        """Where another command finds the same jobs."""
+        return make_workplace(launcher=self.launcher, tracking=Tracking({}, self.clock), clock=self.clock)
+
+    def standing(self, name: str = "nlp", origin: str = "measured") -> Standing:
+        accounts = self.place().accounts("team.yaml")
+        assert accounts is not None
+        (found,) = [one for one in accounts.standings(self.clock.now(), origin) if one.budget.name == name]
+        return found
+
+
+@pytest.fixture
+def payer(workplace: Path) -> Payer:
+    return Payer(workplace)
+
+
+def test_a_job_is_reserved_at_its_worst_while_it_runs_and_booked_at_its_cost(payer: Payer) -> None:
+    payer.is_killed()
+    assert payer.standing().balance.committed_usd == pytest.approx(1.0)
+
+    payer.type()  # adopts it: it is not reserved again
+    balance = payer.standing().balance
+    assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
+    assert len(payer.launcher.created) == 1
+
+
+def test_sync_books_the_job_of_a_killed_command(payer: Payer) -> None:
+    payer.is_killed()
+    place = payer.place()
+    Sync(
+        workplace_of=lambda spec: place,
+        tracking=place.tracking,
+        interruption=Interruption(),
+        on_events=lambda events: None,
+    ).run()
+
+    balance = payer.standing().balance
+    assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
+
+
+def test_a_job_that_does_not_fit_is_refused_before_a_run_is_opened(payer: Payer) -> None:
+    with pytest.raises(BudgetRefused, match=r"budget nlp \(5 USD a month, team.yaml\): worst case 6 USD"):
+        payer.type(max_runtime_minutes=360.0)
+
+    assert not payer.launcher.created
+    assert not payer.client.search_runs(["0"])
+
+
+def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
+    payer: Payer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payer.is_killed(max_runtime_minutes=270.0)  # 4.5 of 5 USD
+    monkeypatch.setattr("paretune.jobs.launch.check_budgets", lambda *_: [])  # as if it had looked before the other
+    with pytest.raises(BudgetRefused, match=r"4\.5 promised to running jobs"):
+        payer.type(seed=7)
+
+    assert len(payer.launcher.created) == 1
+    (refused,) = payer.client.search_runs(["0"], "attributes.status = 'FAILED'")
+    assert "budget nlp" in refused.data.tags["paretune.failure_reason"]
+    assert payer.standing().balance.committed_usd == pytest.approx(4.5)
+
+
+def test_the_command_that_watches_a_running_job_is_not_refused_by_a_budget_that_is_full(payer: Payer) -> None:
+    run_id = payer.is_killed(max_runtime_minutes=300.0)
+    assert payer.standing().left_usd == 0.0
+
+    assert payer.type(max_runtime_minutes=300.0).run_id == run_id
+
+
+def test_a_job_of_another_team_passes_a_budget_that_is_full(payer: Payer) -> None:
+    payer.is_killed(max_runtime_minutes=300.0)
+    payer.type(tags={"team": "vision"}, seed=7)
+
+    assert payer.standing("all").balance.spent_usd == pytest.approx(0.01)
+
+
+def test_the_worst_case_is_that_of_the_dearest_type_and_all_attempts_are_booked(payer: Payer) -> None:
+    payer.launcher.endings = [CAPACITY, DONE]
+    payer.is_killed(fallback_instance_types=LARGE)
+    assert payer.standing().balance.committed_usd == pytest.approx(2.0)
+
+    result = payer.type(fallback_instance_types=LARGE)
+    assert payer.standing().balance.spent_usd == pytest.approx(result.metrics["cost_usd"])
+    assert len(payer.launcher.created) == 2
+
+
+def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> None:
+    payer.launcher.keeps = True
+    result = payer.type(keep_alive_minutes=60.0)
+    balance = payer.standing().balance
+    assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), pytest.approx(1.0))
+
+    place = payer.place()
+    (run,) = place.tracking.runs(f"attributes.run_id = '{result.run_id}'")
+    pool = KeptPool(run, place)
+    pool.release()
+    for _ in range(2):
+        assert pool.settle() is not None
+    balance = payer.standing().balance
+    assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01 + 9 / 3600), 0.0)
+
+
+def test_a_file_of_budgets_with_faults_is_bad_input_before_anything_else(payer: Payer) -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist .*: write one with budgets: \[{name: nlp"):
+        payer.type(budget="nowhere.yaml")
+
+    assert not payer.client.search_runs(["0"])
+
+
+def test_a_price_that_is_not_known_fits_no_budget(payer: Payer) -> None:
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.p4d\.24xlarge is not known"):
+        payer.type(instance_type="ml.p4d.24xlarge")
+
+
+def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_running_one(payer: Payer) -> None:
+    payer.is_killed()
+    home = Path("studies.db")
+    home.rename("away.db")
+    home.mkdir()  # so that SQLite cannot open it
+    result = payer.type()
+    assert any("stays reserved in its budgets until `paretune sync` books it" in text for text in result.remarks)
+    with pytest.raises(Exception, match=r"studies\.db") as refused:
+        payer.type(seed=7)
+    assert isinstance(refused.value, BadInput)
+    home.rmdir()
+    Path("away.db").rename("studies.db")
+
+    assert payer.standing().balance.committed_usd == pytest.approx(1.0)
+    place = payer.place()
+    said = Sync(
+        workplace_of=lambda spec: place,
+        tracking=place.tracking,
+        interruption=Interruption(),
+        on_events=lambda events: None,
+    ).run()
+    assert payer.standing().balance.spent_usd == pytest.approx(0.01)
+    assert any("0.01 USD booked against the budgets of team.yaml" in entry.remark for entry in said)
+
+
+def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: Payer) -> None:
+    payer.is_killed()
+    shown = _preview(payer.spec(seed=7), payer.place()).shown["budgets"]
+
+    assert shown == [
+        "budget all: 19.00 of 20 USD left in 2027-01 (UTC), worst case 1",
+        "budget nlp: 4.00 of 5 USD left in 2027-01 (UTC), worst case 1",
+    ]
+    assert payer.standing().balance.committed_usd == pytest.approx(1.0)
+    with pytest.raises(BudgetRefused):
+        _preview(payer.spec(max_runtime_minutes=360.0), payer.place())
+
+
+def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
+    mine = payer.client.get_run(payer.type().run_id).data.tags
+    assert (mine["paretune.user"], mine["paretune.team"]) == ("ana", "nlp")
+    assert mine["paretune.budget"] == "team.yaml"
+    assert "paretune.study" not in mine
+    (name,) = payer.launcher.created
+    assert payer.launcher.jobs[name].document.attribution.aws_tags() == {
+        "paretune:user": "ana",
+        "paretune:team": "nlp",
+    }
+    assert "attribution" not in payer.launcher.jobs[name].document.as_json()
+
+
+def test_without_a_user_it_is_the_login_name(payer: Payer) -> None:
+    place = replace(payer.place(), environment={"USER": "bob"})
+    writer = JobRunWriter(payer.spec(user=None), place)
+    writer.begin_project({"x": "y"})
+    writer.run.flush()
+    assert writer.run.tags()["paretune.user"] == "bob"
+
+    again = JobRunWriter(payer.spec(user=None), payer.place(), run=writer.run)  # somebody else's `sync`
+    again.begin(None)
+    assert again.attribution.user == "bob"
+
+
+def test_a_simulated_job_from_the_command_line_counts_in_the_account_of_simulated_jobs_alone(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "team.yaml").write_text(TEAM)
+    (workplace / "paretune.toml").write_text('budget = "team.yaml"\ntags = {team = "nlp"}\nuser = "ana"\n')
+    words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000"]
+
+    assert main(["main", *words]) == 0
+    (run,) = MlflowClient().search_runs(["0"])
+    assert (run.data.tags["paretune.user"], run.data.tags["paretune.team"]) == ("ana", "nlp")
+    capsys.readouterr()
+    assert main(["main", *words, "--dry_run", "true"]) == 0
+    assert f"budget nlp of simulated jobs: {5 - run.data.metrics['cost_usd']:.2f} of 5 USD" in capsys.readouterr().out
+    assert main(["main", *words, "--max_runtime_minutes", "600"]) == 4
+    assert "budget nlp of simulated jobs (5 USD a month, team.yaml): worst case" in capsys.readouterr().err

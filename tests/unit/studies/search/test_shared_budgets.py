@@ -1,0 +1,157 @@
+"""Studies against budgets that they share with others; a job costs 0.01 USD and 0.0117 at worst."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.budgets.accounts import Accounts
+from paretune.jobs.sync import Sync
+from paretune.spec.job import JobSpec
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.joint import search
+from paretune.tracking import Tracking
+from tests.scripted_study import RATES, Desk, QuickClock
+from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
+
+USD = SECONDS / 3600
+WORST = 42 / 3600
+BUDGETS = (
+    "budgets:\n  - {{name: all, usd_per_month: {all}}}\n  - {{name: nlp, usd_per_month: {nlp}, tags: {{team: nlp}}}}\n"
+)
+
+
+@pytest.fixture
+def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
+    clock = QuickClock()
+    made = Desk(tmp_path, clock, Tracking({}, clock))
+    yield made
+    made.close()
+
+
+def team(*, nlp: float, everything: float = 100.0, storage: str = "") -> None:
+    Path("team.yaml").write_text(storage + BUDGETS.format(all=everything, nlp=nlp))
+
+
+def driver_of(desk: Desk, name: str = "scripted", own: str = "nlp") -> Driver:
+    job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": f'{{"team": "{own}"}}'}
+    driver = desk.driver(name=name, job=job, n_parallel=1)
+    driver.ledger.open(desk.run_id, "{}")
+    return driver
+
+
+def accounts_of(driver: Driver) -> Accounts:
+    accounts = driver.workplace.accounts("team.yaml")
+    assert accounts is not None
+    return accounts
+
+
+def balances(driver: Driver) -> dict[str, tuple[float, float]]:
+    found = accounts_of(driver).standings(driver.workplace.clock.now(), "measured")
+    return {one.budget.name: (round(one.balance.spent_usd, 6), round(one.balance.committed_usd, 6)) for one in found}
+
+
+def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_others_go_on(desk: Desk) -> None:
+    team(nlp=0.04)
+    driver = driver_of(desk)
+    reason = search(driver)
+
+    # Each of the first three leaves 0.01 less: 0.04, 0.03 and 0.02 cover the worst case, 0.01 does not.
+    assert len(driver.trials) == 3
+    assert "no untried point fits what is left of budget nlp: 0.01 of 0.04 USD left in 2027-01 (UTC)" in reason
+    assert "the least one is 0.01167 USD: raise that budget" in reason
+    other = driver_of(desk, "of vision", "vision")
+    assert search(other) == "every point was tried"
+    assert balances(driver) == {"all": (round(7 * USD, 6), 0.0), "nlp": (round(3 * USD, 6), 0.0)}
+    other.finish()
+    driver.finish()
+
+
+def test_the_study_s_own_budget_is_named_where_that_leaves_less(desk: Desk) -> None:
+    team(nlp=50.0)
+    job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": '{"team": "nlp"}'}
+    driver = desk.driver(job=job, budget_usd=0.04, n_parallel=1)
+    driver.ledger.open(desk.run_id, "{}")
+
+    assert "fits what is left of the budget (0.01 USD)" in search(driver)
+
+
+def test_a_killed_driver_s_trial_stays_reserved_until_the_study_goes_on(desk: Desk) -> None:
+    team(nlp=5.0)
+    dead = driver_of(desk)
+    assert dead.start(dead.study.ask_for({"learning_rate": RATES[0]}))
+    assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
+    dead.ledger.take_over(0, dead._owner, "elsewhere 1 1")  # it has run on another machine
+
+    again = driver_of(desk)
+    again.adopt()
+    search(again)
+    assert balances(again)["nlp"] == (round(4 * USD, 6), 0.0)
+    assert len(desk.launcher.created) == 4
+    again.finish()
+
+
+def test_sync_books_the_trial_of_a_killed_driver(desk: Desk) -> None:
+    team(nlp=5.0)
+    dead = driver_of(desk)
+    assert dead.start(dead.study.ask_for({"learning_rate": RATES[0]}))
+    (run,) = desk.tracking.runs("tags.`paretune.trial` LIKE '%'")
+    desk.tracking.run(run.run_id).set_tags({"paretune.watched_by": ""})
+    Sync(
+        workplace_of=lambda spec: dead.workplace,
+        tracking=Tracking({}, desk.clock),
+        interruption=desk.interruption,
+        on_events=lambda events: None,
+    ).run()
+
+    assert balances(dead)["nlp"] == (round(USD, 6), 0.0)
+
+
+def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_next_driver(desk: Desk) -> None:
+    team(nlp=5.0, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
+    dead = driver_of(desk)
+    asked = dead.study.ask_for({"learning_rate": RATES[0]})
+    spec = JobSpec(budget="team.yaml", tags={"team": "nlp"})
+    reserve = dead.shared_budgets.reservation(asked.number, spec, WORST)
+    with dead.ledger._engine.connect() as connection:
+        undone = connection.begin()
+        reserve(connection)
+        undone.rollback()  # the study's storage has gone before its own entry was written
+    assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
+
+    again = driver_of(desk)
+    again.adopt()
+    assert balances(again)["nlp"] == (0.0, 0.0)
+    again.finish()
+
+
+def test_a_study_in_one_database_fills_a_budget_in_another_to_the_same_cent(desk: Desk) -> None:
+    team(nlp=0.04, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
+    driver = driver_of(desk)
+    search(driver)
+
+    assert balances(driver)["nlp"] == (round(3 * USD, 6), 0.0)
+    driver.finish()
+
+
+def test_each_trial_says_of_which_study_user_and_team_it_is(desk: Desk) -> None:
+    team(nlp=5.0)
+    search(driver_of(desk))
+
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert {run.data.tags["paretune.study"] for run in runs} == {"scripted"}
+    assert {run.data.tags["paretune.team"] for run in runs} == {"nlp"}
+    assert all(run.data.tags["paretune.user"] for run in runs)
+    tags = [job.document.attribution.aws_tags() for job in desk.launcher.jobs.values()]
+    assert all(found["paretune:study"] == "scripted" for found in tags)
+    assert all(found["paretune:team"] == "nlp" for found in tags)
+
+
+def test_a_budget_may_be_that_of_one_study(desk: Desk) -> None:
+    Path("team.yaml").write_text("budgets: [{name: pilot, usd_per_month: 0.02, tags: {study: scripted}}]\n")
+    driver = driver_of(desk)
+    search(driver)
+    assert len(driver.trials) == 1
+
+    assert search(driver_of(desk, "another")) == "every point was tried"

@@ -1,0 +1,64 @@
+"""Studies and designs from the command line against the budgets of a profile, on the simulated launcher."""
+
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli.main import main
+from tests.design_examples import write_design
+
+STUDY = """
+name: two rates
+job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
+search: {learning_rate: {choices: [1e-5, 3e-5]}}
+sampler: grid
+"""
+PROFILE = 'budget = "team.yaml"\ntags = {team = "nlp"}\nuser = "ana"\n'
+
+
+def budgets(usd: float) -> None:
+    Path("team.yaml").write_text(f"budgets: [{{name: nlp, usd_per_month: {usd}, tags: {{team: nlp}}}}]\n")
+
+
+def tags_of_trials() -> set[tuple[str | None, ...]]:
+    names = ("paretune.study", "paretune.user", "paretune.team")
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    return {tuple(run.data.tags.get(name) for name in names) for run in runs}
+
+
+def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised_or_gone(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("study.yaml").write_text(STUDY)
+    Path("paretune.toml").write_text(f"{PROFILE}max_cost_usd = 5.0\n")
+    budgets(0.01)
+    words = ["study", "--study", "study.yaml", "--max_runtime_minutes", "30"]
+    assert main(words) == 4
+    said = capsys.readouterr().err
+    assert "nothing was launched: no " in said
+    assert "fits what is left of budget nlp of simulated jobs: 0.01 of 0.01 USD left in" in said
+    assert "paretune.toml: max_cost_usd without effect on a study" in said
+
+    budgets(10)
+    assert main(words) == 0
+    assert tags_of_trials() == {("two rates", "ana", "nlp")}
+    capsys.readouterr()
+    Path("paretune.toml").unlink()
+    assert main(words) == 0  # who pays is no part of what makes it this study
+    assert "every point was tried" in capsys.readouterr().out
+
+
+def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("paretune.toml").write_text(PROFILE)
+    budgets(0.001)
+    words = ["design", "--design", write_design(workplace)]
+    assert main(words) == 4
+    assert "fits what is left of budget nlp of simulated jobs" in capsys.readouterr().err
+
+    budgets(1000)
+    assert main(words) == 0
+    ((name, user, team),) = tags_of_trials()
+    assert (bool(name), user, team) == (True, "ana", "nlp")
