@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from paretune.core.errors import BadInput
+from paretune.files.yaml import RECUR, FileKind, Node
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import annotations, help_lines, parameter, range_faults
 from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER
@@ -24,7 +25,6 @@ from paretune.studies.definition.reading import beside
 from paretune.studies.definition.rules import Draft, faults_of
 from paretune.studies.definition.space import Fault, FaultPath, Search, Value, make_spec
 from paretune.studies.definition.study_reading import StudyReading
-from paretune.studies.definition.yaml import RECUR, FileKind, Node
 
 NIGHT = "{night}"
 """In a text of the job: the night's name takes its place, such as in the address of its data."""
