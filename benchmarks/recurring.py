@@ -9,7 +9,8 @@ Jobs are read off tables of recorded runs (benchmarks/search/README.md): `local`
 Each seed draws what every job of every night shows (residuals of repeated runs), the drift, and the errors of the
 estimates that the policy begins with: a third for each cluster and a tenth for each point (standard deviations, log).
 The constants of paretune's policy were chosen on `rehearsal` and worlds 0 to 9; `local` and the worlds from 100 on are
-held out, and are what is reported.
+held out, and are what is reported. That the last training of a night is the default's was decided after 2 of the 3,600
+nights of the first three tables had been below the floor without it: of this rule, `plain-101` alone is held out.
 
     floor      below the true F1 of the default on the first night, by 0.01 or 2.5 deviations of its noise, whichever is
                more; the default is `Table.naive`
@@ -59,7 +60,7 @@ HERE = Path(__file__).parent
 STUDIES = HERE.parent / "studies"
 NIGHTS = 60
 MARGIN, OF_NOISE = 0.01, 2.5
-TABLES = ("local", "plain-100", "wide-100")
+TABLES = ("local", "plain-100", "wide-100", "plain-101")
 MOST_POINTS = 300
 TRIALS = 12
 RETRAINS = 2
@@ -181,10 +182,13 @@ def recur(training: Training) -> Course:
         at = policy.choose(history, night, rng).at
         f1, usd = play(at, night, 0)
         course.missed += f1 < training.floor
+        missed = {at}
         for attempt in range(1, RETRAINS + 1):
             if f1 < training.floor:
-                f1, more = play(policy.knowledge(history, night).fallback(), night, attempt)
+                at = policy.knowledge(history, night).retrain(missed, is_last=attempt == RETRAINS)
+                f1, more = play(at, night, attempt)
                 usd += more
+                missed.add(at)
         course.below += f1 < training.floor
         course.usd.append(usd)
     return course
@@ -327,9 +331,7 @@ def main() -> None:
             base = [sum(always_default(training).usd) for training in trainings]
             for policy in asked.policies.split(","):
                 print(_line(name, policy, [POLICIES[policy](training) for training in trainings], base), flush=True)
-    print(
-        f"simulated; {NIGHTS * asked.seeds} nights a line: {asked.seeds} seeds of {NIGHTS}; median ratio (least to most)"
-    )
+    print(f"simulated; {NIGHTS * asked.seeds} nights a line: {asked.seeds} seeds of {NIGHTS}; median (least to most)")
 
 
 def _line(name: str, policy: str, courses: Sequence[Course], base: Sequence[float]) -> str:
