@@ -9,7 +9,8 @@ Jobs are read off tables of recorded runs (benchmarks/search/README.md): `local`
 Each seed draws what every job of every night shows (residuals of repeated runs), the drift, and the errors of the
 estimates that the policy begins with: a third for each cluster and a tenth for each point (standard deviations, log).
 The constants of paretune's policy were chosen on `rehearsal` and worlds 0 to 9; `local` and the worlds from 100 on are
-held out, and are what is reported.
+held out, and are what is reported. That the last training of a night is the default's was decided after 2 of the 3,600
+nights of the first three tables had been below the floor without it: of this rule, `plain-101` alone is held out.
 
     floor      below the true F1 of the default on the first night, by 0.01 or 2.5 deviations of its noise, whichever is
                more; the default is `Table.naive`
@@ -30,13 +31,13 @@ is paid, and the night returns the first model that meets the floor. A night wit
                   then the default
     zeus-types    the same over pairs of instance type (and count) and batch, ordered by price then batch
     paretune      `paretune recur`: the same code as the command's
-    hindsight     the one point that would have been cheapest over all nights, misses included: nobody can know it
+    hindsight     the one point that would have been cheapest over all nights, misses included, of the default and the
+                  60 cheapest: nobody can know it
 """
 
 import argparse
 import math
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,7 @@ from typing import Any
 
 import arguments
 import numpy as np
+import published
 from search import local, worlds
 from search.tables import Scatter, Table, residuals
 
@@ -58,7 +60,7 @@ HERE = Path(__file__).parent
 STUDIES = HERE.parent / "studies"
 NIGHTS = 60
 MARGIN, OF_NOISE = 0.01, 2.5
-TABLES = ("local", "plain-100", "wide-100")
+TABLES = ("local", "plain-100", "wide-100", "plain-101")
 MOST_POINTS = 300
 TRIALS = 12
 RETRAINS = 2
@@ -99,6 +101,7 @@ class Training:
         off = np.array([types[spec.instance_type] for spec in self.specs]) + draw.normal(0, 0.1, len(self.specs))
         self.estimated = self.usd * np.exp(off)
         self._scatter, self._seed = scatter, seed
+        self._means = np.array([mean for mean, _ in scatter.f1])
 
     def true_f1(self, night: int) -> np.ndarray:
         """Expected F1 of every point on a night."""
@@ -113,7 +116,9 @@ class Training:
         """F1 and dollars of a job, the same for every policy that runs it."""
         draw = np.random.default_rng([self._seed, 2, at, night, attempt])
         f1 = self.true_f1(night)[at]
-        shown = min(1.0, max(0.0, f1 + self._scatter.draw_f1(f1, draw)))
+        alike = np.argsort(np.abs(self._means - f1), kind="stable")[:8]  # as `Scatter.draw_f1`, and faster
+        off = self._scatter.f1[alike[int(draw.integers(len(alike)))]][1]
+        shown = min(1.0, max(0.0, f1 + off))
         return shown, float(self.true_usd(night)[at] * math.exp(self._scatter.draw_log_seconds(draw)))
 
 
@@ -124,7 +129,8 @@ def always_default(training: Training) -> Course:
 
 def hindsight(training: Training) -> Course:
     """See the head of this module."""
-    courses = [_fixed(training, lambda night, at=at: at) for at in np.argsort(training.usd)[:60]]  # type: ignore[misc]
+    points = [0, *map(int, np.argsort(training.usd)[:60])]
+    courses = [_fixed(training, dict.fromkeys(range(NIGHTS), at).__getitem__) for at in points]
     good = [course for course in courses if not course.below]
     return min(good or [always_default(training)], key=lambda course: sum(course.usd))
 
@@ -176,10 +182,13 @@ def recur(training: Training) -> Course:
         at = policy.choose(history, night, rng).at
         f1, usd = play(at, night, 0)
         course.missed += f1 < training.floor
+        missed = {at}
         for attempt in range(1, RETRAINS + 1):
             if f1 < training.floor:
-                f1, more = play(policy.knowledge(history, night).fallback(), night, attempt)
+                at = policy.knowledge(history, night).retrain(missed, is_last=attempt == RETRAINS)
+                f1, more = play(at, night, attempt)
                 usd += more
+                missed.add(at)
         course.below += f1 < training.floor
         course.usd.append(usd)
     return course
@@ -312,8 +321,8 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=20)
     asked = arguments.parse(parser, seeds=1, tables="local")
-    lines = [f"{'table':<12} {'policy':<13} {'USD / default':>24} {'nights below floor':>20} {'first jobs missed':>18}"]
-    began = time.process_time()
+    print(published.conditions("numpy", "scipy"))
+    print(f"{'table':<12} {'policy':<13} {'USD / default':>24} {'nights below floor':>20} {'first jobs missed':>18}")
     with tempfile.TemporaryDirectory() as folder:
         for name in asked.tables.split(","):
             table = table_of(name, Path(folder))
@@ -321,14 +330,8 @@ def main() -> None:
             trainings = [Training(table, scatter, seed) for seed in range(asked.seeds)]
             base = [sum(always_default(training).usd) for training in trainings]
             for policy in asked.policies.split(","):
-                courses = [POLICIES[policy](training) for training in trainings]
-                lines.append(_line(name, policy, courses, base))
-    nights = NIGHTS * asked.seeds
-    lines.append(
-        f"{nights} nights a line: {asked.seeds} seeds of {NIGHTS}; median of the ratios, the best and the worst"
-    )
-    print(f"{time.process_time() - began:.0f} s of processor time")
-    print("\n".join(lines))
+                print(_line(name, policy, [POLICIES[policy](training) for training in trainings], base), flush=True)
+    print(f"simulated; {NIGHTS * asked.seeds} nights a line: {asked.seeds} seeds of {NIGHTS}; median (least to most)")
 
 
 def _line(name: str, policy: str, courses: Sequence[Course], base: Sequence[float]) -> str:

@@ -86,7 +86,7 @@ class _NightRun:
             if job is not None and self._policy.meets(job.value):
                 break
             missed = "the try was refused" if job is None else _how(job, self._file)
-            self._say(f"{missed}: training with the point most likely to meet the floor")
+            self._say(f"{missed}: training again, at a safe point")
             job = self._part(RETRAIN, number, self._open_retrain)
         is_met = job is not None and self._policy.meets(job.value)
         registered = ""
@@ -162,7 +162,9 @@ class _NightRun:
         """The safest point, now that the try is known, of those that tonight's dollars still cover."""
         knowledge = self._policy.knowledge(self._seen(), night.number)
         allowed = self._covered(night.usd)
-        at = knowledge.fallback(allowed=allowed)
+        missed = {at for job in night.jobs if job.counts and (at := self._points.number_of(job.point)) is not None}
+        is_last = len(night.parts(RETRAIN)) == self._file.retrains - 1
+        at = knowledge.retrain(missed, is_last=is_last, allowed=allowed)
         self._require(at, allowed, night)
         return self._open(at, RETRAIN, night, {CHANCE: float(knowledge.chances[at])})
 
@@ -201,8 +203,9 @@ class _NightRun:
         most = self._file.max_cost_usd
         if most is None:
             return None
-        again = self._points.worst_usd(knowledge.fallback())
-        kept = None if again is None else self._file.retrains * again
+        worst = [self._points.worst_usd(at) for at in (knowledge.fallback(), 0)]
+        dearest = max((each for each in worst if each is not None), default=None) if None not in worst else None
+        kept = None if dearest is None else self._file.retrains * dearest
         found = set() if kept is None else self._covered(spent_usd + kept) or set()
         if not found:
             alone = "more than its own max_cost_usd" if kept is None else usd(kept)

@@ -202,6 +202,22 @@ class Knowledge:
             if nights and self._night - max(nights) < REST_NIGHTS * 2 ** (len(nights) - 1)
         }
 
+    def retrain(self, missed: Collection[int], *, is_last: bool, allowed: Collection[int] | None = None) -> int:
+        """What to train after candidates that have `missed` tonight: the safest point, as the last one the default.
+
+        So a night is hardly ever worse than what would have run without this command. The default is not taken where it
+        has missed tonight itself.
+        """
+        default = self._policy.default
+        if (
+            is_last
+            and default not in missed
+            and default not in self._barred
+            and (allowed is None or default in allowed)
+        ):
+            return default
+        return self.fallback(allowed)
+
     def fallback(self, allowed: Collection[int] | None = None) -> int:
         """The safest of the candidates that have met the floor before, and the default; it may have missed tonight."""
         policy = self._policy

@@ -107,3 +107,14 @@ def test_a_metric_of_which_less_is_better_has_a_ceiling() -> None:
     assert policy.meets(2.0)
     assert not policy.meets(2.01)
     assert not policy.meets(None)
+
+
+def test_the_last_training_of_a_night_is_the_default_unless_it_has_missed_tonight() -> None:
+    policy = Policy(ALL[:3], 0, F1, FLOOR)
+    seen = [*good_nights(6), *good_nights(6, CHEAPER_CLUSTER, 0.6)]
+    knowledge = policy.knowledge(seen, 6)
+
+    assert knowledge.retrain({1}, is_last=False) == 1  # as safe as the default, and cheaper
+    assert knowledge.retrain({1}, is_last=True) == 0
+    assert knowledge.retrain({0, 1}, is_last=True) == 1
+    assert knowledge.retrain({1}, is_last=True, allowed={1}) == 1
