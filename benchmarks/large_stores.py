@@ -160,8 +160,7 @@ class Store:
         frozen = study.get_trials(deepcopy=False)[0]
         entries = []
         with storage.engine.begin() as connection:
-            row = connection.execute(sa.select(ENTRIES).order_by(ENTRIES.c.booking_order.desc())).first()
-            assert row is not None  # two trials have run
+            row = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.trial == 0)).one()
         last = dict(row._mapping)
         for number, one in enumerate(new, start=have):
             rate, values = float(one["rate"]), [one["f1"], one["usd"]]
