@@ -4,11 +4,11 @@
     python benchmarks/large_stores.py --runs 500,1000     # other sizes
     python benchmarks/large_stores.py --postgresql        # the same on a PostgreSQL server of its own, if installed
 
-One simulated study of two trials is run; its last trial is then copied in the store's own tables, in Optuna's and in the
+One simulated study of two trials is run; its first trial is then copied in the tables of MLflow, of Optuna and of the
 ledger, with other learning rates, F1 and dollars, until the store holds so many runs. Half of them are trials of the
-study, the rest single jobs, of which the store says that they were measured. At each size every command is called once, after one call that is not counted. Beside them
-stand MLflow alone, which searches for the same runs, and Optuna alone, which asks and tells one trial of the same
-study with the same sampler. Nothing is billed and nothing is trained.
+study, the rest single jobs, which the store says were measured. At each size every command is called once; all have
+been called before. Beside them stand MLflow alone, which searches for the same runs, and Optuna alone, which asks and
+tells one trial of the same study at random. Nothing is billed and nothing is trained.
 
 Printed for each: seconds at each size, how many runs MLflow was asked for, and the growth: the slope of the logarithm
 of seconds over the logarithm of runs. 0 does not grow, 1 grows in proportion.
@@ -28,7 +28,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,20 @@ STUDY = "large"
 SIZES = "1000,2000,5000,10000"
 _COPIED = ("params", "tags", "metrics", "latest_metrics")
 """Tables of an MLflow store with what a run has recorded."""
-_OWN_NUMBERS = {"f1": "f1", "cost_usd": "usd"}
-"""Metric to the column of `copies` that says what it is in a copied run."""
+_COPY: dict[str, Any] = {
+    "run_id": sa.String(32),
+    "started": sa.BigInteger,
+    "usd": sa.Float(53),
+    "f1": sa.Float(53),
+    "rate": sa.String(40),
+    "trial": sa.String(20),
+}
+"""What every copied run has of its own; `trial` is empty for a single job."""
 
 
-def write_study(place: Path, trials: int) -> Path:
+def write_study(store: "Store", trials: int) -> Path:
     """The study's file, which ends after so many trials."""
-    path = place / "study.yaml"
+    place, path = store.place, store.place / "study.yaml"
     path.write_text(
         f"""name: {STUDY}
 job: {{launcher: simulated, recorded_runs: {place / "runs.csv"}, num_train_epochs: 3, max_runtime_minutes: 120}}
@@ -59,7 +66,7 @@ search:
   learning_rate: {{low: 1.0e-5, high: 1.0e-4, log: true}}
 objectives: {{f1: maximize, cost_usd: minimize}}
 sampler: random
-storage: {os.environ["LARGE_STORES_STUDIES"]}
+storage: {store.studies}
 n_trials: {trials}
 budget_usd: 1000000
 """
@@ -86,12 +93,11 @@ class Store:
         """Copy the template until there are `size` jobs, half of them trials of the study."""
         engine = sa.create_engine(self.address)
         with engine.begin() as connection:
-            template = self._template(connection)
             have = self._trials()
             new = [self._drawn(number) for number in range(size - self.runs)]
             for number, row in enumerate(new):
                 row["trial"] = str(have + number) if have + number < size // 2 else ""
-            self._copy(connection, template, new)
+            self._copy(connection, new)
         engine.dispose()
         self._add_trials([row for row in new if row["trial"]], have)
         self.runs = size
@@ -106,48 +112,45 @@ class Store:
             "rate": repr(10 ** self.source.uniform(-5, -4)),
         }
 
-    def _template(self, connection: sa.Connection) -> str:
-        """Run id of the trial that is copied: the first one."""
-        query = "SELECT run_uuid FROM tags WHERE key = 'paretune.trial' AND value = '0'"
-        return str(connection.execute(sa.text(query)).scalar_one())
-
     def _trials(self) -> int:
         import optuna
 
         return len(optuna.load_study(study_name=STUDY, storage=self.studies).get_trials(deepcopy=False))
 
-    def _copy(self, connection: sa.Connection, template: str, new: list[dict[str, Any]]) -> None:
-        """Rows of the template in MLflow's tables once more for each new run, with its own numbers."""
-        connection.execute(sa.text("DROP TABLE IF EXISTS copies"))
-        columns = "run_id VARCHAR(32), started BIGINT, usd FLOAT, f1 FLOAT, rate VARCHAR(40), trial VARCHAR(20)"
-        connection.execute(sa.text(f"CREATE TABLE copies ({columns})"))
-        values = ":run_id, :started, :usd, :f1, :rate, :trial"
-        connection.execute(sa.text(f"INSERT INTO copies VALUES ({values})"), new)
-        own = {
-            "runs": {"run_uuid": "c.run_id", "start_time": "c.started", "end_time": "c.started + 1000"},
-            "params": {"run_uuid": "c.run_id", "value": "CASE t.key WHEN 'learning_rate' THEN c.rate ELSE t.value END"},
-            "tags": {
-                "run_uuid": "c.run_id",
-                "value": "CASE WHEN t.key = 'paretune.trial' THEN c.trial "
-                "WHEN t.key = 'paretune.origin' AND c.trial = '' THEN 'measured' ELSE t.value END",
-            },
-        }
-        number = " ".join(f"WHEN '{name}' THEN c.{column}" for name, column in _OWN_NUMBERS.items())
-        own |= {name: {"run_uuid": "c.run_id", "value": f"CASE t.key {number} ELSE t.value END"} for name in _COPIED[2:]}
-        for name, columns_of in own.items():
-            names = [item["name"] for item in sa.inspect(connection).get_columns(name)]
-            taken = ", ".join(columns_of.get(item, f"t.{item}") for item in names)
-            only = ""
+    def _copy(self, connection: sa.Connection, new: list[dict[str, Any]]) -> None:
+        """Rows of the first trial in MLflow's tables once more for each new run, with its own numbers."""
+        tables = sa.MetaData()
+        tables.reflect(connection, only=["runs", *_COPIED])
+        copies = sa.Table("copies", tables, *(sa.Column(name, kind) for name, kind in _COPY.items()))
+        copies.create(connection)
+        connection.execute(copies.insert(), new)
+        tags = tables.tables["tags"].c
+        is_first = (tags.key == "paretune.trial") & (tags.value == "0")
+        template = connection.execute(sa.select(tags.run_uuid).where(is_first)).scalar_one()
+        for name in ("runs", *_COPIED):
+            table = tables.tables[name]
+            own = self._own(table, copies.c)
+            rows = sa.select(*(own.get(column.name, column) for column in table.c))
+            rows = rows.select_from(table.join(copies, sa.true())).where(table.c.run_uuid == template)
             if name == "tags":
-                only = "AND NOT (c.trial = '' AND t.key IN ('mlflow.parentRunId', 'paretune.trial'))"
-            connection.execute(
-                sa.text(
-                    f"INSERT INTO {name} ({', '.join(names)}) SELECT {taken} FROM {name} t CROSS JOIN copies c "
-                    f"WHERE t.run_uuid = :template {only}"
-                ),
-                {"template": template},
-            )
-        connection.execute(sa.text("DROP TABLE copies"))
+                is_of_a_trial = table.c.key.in_(("mlflow.parentRunId", "paretune.trial"))
+                rows = rows.where((copies.c.trial != "") | ~is_of_a_trial)
+            connection.execute(table.insert().from_select([column.name for column in table.c], rows))
+        copies.drop(connection)
+
+    def _own(self, table: sa.Table, copy: Any) -> dict[str, Any]:
+        """Column to what a copied run has in it that is not the template's."""
+        if table.name == "runs":
+            return {"run_uuid": copy.run_id, "start_time": copy.started, "end_time": copy.started + 1000}
+        key, value = table.c.key, table.c.value
+        changed = {
+            "params": [(key == "learning_rate", copy.rate)],
+            "tags": [
+                (key == "paretune.trial", copy.trial),
+                ((key == "paretune.origin") & (copy.trial == ""), "measured"),
+            ],
+        }.get(table.name, [(key == "f1", copy.f1), (key == "cost_usd", copy.usd)])
+        return {"run_uuid": copy.run_id, "value": sa.case(*changed, else_=value)}
 
     def _add_trials(self, new: list[dict[str, Any]], have: int) -> None:
         """The trials of the new runs in Optuna's tables and in the ledger, as if they had been told and booked."""
@@ -231,25 +234,26 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     job = ["--launcher", "simulated", "--recorded_runs", str(store.place / "runs.csv"), "--num_train_epochs", "3"]
     job += ["--max_runtime_minutes", "120", "--instance_type", "ml.g5.xlarge"]
-    state = {"trials": 0, "jobs": 0}
 
     def one_trial() -> None:
         trials = optuna.load_study(study_name=STUDY, storage=store.studies).get_trials(deepcopy=False)
-        state["trials"] = len(trials)
         with mock.patch("paretune.studies.verification.MOST_REPEATS", 0):  # one trial, and not its repeats
-            command("study", "--study", str(write_study(store.place, len(trials) + 1)))
+            command("study", "--study", str(write_study(store, len(trials) + 1)))
         store.runs += 1
 
     def one_job() -> None:
         command("main", *job, "--seed", str(store.runs))
         store.runs += 1
 
+    def front() -> None:
+        str(paretune.front(STUDY))
+
     def search(most: int | None) -> Callable[[], None]:
         def run() -> None:
             client, found, token = MlflowClient(store.address), 0, None
             while most is None or found < most:
                 page = client.search_runs(
-                    ["0"],
+                    [item.experiment_id for item in client.search_experiments()],
                     "tags.`paretune.state` != ''",
                     max_results=1000 if most is None else most,
                     page_token=token,
@@ -268,7 +272,7 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
 
     return {
         "`report`": lambda: command("report"),
-        "front of the study": lambda: str(paretune.front(STUDY)) and None,
+        "front of the study": front,
         "`sync`": lambda: command("sync"),
         "one more job": one_job,
         "`estimate`": lambda: command("estimate", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000"),
@@ -313,16 +317,20 @@ def measure(store: Store, sizes: list[int], only: str) -> None:
 
 
 def run(sizes: list[int], place: Path, address: str, only: str) -> None:
-    """Make the store with a study of two trials, then measure."""
+    """Make the store with a study of two trials, then measure; `address` is of a PostgreSQL database, or empty."""
     os.chdir(place)
-    os.environ["MLFLOW_TRACKING_URI"] = address or f"sqlite:///{place / 'mlflow.db'}"
+    store = Store(address or f"sqlite:///{place / 'mlflow.db'}", address or f"sqlite:///{place / 'studies.db'}", place)
+    os.environ["MLFLOW_TRACKING_URI"] = store.address
+    os.environ["MLFLOW_EXPERIMENT_NAME"] = "large stores"
     os.environ["PARETUNE_HOME"] = str(place / "home")
-    os.environ["LARGE_STORES_STUDIES"] = f"sqlite:///{place / 'studies.db'}"
     logging.disable(logging.WARNING)
+    if address:
+        import mlflow
+
+        mlflow.create_experiment("large stores", str(place / "artifacts"))
     write_table(place / "runs.csv")
     with mock.patch("paretune.studies.verification.MOST_REPEATS", 0):
-        command("study", "--study", str(write_study(place, 2)))
-    store = Store(os.environ["MLFLOW_TRACKING_URI"], os.environ["LARGE_STORES_STUDIES"], place)
+        command("study", "--study", str(write_study(store, 2)))
     measure(store, sizes, only)
 
 
@@ -333,10 +341,22 @@ def main() -> None:
     parser.add_argument("--only", default="", help="what has these words in its name")
     parser.add_argument("--postgresql", action="store_true", help="a PostgreSQL server in place of SQLite files")
     asked = arguments.parse(parser, runs="50,100,200")
-    print(published.conditions("paretune", "mlflow", "optuna", "sqlalchemy"))
+    kind = "PostgreSQL" if asked.postgresql else "SQLite"
+    print(f"{published.conditions('paretune', 'mlflow', 'optuna', 'sqlalchemy')}, {kind}")
     with ExitStack() as opened:
         folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="paretune-"))
-        run([int(size) for size in asked.runs.split(",")], Path(folder), "", asked.only)
+        address = opened.enter_context(_server()) if asked.postgresql else ""
+        run([int(size) for size in asked.runs.split(",")], Path(folder), address, asked.only)
+
+
+def _server() -> AbstractContextManager[str]:
+    """A PostgreSQL server of its own; the address of an empty database."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.stand_ins import postgresql
+
+    if missing := postgresql.what_is_missing():
+        sys.exit(missing)
+    return postgresql.server()
 
 
 if __name__ == "__main__":

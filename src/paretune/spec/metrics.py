@@ -28,6 +28,8 @@ BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one; 0 where none were."""
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
+BILLED_USD = "billed_usd"
+"""What AWS's bill says that the job cost, storage included: unblended, before tax, credits and the fees of plans."""
 MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak that went into the model's own arithmetic
 PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
 MEMORY_GIB_PER_PROCESS = "memory_gib_per_process"

@@ -65,6 +65,10 @@ INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
+# Whose job it is; absent from runs before 2026-11-22.
+USER = "paretune.user"
+TEAM = "paretune.team"
+
 # What ran in place of what was asked for.
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
 FIRST_BATCH = "paretune.first_per_device_train_batch_size"

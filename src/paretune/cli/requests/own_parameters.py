@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from paretune.core.errors import BadInput, refuse
-from paretune.reporting.factors import factor_faults
+from paretune.reporting.factors import factor_faults, way_faults
 from paretune.spec.cluster import listed
 from paretune.spec.parameters import check, parameter
 from paretune.spec.regions import region_faults
@@ -50,7 +50,11 @@ class ReportRequest:
         choices=("runs", "scaling", "compare"),
     )
     factor: str | None = parameter(None, "of view=scaling: shape (default), devices or a parameter of a job")
-    by: str | None = parameter(None, "of view=compare: the parameter of a job whose values are compared")
+    by: str | None = parameter(
+        None,
+        "of view=runs: only these totals, one of study, month, user, team, tag, instance_type (also the colours of the "
+        "picture); of view=compare: the parameter of a job whose values are compared",
+    )
     rate: str = parameter(
         "all",
         "runs with this learning rate: fixed, or scaled with the global batch size",
@@ -79,11 +83,12 @@ class ReportRequest:
 
     def _view_faults(self) -> list[str]:
         """What does not go with the view."""
-        faults = [*factor_faults("factor", self.factor), *factor_faults("by", self.by)]
+        faults = factor_faults("factor", self.factor)
+        faults += way_faults(self.by) if self.view == "runs" else factor_faults("by", self.by)
         if self.factor is not None and self.view != "scaling":
             faults.append(f"factor is for view=scaling, got view={self.view}: leave one out")
-        if self.by is not None and self.view != "compare":
-            faults.append(f"by is for view=compare, got view={self.view}: leave one out")
+        if self.by is not None and self.view == "scaling":
+            faults.append("by is for view=runs and view=compare, got view=scaling: leave one out")
         if self.by is None and self.view == "compare":
             faults.append("view=compare needs the setting whose values are compared: set by, such as by=compiler")
         terms = ("region", "price_date", "spot_share")

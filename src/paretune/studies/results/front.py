@@ -266,8 +266,7 @@ def _blocks(count: int) -> list[slice]:
 def _dominance(values: Any, errors: Any, rows: slice) -> Any:
     """Whether each of the points in `rows` dominates each point, see `ranks`; shape (rows, N).
 
-    Args:
-        values, errors: means, minimised, and their standard errors; shape (N, M objectives).
+    `values` are the means, minimised, and `errors` their standard errors, each of shape (N, M objectives).
     """
     shape = (len(values[rows]), len(values))
     tells, is_better = np.zeros(shape, bool), np.zeros(shape, bool)
