@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,9 +40,13 @@ import sqlalchemy as sa
 from simulated_bookkeeping import write_table
 
 STUDY = "large"
+ONE_TRIAL = "one more trial"
 SIZES = "1000,2000,5000,10000"
 _COPIED = ("params", "tags", "metrics", "latest_metrics")
 """Tables of an MLflow store with what a run has recorded."""
+_OF_A_TRIAL = ("trial_params", "trial_values", "trial_user_attributes", "trial_system_attributes")
+"""Tables of Optuna with what a trial has."""
+_RANK = "paretune.pareto_rank"
 _COPY: dict[str, Any] = {
     "run_id": sa.String(32),
     "started": sa.BigInteger,
@@ -91,15 +95,16 @@ class Store:
 
     def fill(self, size: int) -> None:
         """Copy the template until there are `size` jobs, half of them trials of the study."""
-        engine = sa.create_engine(self.address)
-        with engine.begin() as connection:
-            have = self._trials()
-            new = [self._drawn(number) for number in range(size - self.runs)]
-            for number, row in enumerate(new):
-                row["trial"] = str(have + number) if have + number < size // 2 else ""
+        have = self._trials()
+        new = [self._drawn(number) for number in range(size - self.runs)]
+        for number, row in enumerate(new):
+            row["trial"] = str(have + number) if have + number < size // 2 else ""
+        with connected(self.address) as connection:
             self._copy(connection, new)
-        engine.dispose()
-        self._add_trials([row for row in new if row["trial"]], have)
+        if trials := [row for row in new if row["trial"]]:
+            with connected(self.studies) as connection:
+                self._copy_trials(connection, trials)
+                self._book(connection, trials)
         self.runs = size
 
     def _drawn(self, number: int) -> dict[str, Any]:
@@ -134,7 +139,7 @@ class Store:
             rows = rows.select_from(table.join(copies, sa.true())).where(table.c.run_uuid == template)
             if name == "tags":
                 is_of_a_trial = table.c.key.in_(("mlflow.parentRunId", "paretune.trial"))
-                rows = rows.where((copies.c.trial != "") | ~is_of_a_trial)
+                rows = rows.where((table.c.key != _RANK) & ((copies.c.trial != "") | ~is_of_a_trial))
             connection.execute(table.insert().from_select([column.name for column in table.c], rows))
         copies.drop(connection)
 
@@ -152,41 +157,79 @@ class Store:
         }.get(table.name, [(key == "f1", copy.f1), (key == "cost_usd", copy.usd)])
         return {"run_uuid": copy.run_id, "value": sa.case(*changed, else_=value)}
 
-    def _add_trials(self, new: list[dict[str, Any]], have: int) -> None:
-        """The trials of the new runs in Optuna's tables and in the ledger, as if they had been told and booked."""
-        import optuna
+    def _copy_trials(self, connection: sa.Connection, new: list[dict[str, Any]]) -> None:
+        """Optuna's first trial once more for each new one, told with the values of its run."""
+        tables = sa.MetaData()
+        tables.reflect(connection, only=["trials", *_OF_A_TRIAL])
+        copies = sa.Table("copies", tables, *(sa.Column(name, kind) for name, kind in _COPY.items()))
+        copies.create(connection)
+        connection.execute(copies.insert(), new)
+        trials = tables.tables["trials"]
+        number = sa.cast(copies.c.trial, sa.Integer)
+        own = {"number": number}
+        rows = sa.select(*(own.get(column.name, column) for column in trials.c if not column.primary_key))
+        rows = rows.select_from(trials.join(copies, sa.true())).where(trials.c.number == 0).order_by(number)
+        names = [column.name for column in trials.c if not column.primary_key]
+        connection.execute(trials.insert().from_select(names, rows))
+        fresh = trials.alias("fresh")
+        for name in _OF_A_TRIAL:
+            table = tables.tables[name]
+            values = {"trial_id": fresh.c.trial_id}
+            if name == "trial_values":
+                values["value"] = sa.case((table.c.objective == 0, copies.c.f1), else_=copies.c.usd)
+            if name == "trial_params":
+                is_rate = table.c.param_name == "learning_rate"
+                values["param_value"] = sa.case(
+                    (is_rate, sa.cast(copies.c.rate, sa.Float(53))), else_=table.c.param_value
+                )
+            kept = [column for column in table.c if not column.primary_key]
+            rows = sa.select(*(values.get(column.name, column) for column in kept)).select_from(
+                table.join(trials, (trials.c.trial_id == table.c.trial_id) & (trials.c.number == 0))
+                .join(copies, sa.true())
+                .join(fresh, fresh.c.number == number)
+            )
+            connection.execute(table.insert().from_select([column.name for column in kept], rows))
+        copies.drop(connection)
 
+    def _book(self, connection: sa.Connection, new: list[dict[str, Any]]) -> None:
+        """The ledger's first trial once more for each new one, booked with the dollars of its run."""
         from paretune.studies.search.ledger import ENTRIES
 
-        storage = optuna.storages.RDBStorage(self.studies)
-        study = optuna.load_study(study_name=STUDY, storage=storage)
-        frozen = study.get_trials(deepcopy=False)[0]
+        row = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.trial == 0)).one()._mapping
+        parameters, note, ended = (json.loads(row[name]) for name in ("parameters", "note", "ended"))
+        spent = connection.execute(sa.select(sa.func.max(ENTRIES.c.spent_usd))).scalar_one()
         entries = []
-        with storage.engine.begin() as connection:
-            row = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.trial == 0)).one()
-        last = dict(row._mapping)
-        for number, one in enumerate(new, start=have):
-            rate, values = float(one["rate"]), [one["f1"], one["usd"]]
-            params = {**frozen.params, "learning_rate": rate}
-            study.add_trial(
-                optuna.trial.create_trial(
-                    values=values, params=params, distributions=frozen.distributions, user_attrs=frozen.user_attrs
-                )
-            )
-            parameters, note, ended = (json.loads(last[name]) for name in ("parameters", "note", "ended"))
-            parameters["learning_rate"] = note["point"]["learning_rate"] = rate
+        for one in new:
+            spent += one["usd"]
+            note["point"]["learning_rate"] = float(one["rate"])
             parameters["learning_rate"] = one["rate"]
             ended["metrics"] |= {"f1": one["f1"], "cost_usd": one["usd"]}
-            last["spent_usd"] += one["usd"]
-            own = {"trial": number, "identity": uuid.uuid4().hex, "run_id": one["run_id"], "booked_usd": one["usd"]}
-            texts = {"parameters": parameters, "note": note, "ended": ended}
-            own |= {"booking_order": number + 1, "spent_usd": last["spent_usd"]}
-            entries.append({**last, **own, **{name: json.dumps(value) for name, value in texts.items()}})
-        if entries:
-            with storage.engine.begin() as connection:
-                connection.execute(ENTRIES.insert(), entries)
-        storage.remove_session()
-        storage.engine.dispose()
+            own = {"trial": int(one["trial"]), "identity": one["run_id"], "run_id": one["run_id"]}
+            own |= {"booked_usd": one["usd"], "spent_usd": spent, "booking_order": int(one["trial"]) + 1}
+            own |= {"parameters": json.dumps(parameters), "note": json.dumps(note), "ended": json.dumps(ended)}
+            entries.append({**row, **own})
+        connection.execute(ENTRIES.insert(), entries)
+
+    def write_ranks(self, ranks: Mapping[str, int]) -> None:
+        """Write the rank of each of these runs, as the study would, one by one."""
+        with connected(self.address) as connection:
+            tables = sa.MetaData()
+            tables.reflect(connection, only=["tags"])
+            tags = tables.tables["tags"]
+            connection.execute(tags.delete().where(tags.c.key == _RANK))
+            rows = [{"run_uuid": run_id, "key": _RANK, "value": str(rank)} for run_id, rank in ranks.items()]
+            connection.execute(tags.insert(), rows)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[sa.Connection]:
+    """A connection to a database, in one transaction."""
+    engine = sa.create_engine(address)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
 class Reads:
@@ -236,6 +279,7 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
     job += ["--max_runtime_minutes", "120", "--instance_type", "ml.g5.xlarge"]
 
     def one_trial() -> None:
+        """One more trial of a study whose ranks are written, as they are after an earlier one."""
         trials = optuna.load_study(study_name=STUDY, storage=store.studies).get_trials(deepcopy=False)
         with mock.patch("paretune.studies.verification.MOST_REPEATS", 0):  # one trial, and not its repeats
             command("study", "--study", str(write_study(store, len(trials) + 1)))
@@ -276,11 +320,21 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
         "`sync`": lambda: command("sync"),
         "one more job": one_job,
         "`estimate`": lambda: command("estimate", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000"),
-        "one more trial": one_trial,
+        ONE_TRIAL: one_trial,
         "MLflow alone: all jobs": search(None),
         "MLflow alone: newest 200": search(200),
         "Optuna alone: ask and tell": optuna_alone,
     }
+
+
+def catch_up(store: Store, one_trial: Callable[[], None]) -> None:
+    """Run one more trial of a study that has been filled, and write the ranks of all at once."""
+    from paretune.studies.search.study_run import StudyRunWriter
+
+    ranks: dict[str, int] = {}
+    with mock.patch.object(StudyRunWriter, "_write_ranks", lambda _, found, is_last: ranks.update(found)):
+        one_trial()
+    store.write_ranks(ranks)
 
 
 def growth(sizes: list[int], seconds: list[float]) -> float:
@@ -299,6 +353,8 @@ def measure(store: Store, sizes: list[int], only: str) -> None:
     for size in sizes:
         begun = time.perf_counter()
         store.fill(size)
+        if ONE_TRIAL in found:
+            catch_up(store, found[ONE_TRIAL])
         print(f"{size} runs are there after {time.perf_counter() - begun:.1f} s of copying", file=sys.stderr)
         for name, call in found.items():
             reads = Reads()

@@ -87,7 +87,7 @@ def test_by_leaves_the_other_ways_out() -> None:
 def test_a_job_counts_for_each_of_its_tags_and_its_team_is_one_of_them() -> None:
     jobs = [recorded(instance_type="ml.g5.xlarge"), *on_p3(1, [1000])]
     jobs[1].run.params["tags"] = '{"team": "search", "owner": "ann"}'  # type: ignore[index]
-    found = {name: table for name, table in tables(totals(jobs, {}))}
+    found = dict(tables(totals(jobs, {})))
 
     assert [row[:3] for row in cells(found["Dollars by tag"])] == [
         ["(none)", "measured", "1"],
