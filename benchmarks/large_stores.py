@@ -358,12 +358,13 @@ def measure(store: Store, sizes: list[int], only: str) -> None:
         print(f"{size} runs are there after {time.perf_counter() - begun:.1f} s of copying", file=sys.stderr)
         for name, call in found.items():
             reads = Reads()
-            begun = time.perf_counter()
+            begun, processor = time.perf_counter(), time.process_time()
             with reads.counted():
                 call()
             took.setdefault(name, []).append(time.perf_counter() - begun)
             read.setdefault(name, []).append(reads.runs)
-            print(f"  {name}: {took[name][-1]:.2f} s, {reads.requests} requests, {reads.runs} runs", file=sys.stderr)
+            said = f"{took[name][-1]:.2f} s ({time.process_time() - processor:.2f} s of the processor)"
+            print(f"  {name}: {said}, {reads.requests} requests, {reads.runs} runs", file=sys.stderr)
     header = ["seconds with so many runs", *(f"{size:,}" for size in sizes), "growth", f"runs read of {sizes[-1]:,}"]
     rows = [
         [name, *(f"{value:.2f}" for value in values), f"{growth(sizes, values):.2f}", f"{read[name][-1]:,}"]
