@@ -376,7 +376,9 @@ def measure(store: Store, sizes: list[int], only: str) -> None:
 def run(sizes: list[int], place: Path, address: str, only: str) -> None:
     """Make the store with a study of two trials, then measure; `address` is of a PostgreSQL database, or empty."""
     os.chdir(place)
-    store = Store(address or f"sqlite:///{place / 'mlflow.db'}", address or f"sqlite:///{place / 'studies.db'}", place)
+    store = Store(address or f"sqlite:///{place / 'mlflow.db'}", f"sqlite:///{place / 'studies.db'}", place)
+    if address:
+        store.studies = own_database(address, "studies")
     os.environ["MLFLOW_TRACKING_URI"] = store.address
     os.environ["MLFLOW_EXPERIMENT_NAME"] = "large stores"
     os.environ["PARETUNE_HOME"] = str(place / "home")
@@ -389,6 +391,15 @@ def run(sizes: list[int], place: Path, address: str, only: str) -> None:
     with mock.patch("paretune.studies.verification.MOST_REPEATS", 0):
         command("study", "--study", str(write_study(store, 2)))
     measure(store, sizes, only)
+
+
+def own_database(address: str, name: str) -> str:
+    """A second database on the server of the first: MLflow and Optuna both call a table alembic_version."""
+    engine = sa.create_engine(address, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"{address.rpartition('/')[0]}/{name}"
 
 
 def main() -> None:
