@@ -1,8 +1,9 @@
 """How do the commands grow with the number of runs that are recorded already?
 
-    python benchmarks/large_stores.py                     # SQLite, up to 10,000 runs: some minutes on two hyper-threads
+    python benchmarks/large_stores.py                     # up to 10,000 runs: a quarter of an hour on two hyper-threads
     python benchmarks/large_stores.py --runs 500,1000     # other sizes
-    python benchmarks/large_stores.py --postgresql        # the same on a PostgreSQL server of its own, if installed
+    python benchmarks/large_stores.py --stores sqlite     # without a PostgreSQL server of its own
+    python benchmarks/large_stores.py --only "one more"   # what has these words in its name
 
 One simulated study of two trials is run; its first trial is then copied in the tables of MLflow, of Optuna and of the
 ledger, with other learning rates, F1 and dollars, until the store holds so many runs. Half of them are trials of the
@@ -10,8 +11,9 @@ study, the rest single jobs, which the store says were measured. At each size ev
 been called before. Beside them stand MLflow alone, which searches for the same runs, and Optuna alone, which asks and
 tells one trial of the same study at random. Nothing is billed and nothing is trained.
 
-Printed for each: seconds at each size, how many runs MLflow was asked for, and the growth: the slope of the logarithm
-of seconds over the logarithm of runs. 0 does not grow, 1 grows in proportion.
+Printed for each: seconds at each size, how many runs MLflow has answered with at the largest, and the growth: the slope
+of the logarithm of seconds over the logarithm of runs. 0 does not grow, 1 grows in proportion. Below the table stands
+how many times as long as the part of MLflow or Optuna alone it takes.
 """
 
 import argparse
@@ -41,6 +43,9 @@ from simulated_bookkeeping import write_table
 
 STUDY = "large"
 ONE_TRIAL = "one more trial"
+_ALL, _NEWEST, _ASK = "MLflow alone: all jobs", "MLflow alone: newest 200", "Optuna alone: ask and tell"
+_BESIDE = {"`report`": _ALL, "one more job": _NEWEST, "`estimate`": _NEWEST, ONE_TRIAL: _ASK}
+"""What is compared with what."""
 SIZES = "1000,2000,5000,10000"
 _COPIED = ("params", "tags", "metrics", "latest_metrics")
 """Tables of an MLflow store with what a run has recorded."""
@@ -321,9 +326,9 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
         "one more job": one_job,
         "`estimate`": lambda: command("estimate", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "4000"),
         ONE_TRIAL: one_trial,
-        "MLflow alone: all jobs": search(None),
-        "MLflow alone: newest 200": search(200),
-        "Optuna alone: ask and tell": optuna_alone,
+        _ALL: search(None),
+        _NEWEST: search(200),
+        _ASK: optuna_alone,
     }
 
 
@@ -371,6 +376,9 @@ def measure(store: Store, sizes: list[int], only: str) -> None:
         for name, values in took.items()
     ]
     print("\n".join(published.table(header, rows)))
+    for name, other in _BESIDE.items():
+        if {name, other} <= took.keys():
+            print(f"{name} takes {took[name][-1] / took[other][-1]:.1f} times as long as {other} ({sizes[-1]:,} runs)")
 
 
 def run(sizes: list[int], place: Path, address: str, only: str) -> None:
@@ -407,14 +415,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default=SIZES, help="how many, several sizes with commas, rising")
     parser.add_argument("--only", default="", help="what has these words in its name")
-    parser.add_argument("--postgresql", action="store_true", help="a PostgreSQL server in place of SQLite files")
-    asked = arguments.parse(parser, runs="50,100,200")
-    kind = "PostgreSQL" if asked.postgresql else "SQLite"
-    print(f"{published.conditions('paretune', 'mlflow', 'optuna', 'sqlalchemy')}, {kind}")
-    with ExitStack() as opened:
-        folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="paretune-"))
-        address = opened.enter_context(_server()) if asked.postgresql else ""
-        run([int(size) for size in asked.runs.split(",")], Path(folder), address, asked.only)
+    parser.add_argument("--stores", default="sqlite,postgresql", help="sqlite, postgresql or both")
+    asked = arguments.parse(parser, runs="50,100", stores="sqlite")
+    print(published.conditions("paretune", "mlflow", "optuna", "sqlalchemy"))
+    for store in asked.stores.split(","):
+        print(f"\n{store}:")
+        with ExitStack() as opened:
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="paretune-"))
+            address = opened.enter_context(_server()) if store == "postgresql" else ""
+            run([int(size) for size in asked.runs.split(",")], Path(folder), address, asked.only)
+            os.chdir("/")
 
 
 def _server() -> AbstractContextManager[str]:
