@@ -3,8 +3,9 @@
 import html
 import io
 import itertools
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,16 @@ def plain_ticks(line: Any) -> None:
     """Have a logarithmic axis written in plain numbers; matplotlib's own would be TeX."""
     line.set_major_formatter(lambda tick, _: f"{tick:,g}")
     line.set_minor_formatter("")
+
+
+def few_log_ticks(line: Any, values: Sequence[float]) -> None:
+    """Have a logarithmic axis written in plain numbers at 1, 2 and 5 times the powers of ten between the values."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    line.set_ticks([tick for tick in ticks if low / 1.6 <= tick <= high * 1.6])
+    plain_ticks(line)
+    line.set_ticks([], minor=True)
 
 
 def svg(draw: Callable[[Any], None], name: str, size: tuple[float, float], about: str) -> str:

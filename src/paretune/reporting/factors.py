@@ -26,6 +26,20 @@ COMPUTING = {
 """What seconds depend on beside the cluster, and what it is called: runs that differ in it are no repeats."""
 
 
+WAYS = ("study", "month", "user", "team", "tag", "instance_type")
+"""What dollars are added up by."""
+
+
+def way_faults(value: str | None) -> list[str]:
+    """What is wrong with the parameter `by` of totals; empty if nothing is."""
+    if value is None or value in WAYS:
+        return []
+    if value in FACTORS:
+        return [f"by={value} is for view=compare; of view=runs it is one of {', '.join(WAYS)}: set view=compare"]
+    hint = did_you_mean(value, (*WAYS, *FACTORS)) or "leave it out for all of them"
+    return [f"by must be one of {', '.join(WAYS)} with view=runs, got {value!r}: {hint}"]
+
+
 def factor_faults(name: str, value: str | None) -> list[str]:
     """What is wrong with the factor `value` of the parameter `name`; empty if nothing is."""
     if value is None or value in FACTORS:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 
 from paretune.core.errors import BadInput
@@ -152,6 +153,16 @@ def grouped(found: Iterable[Observation], key: Callable[[Observation], object]) 
     for one in found:
         groups.setdefault(key(one), []).append(one)
     return groups
+
+
+def day(job: RecordedJob) -> str:
+    """Day on which its run began, in UTC; of an imported run, on which it was imported."""
+    return began(job, "%Y-%m-%d")
+
+
+def began(job: RecordedJob, form: str) -> str:
+    """When its run began, in UTC, in this form of `strftime`; empty where that is not known."""
+    return datetime.fromtimestamp(job.run.started, UTC).strftime(form) if job.run.started else ""
 
 
 def sorted_levels(names: Iterable[str]) -> list[str]:

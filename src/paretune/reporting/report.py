@@ -25,12 +25,14 @@ class Report:
     Attributes:
         about: sentences on which runs these are, and from when.
         rows: what report.csv holds, all with the same fields.
+        totals: what totals.csv holds, likewise; empty where there is none.
     """
 
     title: str
     about: Sequence[str]
     sections: Sequence[Section]
     rows: Sequence[dict[str, object]]
+    totals: Sequence[dict[str, object]] = ()
 
     @property
     def pictures(self) -> list[Picture]:
@@ -40,6 +42,11 @@ class Report:
     def csv(self) -> str:
         """The rows as CSV; what is not known is an empty cell."""
         return csv_text(list(self.rows[0]) if self.rows else ["run_id"], self.rows)
+
+    def tables(self) -> dict[str, str]:
+        """Name of each file of the report to its CSV."""
+        files = {"report.csv": self.csv()}
+        return files | ({"totals.csv": csv_text(list(self.totals[0]), self.totals)} if self.totals else {})
 
     def text(self) -> str:
         """For a terminal: without the pictures."""

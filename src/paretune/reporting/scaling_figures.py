@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from paretune.core.pareto import front
-from paretune.presentation.picture import DOMINATED, HATCHES, Picture, plain_ticks, style, tip
+from paretune.presentation.picture import DOMINATED, HATCHES, Picture, few_log_ticks, style, tip
 from paretune.reporting.observations import Observation, grouped, sorted_levels
 from paretune.reporting.regression import ROWS, line
 from paretune.reporting.scaling import Scaling
@@ -67,7 +67,7 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
         axes.set(xscale="log", yscale="log", xlabel="devices", ylabel=f"billed time ({unit})")
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.set_xticks([], minor=True)
-        _few_log_ticks(axes.yaxis, [*[(one.seconds or 0) / size for one in known], *ideal])
+        few_log_ticks(axes.yaxis, [*[(one.seconds or 0) / size for one in known], *ideal])
         axes.grid(alpha=0.25)
         axes.legend(fontsize=9)
 
@@ -232,7 +232,7 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
             ):
                 if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
                     set_scale("log")
-                    _few_log_ticks(axis, values)
+                    few_log_ticks(axis, values)
                 else:
                     axes.locator_params(axis=axis.axis_name, nbins=5)  # more of 0.00125 would touch each other
             axes.grid(alpha=0.25)
@@ -272,16 +272,6 @@ def _means(where: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def unit_of(seconds: Sequence[float]) -> tuple[float, str]:
     """Seconds of the unit that suits the largest of them, and its name."""
     return next((size, unit) for least, size, unit in _UNITS if max(seconds) >= least)
-
-
-def _few_log_ticks(axis: Any, values: Sequence[float]) -> None:
-    """Plain numbers at 1, 2 and 5 times the powers of ten between the values."""
-    low, high = min(values), max(values)
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    axis.set_ticks([tick for tick in ticks if low / 1.6 <= tick <= high * 1.6])
-    plain_ticks(axis)
-    axis.set_ticks([], minor=True)
 
 
 def _shifts(count: int) -> list[float]:

@@ -3,22 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from paretune.presentation.picture import Picture
 from paretune.reporting import comparison_figures, scaling_figures
 from paretune.reporting.comparison import comparisons
 from paretune.reporting.factors import SHAPE
 from paretune.reporting.findings import findings
-from paretune.reporting.observations import Observation, grouped, observations
+from paretune.reporting.observations import Observation, day, observations
 from paretune.reporting.report import Report, Section
-from paretune.reporting.scaling import apart_by, scalings
+from paretune.reporting.scaling import scalings
 from paretune.reporting.spread import CONFIDENCE
-from paretune.reporting.totals import day
 from paretune.tracking import RecordedJob
 
 Curve = Sequence[tuple[int, float, float]]
 """Points of a curve: step, seconds since the epoch, value."""
 LOSS = "train/loss"
-_MOST_SERIES = 7
 _MEANS = "Means ± sample standard deviations of the runs that tell the quantity; time is billed per instance"
 _APART = "Origins, data sets and models stand in tables of their own: compare within one only."
 
@@ -76,16 +73,6 @@ def comparison_report(jobs: Sequence[RecordedJob], by: str, curve: Callable[[str
     )
 
 
-def front_pictures(jobs: Sequence[RecordedJob]) -> list[Picture]:
-    """Dollars, time and F1 of the runs of each kind, a series per shape."""
-    made = []
-    for number, (kind, group) in enumerate(sorted(apart_by(observations(jobs), ()).items())):
-        name = "trade-offs" if number == 0 else f"trade-offs-{number + 1}"
-        title = f"Dollars, time and F1: {kind}"
-        made.append(scaling_figures.trade_offs(_by_shape(group), name, title))
-    return [picture for picture in made if picture is not None]
-
-
 def dates(jobs: Sequence[RecordedJob]) -> str:
     """How many jobs, of which origins, and from when: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
     days = sorted(filter(None, map(day, jobs)))
@@ -105,16 +92,6 @@ def _about(jobs: Sequence[RecordedJob], found: Sequence[Observation]) -> list[st
 
 def _left_out(sentences: Sequence[str]) -> list[Section]:
     return [Section(heading="Nothing to compare with", sentences=[f"{one}." for one in sentences])] if sentences else []
-
-
-def _by_shape(group: Sequence[Observation]) -> dict[str, Sequence[Observation]]:
-    """The runs by shape, most runs first; those of rarer shapes together."""
-    shapes = grouped(group, lambda one: one.shape)
-    ordered = sorted(((str(name), found) for name, found in shapes.items()), key=lambda item: -len(item[1]))
-    series: dict[str, Sequence[Observation]] = dict(ordered[:_MOST_SERIES])
-    if rest := [one for _, found in ordered[_MOST_SERIES:] for one in found]:
-        series[f"{len(ordered) - _MOST_SERIES} other shapes"] = rest
-    return series
 
 
 def _heading(words: str) -> str:

@@ -206,9 +206,10 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     text = tracking.artifact_text(run.run_id, "pareto.csv")
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
-    jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
-    origins = {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs}
-    rows = _with_origins(_ran(read_rows(text)), origins)
+    rows = _ran(read_rows(text))
+    if any("origin" not in row for row in rows):  # a table of before 2026-11-20
+        jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
+        rows = _with_origins(rows, {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs})
     return run.tags.get(schema.STUDY, name), rows, directions_of(json.loads(run.params["objectives"]))
 
 

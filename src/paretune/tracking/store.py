@@ -1,12 +1,13 @@
 """The tracking server or store: opens runs and finds those that are there."""
 
 import copy
+import gc
 import logging
 import os
 import re
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 import mlflow
 from mlflow import MlflowClient
+from mlflow.store.entities.paged_list import PagedList
 from mlflow.utils import get_results_from_paginated_fn
 
 from paretune.core import file_lock
@@ -139,25 +141,9 @@ class Tracking:
             TrackingUnavailable: MLflow does not answer.
         """
         with self._usable(condition):
-            experiments = _all_pages(self._client.search_experiments)
-            search = partial(
-                self._client.search_runs,
-                [item.experiment_id for item in experiments],
-                condition,
-                order_by=["attributes.start_time DESC"],
-            )
-            found = _all_pages(search, newest)
-        return [
-            RecordedRun(
-                run_id=run.info.run_id,
-                params=run.data.params,
-                tags=run.data.tags,
-                metrics=run.data.metrics,
-                started=(run.info.start_time or 0) / 1000,
-                ended=(run.info.end_time or 0) / 1000,
-            )
-            for run in found
-        ]
+            experiments = [item.experiment_id for item in _all_pages(self._client.search_experiments)]
+            search = partial(_page_of_runs, self._client, experiments, condition)
+            return _all_pages(search, newest)
 
     def curve(self, run_id: str, name: str) -> list[tuple[int, float, float]]:
         """Step, seconds since the epoch and value of each point of a metric's curve, by step.
@@ -335,6 +321,37 @@ def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]
             lambda size, token: search(max_results=size, page_token=token), _PAGE, most
         )
     )
+
+
+def _page_of_runs(
+    client: MlflowClient, experiments: Sequence[str], condition: str, max_results: int, page_token: str | None
+) -> PagedList[RecordedRun]:
+    """A page of what a search finds, newest first, each run as ours at once: MLflow's own take ten times the memory."""
+    was_on = gc.isenabled()
+    gc.disable()  # MLflow makes a hundred objects a run: three quarters of the time went into collecting garbage
+    try:
+        found = client.search_runs(
+            list(experiments),
+            condition,
+            max_results=max_results,
+            order_by=["attributes.start_time DESC"],
+            page_token=page_token,
+        )
+        runs = [
+            RecordedRun(
+                run_id=run.info.run_id,
+                params=run.data.params,
+                tags=run.data.tags,
+                metrics=run.data.metrics,
+                started=(run.info.start_time or 0) / 1000,
+                ended=(run.info.end_time or 0) / 1000,
+            )
+            for run in found
+        ]
+    finally:
+        if was_on:
+            gc.enable()
+    return PagedList(runs, found.token)
 
 
 def tracking_uri() -> str:

@@ -16,8 +16,10 @@ from paretune.core.result import as_json, read_rows
 from paretune.pricing.prices import PriceList
 from paretune.reporting.estimated import TABLE, estimated_jobs
 from paretune.reporting.report import Report, Section
-from paretune.reporting.totals import totals
-from paretune.reporting.views import comparison_report, dates, front_pictures, scaling_report
+from paretune.reporting.totals.picture import dollars_against_f1
+from paretune.reporting.totals.sums import totals
+from paretune.reporting.totals.tables import rows, sentences, tables
+from paretune.reporting.views import comparison_report, dates, scaling_report
 from paretune.spec.cluster import listed
 from paretune.spec.parameters import spell
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema, without_password
@@ -46,45 +48,61 @@ def run(request: ReportRequest) -> Answer:
             spot_share=request.spot_share,
             rates=effective_rates(tracking, jobs) if request.rate == "effective" else None,
         )
-        report = _runs(terms, jobs, prices, _studies(jobs, tracking), clock)
+        report = _runs(terms, request.by, jobs, prices, _studies(jobs, tracking), clock)
     else:
         text = "no job is recorded" + (" that fits the filter" if request.filter else "")
         return Answer(text=text, document={"rows": []})
     run_id = _keep(report, request, tracking, {job.origin for job in jobs})
     where = tracking.open_command(run_id)
+    files = ", ".join(["report.html", "report.md", *(["totals.csv"] if report.totals else [])])
     return Answer(
-        text=f"{report.text()}\n\nreport.csv is in run {run_id}, with report.html, report.md and figures: {where}",
+        text=f"{report.text()}\n\nreport.csv is in run {run_id}, with {files} and figures: {where}",
         document={
             "run_id": run_id,
             "rows": as_json(read_rows(report.csv())),
+            **({"totals": as_json(report.totals)} if report.totals else {}),
             "findings": [sentence for section in report.sections for sentence in section.sentences],
             "open_command": where,
         },
     )
 
 
-def _runs(terms: Terms, jobs: list[RecordedJob], prices: PriceList, studies: dict[str, str], clock: Clock) -> Report:
+def _runs(
+    terms: Terms,
+    by: str | None,
+    jobs: list[RecordedJob],
+    prices: PriceList,
+    studies: dict[str, str],
+    clock: Clock,
+) -> Report:
     """A line per run, priced again where that is asked for, totals of dollars, and the errors of estimates."""
     errors, costs = estimate_errors(jobs), reprice(jobs, prices, terms)
     said = [f"front *: {_FRONT}", *about_kinds(costs)]
     if terms.are_new:
         said += [*front_changes(costs), *remarks(costs, terms, date.fromtimestamp(clock.now()))]
-    dollars = [(f"Dollars by {way}", table) for way, table in totals(jobs, studies).items()]
+    added = totals(jobs, studies, by)
+    priced = jobs if terms.rates is None else with_new_costs(costs)
+    picture = dollars_against_f1(priced, studies, by or "instance_type")
     sections = [
         Section(
             heading="Runs",
             tables=[("Newest first", cost_table(costs, terms))],
             sentences=said,
-            pictures=front_pictures(jobs if terms.rates is None else with_new_costs(costs)),
+            pictures=[] if picture is None else [picture],
         ),
-        Section(heading="Dollars, as they were recorded", tables=dollars),
+        Section(heading="Dollars, as they were recorded", tables=tables(added), sentences=sentences(added)),
     ]
     if errors:
         by_run, means = error_tables(errors, accuracy(errors))
-        tables = [("By run", by_run), ("In the mean", means)]
-        sections.append(Section(heading="Estimates against measurements", tables=tables))
-    rows = cost_rows(costs, errors)
-    return Report(title="Report on recorded runs", about=[dates(jobs)], sections=sections, rows=rows)
+        of_errors = [("By run", by_run), ("In the mean", means)]
+        sections.append(Section(heading="Estimates against measurements", tables=of_errors))
+    return Report(
+        title="Report on recorded runs",
+        about=[dates(jobs)],
+        sections=sections,
+        rows=cost_rows(costs, errors),
+        totals=rows(added),
+    )
 
 
 def _keep(report: Report, request: ReportRequest, tracking: Tracking, origins: set[str]) -> str:
@@ -95,8 +113,8 @@ def _keep(report: Report, request: ReportRequest, tracking: Tracking, origins: s
     defaults = {item.name: item.default for item in fields(request)}
     asked = {name: spell(value) for name, value in asdict(request).items() if value != defaults[name]}
     own.log_params(asked)
-    for name, text in {"csv": report.csv(), "md": report.markdown(), "html": report.html()}.items():
-        own.log_text(text, f"report.{name}")
+    for name, text in {**report.tables(), "report.md": report.markdown(), "report.html": report.html()}.items():
+        own.log_text(text, name)
     for picture in report.pictures:
         own.log_figure(picture.figure(), f"{picture.name}.png")
     own.end(RunStatus.FINISHED)
@@ -104,8 +122,8 @@ def _keep(report: Report, request: ReportRequest, tracking: Tracking, origins: s
 
 
 def _studies(jobs: list[RecordedJob], tracking: Tracking) -> dict[str, str]:
-    """Id of the run of each study that the jobs belong to, to the study's name."""
-    ids = sorted({job.parent_run_id for job in jobs if job.parent_run_id})
+    """Id of the run of each study that the jobs belong to, to the study's name, unless the jobs tell it themselves."""
+    ids = sorted({job.parent_run_id for job in jobs if job.parent_run_id and schema.STUDY not in job.run.tags})
     names = {}
     for start in range(0, len(ids), _IDS):
         listed_ids = ", ".join(f"'{run_id}'" for run_id in ids[start : start + _IDS])

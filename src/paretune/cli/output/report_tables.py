@@ -6,7 +6,7 @@ from typing import TypeVar
 from paretune.cli.output.accuracy import Accuracy, EstimateError
 from paretune.cli.output.repricing import RunCost, Terms
 from paretune.presentation.page import Table
-from paretune.reporting.totals import day
+from paretune.reporting.observations import day
 from paretune.tracking import RecordedJob
 
 _Item = TypeVar("_Item")

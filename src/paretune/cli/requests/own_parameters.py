@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from paretune.core.errors import BadInput, refuse
-from paretune.reporting.factors import factor_faults
+from paretune.reporting.factors import factor_faults, way_faults
 from paretune.spec.cluster import listed
 from paretune.spec.parameters import check, parameter
 from paretune.spec.regions import region_faults
+
+_LEARNING_RATES = ("all", "fixed", "scaled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +52,15 @@ class ReportRequest:
         choices=("runs", "scaling", "compare"),
     )
     factor: str | None = parameter(None, "of view=scaling: shape (default), devices or a parameter of a job")
-    by: str | None = parameter(None, "of view=compare: the parameter of a job whose values are compared")
+    by: str | None = parameter(
+        None,
+        "of view=runs: only these totals, one of study, month, user, team, tag, instance_type (also the colours of the "
+        "picture); of view=compare: the parameter of a job whose values are compared",
+    )
     learning_rates: str = parameter(
         "all",
         "runs with this learning rate: fixed, or scaled with the global batch size",
-        choices=("all", "fixed", "scaled"),
+        choices=_LEARNING_RATES,
     )
     rate: str = parameter(
         "list",
@@ -70,9 +76,10 @@ class ReportRequest:
     )
 
     def __post_init__(self) -> None:
+        if self.rate in _LEARNING_RATES:  # what `learning_rates` was called until version 0.2
+            object.__setattr__(self, "learning_rates", self.rate)
+            object.__setattr__(self, "rate", "list")
         faults = check(self)
-        if self.rate in ("fixed", "scaled"):
-            faults.append(f"runs with a {self.rate} learning rate are asked for by learning_rates={self.rate}")
         for name in listed(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):
                 faults.append(f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}")
@@ -86,11 +93,12 @@ class ReportRequest:
 
     def _view_faults(self) -> list[str]:
         """What does not go with the view."""
-        faults = [*factor_faults("factor", self.factor), *factor_faults("by", self.by)]
+        faults = factor_faults("factor", self.factor)
+        faults += way_faults(self.by) if self.view == "runs" else factor_faults("by", self.by)
         if self.factor is not None and self.view != "scaling":
             faults.append(f"factor is for view=scaling, got view={self.view}: leave one out")
-        if self.by is not None and self.view != "compare":
-            faults.append(f"by is for view=compare, got view={self.view}: leave one out")
+        if self.by is not None and self.view == "scaling":
+            faults.append("by is for view=runs and view=compare, got view=scaling: leave one out")
         if self.by is None and self.view == "compare":
             faults.append("view=compare needs the setting whose values are compared: set by, such as by=compiler")
         terms = ("region", "price_date", "spot_share")

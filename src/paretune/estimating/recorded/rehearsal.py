@@ -14,6 +14,9 @@ from paretune.spec.container import JobDocument
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, schema
 
+MOST_RECALLED = 1000
+"""Completed runs that are looked at for an F1, the newest: more would cost every simulated job more than a second."""
+
 
 class Rehearsal:
     """Answers for jobs from what MLflow holds of measured and published ones; `tracking` is opened when needed."""
@@ -59,7 +62,7 @@ class Rehearsal:
         points: dict[Point, list[float]] = {}
         condition = f"tags.`{schema.ORIGIN}` != 'simulated' and tags.`{schema.STATE}` = 'Completed'"
         condition += f" and params.max_seq_length = '{spec.max_seq_length}'"
-        for job in map(RecordedJob, self._tracking.runs(condition)):
+        for job in map(RecordedJob, self._tracking.runs(condition, newest=MOST_RECALLED)):
             rate, size = job.param("scaled_learning_rate"), job.param("global_batch_size")
             with contextlib.suppress(BadInput):  # the job cannot be read back
                 if job.f1 is not None and rate and size and job.spec_from_params().key_of("quality") == alike:

@@ -98,13 +98,13 @@ def merge(
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
     rows = _validation_rows([first for first, _ in families])
     alike = _of_equal_seconds(families)
-    own = [runs for _, runs in families]
+    own, together = [runs for _, runs in families], {id(runs): runs for runs in alike.values()}
     noises = {}
     for name in names:
-        groups = {id(runs): runs for runs in alike.values()}.values() if name in OF_THE_CLUSTER else own
-        values = [_values(runs, name) for runs in groups]
+        values = [_values(runs, name) for runs in (together.values() if name in OF_THE_CLUSTER else own)]
         noises[name] = pooled(name, values, rows, (earlier or {}).get(name), quality)
-    points = [_point(first, runs, alike[first.number], noises) for first, runs in families]
+    shared = {key: _of_the_cluster(runs, noises) for key, runs in together.items()}
+    points = [_point(first, runs, shared[id(alike[first.number])], noises) for first, runs in families]
     measures = {item.metric: item for item in (F1, quality) if item is not None and item.metric in noises}
     for stated in measures.values() if shrinks else ():
         points = _shrunk(points, noises[stated.metric], stated)
@@ -164,14 +164,21 @@ def _validation_rows(trials: Sequence[Trial]) -> int | None:
     return found.pop() or None if len(found) == 1 else None
 
 
-def _point(first: Trial, runs: tuple[Trial, ...], alike: Sequence[Trial], noises: Mapping[str, Noise]) -> Point:
-    """`alike` are all runs that take equally long."""
+def _of_the_cluster(runs: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[float, int]]:
+    """Mean and number of values of what follows from the cluster, over all runs that take equally long."""
+    values = {name: _values(runs, name) for name in names if name in OF_THE_CLUSTER}
+    return {name: (fmean(found), len(found)) for name, found in values.items() if found}
+
+
+def _point(
+    first: Trial, runs: tuple[Trial, ...], shared: Mapping[str, tuple[float, int]], noises: Mapping[str, Noise]
+) -> Point:
+    """`shared` is what `_of_the_cluster` says of all runs that take equally long."""
     means, errors, margins = {}, {}, {}
     for name, noise in noises.items():
-        if _values(runs, name):
-            values = _values(alike if name in OF_THE_CLUSTER else runs, name)
-            means[name] = fmean(values)
-            errors[name] = noise.standard_error(means[name], len(values))
+        if values := _values(runs, name):
+            means[name], count = shared.get(name) or (fmean(values), len(values))
+            errors[name] = noise.standard_error(means[name], count)
             margins[name] = noise.margin(errors[name])
     return Point(trial=first, trials=runs, means=means, errors=errors, margins=margins)
 

@@ -190,7 +190,6 @@ def test_effective_dollars_are_drawn_and_others_priced_by_the_rate_of_the_bill(
             ["report", "--rate", "effective", "--region", "us-east-1", "--spot_share", "0.5"],
             ["region is a term of list prices, got rate=effective", "spot_share is a term of list prices"],
         ),
-        (["report", "--rate", "scaled"], ["asked for by learning_rates=scaled"]),
         (["report", "--view", "scaling", "--rate", "effective"], ["rate=effective prices the runs of view=runs again"]),
     ],
 )

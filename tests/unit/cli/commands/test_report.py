@@ -324,9 +324,47 @@ def test_dates_and_totals_of_dollars_are_shown(run: Run, record: Callable[..., s
     today = datetime.now(UTC).strftime("%Y-%m-%d")
 
     assert f" {today}  measured" in out
-    assert ["my", "search", "measured", "1", "2.50"] in [line.split() for line in out.splitlines()]
-    assert [today[:7], "measured", "2", "3.50"] in [line.split() for line in out.splitlines()]
-    assert ["ml.g5.xlarge", "measured", "2", "3.50"] in [line.split() for line in out.splitlines()]
+    lines = [line.split() for line in out.splitlines()]
+    assert ["my", "search", "measured", "1", "2.50", "1.00", "0.9000", today, today] in lines
+    assert [today[:7], "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
+    assert ["ml.g5.xlarge", "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
+    found = own_run(store, out)[0]
+    table = list(csv.DictReader(io.StringIO(mlflow.artifacts.load_text(f"{found.info.artifact_uri}/totals.csv"))))
+    assert {(row["by"], row["key"], row["jobs"], row["cost_usd"]) for row in table} >= {
+        ("all runs", "all runs", "2", "3.5"),
+        ("study", "my search", "1", "2.5"),
+        ("study", "(none)", "1", "1.0"),
+    }
+    assert "dollars-and-f1.png" in artifacts(store, found.info.run_id)
+
+
+def test_by_chooses_the_totals(run: Run, record: Callable[..., str]) -> None:
+    record()
+    out = run("--by", "instance_type")[1]
+
+    assert "Dollars by instance type" in out
+    assert "Dollars by month" not in out
+
+
+def test_more_runs_than_any_page_are_added_up_and_searched_for_a_page_at_a_time(
+    run: Run, store: MlflowClient, record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paretune.tracking.store._PAGE", 10)
+    for _ in range(23):
+        record()
+    asked: list[str] = []
+    search = MlflowClient.search_runs
+
+    def counted(client: MlflowClient, experiments: list[str], condition: str, **named: Any) -> Any:
+        asked.append(condition)
+        return search(client, experiments, condition, **named)
+
+    monkeypatch.setattr(MlflowClient, "search_runs", counted)
+    out = run()[1]
+    (whole,) = [line.split() for line in out.splitlines() if line.startswith("all runs")]
+
+    assert whole[:5] == ["all", "runs", "measured", "23", "23.00"]
+    assert len(asked) == 3, "23 runs on pages of 10, and nothing else"
 
 
 @pytest.fixture
@@ -397,8 +435,10 @@ def test_a_report_on_one_shape_only_is_refused(run: Run, record: Callable[..., s
         (["--view", "compare"], ["view=compare needs the setting whose values are compared: set by"]),
         (
             ["--factor", "shape", "--by", "compilr", "--rate", "high"],
-            ["factor is for view=scaling", "by is for view=compare", "did you mean compiler?", "rate must be one of"],
+            ["factor is for view=scaling", "by must be one of study,", "did you mean compiler?", "rate must be one of"],
         ),
+        (["--by", "compiler"], ["by=compiler is for view=compare", "set view=compare"]),
+        (["--view", "scaling", "--by", "seed"], ["by is for view=runs and view=compare"]),
         (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
     ],
 )
