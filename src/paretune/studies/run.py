@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
@@ -15,8 +16,9 @@ from paretune.spec.parameters import spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.live import live_front
 from paretune.studies.results.answer import StudyAnswer, StudyResult
+from paretune.studies.rounds import FINISHED, SEARCHED, in_turn, note_end, noted_end
 from paretune.studies.search import joint
-from paretune.studies.search.driver import Driver
+from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
@@ -44,6 +46,7 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
+        CallAgain: with once=True, the study has not ended; its jobs go on.
         Interrupted: what this call started has been stopped.
 
     Examples:
@@ -73,7 +76,8 @@ def run_study_file(
 ) -> StudyResult:
     """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage.
 
-    `on_answer` gets the answer so far each time that the study's page is written anew.
+    `on_answer` gets the answer so far each time that the study's page is written anew. With `once` it is one round, and
+    CallAgain is raised unless the study has ended.
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     jobs = some_jobs(file, _MOST_CHECKED)
@@ -82,12 +86,30 @@ def run_study_file(
     storage = file.storage or f"sqlite:///{workplaces.home / 'studies.db'}"
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
-        tracking = workplace.tracking
+        _can_be_driven(file, workplace)
         _check(jobs, workplace)
-        for text in _warnings(jobs, workplace):
-            say(f"warning: {text}")
-        ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
-        record = StudyRunWriter(file, ledger, tracking, say, on_answer)
+        ledger = Ledger(storage, file.name)
+        try:
+            with in_turn(ledger, time.time) if file.once else nullcontext():
+                if ledger.lease.token in {None, 1}:  # else an earlier round has said so
+                    for text in _warnings(jobs, workplace):
+                        say(f"warning: {text}")
+                return _work_on(file, storage, ledger, workplace, say, on_answer)
+        finally:
+            ledger.close()
+
+
+def _work_on(
+    file: StudyFile,
+    storage: str,
+    ledger: Ledger,
+    workplace: Workplace,
+    say: Callable[[str], None],
+    on_answer: Callable[[StudyAnswer], None] | None,
+) -> StudyResult:
+    study = OptunaStudy(file, storage)
+    try:
+        record = StudyRunWriter(file, ledger, workplace.tracking, say, on_answer)
         driver = Driver(
             file,
             study,
@@ -99,11 +121,21 @@ def run_study_file(
             say=say,
         )
         record.watch(driver)
-        try:
-            return _drive(driver, record)
-        finally:
-            ledger.close()
-            study.close()
+        return drive(driver, record)
+    finally:
+        study.close()
+
+
+def _can_be_driven(file: StudyFile, workplace: Workplace) -> None:
+    """Refuse rounds where jobs end with the process that has started them."""
+    if file.once and not workplace.launcher.outlives:
+        raise BadInput(
+            [
+                "once=true needs jobs that go on when a round has ended, and those of launcher "
+                f"{workplace.launcher.name} end with it: leave out once, or take launcher sagemaker "
+                "(an instance_type ml.*) or simulated"
+            ]
+        )
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace) -> list[str]:
@@ -114,23 +146,51 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace) -> list[str]:
     return warnings_of(with_history(known, workplace.tracking), only_common=True)
 
 
+def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
+    """Work on the study until it ends; a round, as far as can be done now.
+
+    Raises:
+        CallAgain: the round is over and the study is not; jobs go on.
+        BudgetRefused, LaunchRefused, LostContact, Interrupted: see `run_study`.
+    """
+    try:
+        return _drive(driver, record)
+    except CallAgain as error:
+        driver.stop(error)
+        record.paused()
+        driver.workplace.launcher.pass_time(ROUND_S)
+        raise
+
+
 def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
+    file, ledger = driver.file, driver.ledger
     try:
         with driver.study.reachable():
             driver.adopt()
-            searching = split.Split(driver) if driver.file.takes_split else None
+            stage, ending = noted_end(ledger, file) if file.once else ("", "")
+            searching = split.Split(driver) if file.takes_split else None
             if searching is not None:
                 record.forecast = searching.forecast
-            reason = joint.search(driver) if searching is None else searching.search()
-            if not driver.trials and driver.file.budget_usd is not None:
+            if stage == FINISHED and not driver.running:
+                driver.finish()
+                return record.finished(ending)
+            reason = ending if stage else joint.search(driver) if searching is None else searching.search()
+            if not driver.trials and file.budget_usd is not None:
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            found = verify(driver, lambda: record.answer().picks) if _has_quality(driver.file) else Verification()
+            if file.once and not stage:
+                note_end(ledger, file, SEARCHED, reason)
+            found = verify(driver, lambda: record.answer().picks) if _has_quality(file) else Verification()
+    except CallAgain:
+        raise
     except BaseException as error:
         driver.stop(error)
         record.interrupted(error)
         raise
     driver.finish()
-    return record.finish(reason, found.repeats, found.reasons)
+    result = record.finish(reason, found.repeats, found.reasons)
+    if file.once:
+        note_end(ledger, file, FINISHED, result.ending)
+    return result
 
 
 def _has_quality(file: StudyFile) -> bool:

@@ -35,6 +35,10 @@ STATE = "paretune.state"
 
 Runs of other projects that were recorded before 2026-11-20 have SageMaker's `InProgress` for `Running`.
 """
+STOPPED_EARLY = "paretune.stopped_early"
+"""Why the trial of a study was stopped before its end, and what it would have reached: JSON with reason, expected."""
+WAITING = "paretune.waiting"
+"""Of a job without capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 FAILURE_REASON = "paretune.failure_reason"
 WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22

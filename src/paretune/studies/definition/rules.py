@@ -74,6 +74,9 @@ class StudyTerms:
     storage: str | None = parameter(
         None, "sqlite:///FILE or postgresql://...; by default a file in PARETUNE_HOME", choices=()
     )
+    once: bool = parameter(
+        False, "one round: collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
+    )
     later_runs: int = parameter(0, "how often the winner will be trained again", minimum=0)
     value_of_front_usd: float | None = parameter(
         None, "split: dollars that the whole front is worth; no job is begun that costs more than it may add", above=0

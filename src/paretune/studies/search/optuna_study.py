@@ -36,7 +36,7 @@ from paretune.studies.search.trial_history import TrialHistory
 
 _MEMORY = "memory"
 _POSSIBLE = "possible"
-_POINT, _RUN_ID, _STATUS = "point", "mlflow_run_id", "status"
+_POINT, _RUN_ID, _STATUS, _IMPOSSIBLE = "point", "mlflow_run_id", "status", "impossible_job"
 _TRIES = 3
 _MOST_DRAWS = 12
 """Points that the sampler is asked for, for one trial, until one is taken."""
@@ -197,9 +197,10 @@ class OptunaStudy:
         """All objectives that a trial has reached, and by how much it misses each constraint; 0 or less is met."""
         self._finish(number, [values[name] for name in self._file.objectives], violations or {})
 
-    def tell_infeasible(self, number: int, *, out_of_memory: bool) -> None:
+    def tell_infeasible(self, number: int, *, out_of_memory: bool = False, job: str = "") -> None:
         """That a point cannot be: told as a constraint, for a plain failure would be suggested again and again.
 
+        `job` is the hash of a job that was refused for what it asks, for `impossible`.
         Its values are the worst that were seen, which no sampler looks at beyond the constraint.
         """
         told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -207,6 +208,9 @@ class OptunaStudy:
         ends = [max if direction == "minimize" else min for direction in self._file.objectives.values()]
         seen = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(ends)]
         worst = [end(column) for end, column in zip(ends, zip(*seen, strict=True), strict=True)]
+        if job:
+            identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+            self._study._storage.set_trial_user_attr(identity, _IMPOSSIBLE, job)
         self._finish(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
 
     def tell_failed(self, number: int) -> None:
@@ -220,6 +224,11 @@ class OptunaStudy:
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before, by this driver or another
             for name, text in known.items():
                 self._study._storage.set_trial_user_attr(identity, name, text)
+
+    def impossible(self) -> set[str]:
+        """Hashes of jobs that a driver was refused for what they ask."""
+        told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return {str(trial.user_attrs[_IMPOSSIBLE]) for trial in told if _IMPOSSIBLE in trial.user_attrs}
 
     def running(self) -> dict[int, float]:
         """Trials that were asked for and not told about, by any driver, and when: seconds since the epoch."""
