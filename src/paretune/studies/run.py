@@ -28,6 +28,8 @@ from paretune.studies.verification import Verification, verify
 
 _MOST_CHECKED = 300
 """Jobs that are asked about before a study counts as impossible."""
+STORAGE_VARIABLE = "PARETUNE_STORAGE"
+"""Variable of the environment with the storage of studies that name none: so no password is typed."""
 _MOST_WARNED = 20
 """Jobs whose estimates are made for a warning about all of them, beside one for each instance type."""
 
@@ -83,6 +85,8 @@ def run_study_file(
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
+    if file.storage is None and (address := workplaces.environment.get(STORAGE_VARIABLE)):
+        file = replace(file, storage=address)
     storage = file.storage or f"sqlite:///{workplaces.home / 'studies.db'}"
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])

@@ -8,7 +8,7 @@ PREFIX = "paretune."  # what every tag of ours begins with
 # What the run is.
 KIND = "paretune.kind"
 """What a run is that is no job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
-`prices`, `import`, `doctor`, `predict`. Empty on a watcher that has started a job of its own after all.
+`prices`, `import`, `doctor`, `predict`, `schedule`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
