@@ -24,9 +24,10 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ def faults(kills: Kills) -> Iterator[None]:
         sa.event.remove(sa.engine.Engine, "before_cursor_execute", kills)
 
 
-def study_of(folder: Path, **terms: Any) -> Any:
+def study_of(folder: Path, *, quality: str = "f1: maximize", **terms: Any) -> Any:
     """A study of jobs of some hours, some of which fail, on a table made by a formula."""
     from paretune.studies.definition.file import StudyFile
 
@@ -223,7 +224,7 @@ def study_of(folder: Path, **terms: Any) -> Any:
         "  instance_count: {choices: [1, 2]}\n"
         "  per_device_train_batch_size: {choices: [8, 16, 32]}\n"
         "  learning_rate: {low: 1e-5, high: 1e-4, log: true}\n"
-        "objectives: {cost_usd: minimize, f1: maximize}\n"
+        f"objectives: {{cost_usd: minimize, {quality}}}\n"
         "sampler: random\n"
     )
     return StudyFile.read(str(path), {name: str(value) for name, value in terms.items()})
@@ -311,11 +312,11 @@ def report(found: dict[str, float]) -> None:
     sys.exit(bool(wrong))
 
 
-def command(*words: str) -> int:
-    """A command of paretune in this process, without what it prints."""
+def command(*words: str, log: Path = Path(os.devnull)) -> int:
+    """A command of paretune in this process; what it prints goes into `log`."""
     from paretune.cli.main import main as paretune
 
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with log.open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         return paretune(list(words))
 
 
@@ -323,7 +324,7 @@ def drivers(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Eight processes on one study at once."""
     import paretune.studies.run  # noqa: F401  # imported once, before the forks
 
-    study_of(folder, n_trials=asked.trials, n_parallel=2)
+    study_of(folder, quality="job_seconds: minimize", n_trials=asked.trials)  # nothing is trained again at its end
     words = ["study", "--study", "study.yaml", "--n_trials", str(asked.trials), "--n_parallel", "2"]
     storage = asked.storage or f"sqlite:///{folder / '.paretune' / 'studies.db'}"
     began, children = time.perf_counter(), []
@@ -331,11 +332,17 @@ def drivers(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
         child = os.fork()
         if child == 0:
             code = 70
-            with suppress(BaseException):
-                code = command(*words, "--storage", storage)
-            os._exit(code)
+            try:
+                code = command(*words, "--storage", storage, log=Path(f"driver-{os.getpid()}.log"))
+            except BaseException:
+                with Path(f"driver-{os.getpid()}.log").open("a") as log:
+                    log.write(traceback.format_exc())
+            finally:
+                os._exit(code)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    for child in [child for child, code in zip(children, codes, strict=True) if code]:
+        print(f"driver {child}:", *Path(f"driver-{child}.log").read_text().splitlines()[-12:], sep="\n  ")
     print(
         f"{asked.drivers} drivers, {storage.partition(':')[0]}: {time.perf_counter() - began:.1f} s, exit codes {codes}"
     )

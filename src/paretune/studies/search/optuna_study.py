@@ -176,7 +176,7 @@ class OptunaStudy:
         found = ended.expected if ended.status is TrialStatus.STOPPED else ended.metrics
         values = history.values(found, entry.parameters)
         if is_elsewhere and ended.status is TrialStatus.COMPLETED:
-            self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+            self._tell_state(number, TrialState.PRUNED)
         elif ended.retryable or is_elsewhere:
             self.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
@@ -215,7 +215,11 @@ class OptunaStudy:
 
     def tell_failed(self, number: int) -> None:
         """That a trial has shown nothing: capacity, quota, a broken instance, a budget."""
-        self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+        self._tell_state(number, TrialState.FAIL)
+
+    def _tell_state(self, number: int, state: TrialState) -> None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+            self._study.tell(number, state=state, skip_if_finished=True)
 
     def _describe(self, number: int, entry: Entry, status: str) -> None:
         """What became of a trial's job, and where it is recorded; nothing where Optuna knows its end already."""
@@ -245,7 +249,9 @@ class OptunaStudy:
         trial = self._study._storage.get_trial(identity)
         if trial.state.is_finished():
             return
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+        # Another driver may be faster, and tell the same; of a constraint that it has set Optuna warns.
+        with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             live = optuna.trial.Trial(self._study, trial._trial_id)
             for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **violations}.items():
                 if name not in trial.constraints:
