@@ -53,6 +53,7 @@ FLOORS = {
     "studies.definition": 7.1,
     "studies.results": 7.2,
     "studies.search.migrations": 7.25,
+    "studies.search.rounds": 7.25,
     "studies.search": 7.3,
     "studies.search.split": 7.4,
     "studies.design": 7.4,

@@ -16,7 +16,7 @@ from paretune.cli import completion
 from paretune.cli.output.answer import Answer, as_document, error_document
 from paretune.cli.output.refusal import keep_reason
 from paretune.cli.requests import readers
-from paretune.cli.requests.own_parameters import McpRequest, PricesRequest, ReportRequest
+from paretune.cli.requests.own_parameters import McpRequest, PricesRequest, ReportRequest, ScheduleRequest
 from paretune.cli.started import spelling_here
 from paretune.core.commands import spelled
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
@@ -245,6 +245,12 @@ _COMMANDS = {
         readers.study,
         lambda: {"study": "the study's file, such as studies/smoke.yaml", **study_help()},
         takes_jobs=True,
+    ),
+    "schedule": _Command(
+        "an entry for cron, Kubernetes, GitHub or EventBridge Scheduler that calls the rounds of a study",
+        "paretune.cli.commands.schedule:run",
+        readers.own(ScheduleRequest, "schedule"),
+        lambda: help_lines(ScheduleRequest),
     ),
     "design": _Command(
         "a designed experiment: a table of jobs, planned before it is paid, then run",

@@ -8,7 +8,8 @@
     │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
     ├── LostContact                3      sign in again, then `paretune sync`: the job continues meanwhile
     ├── BudgetRefused              4      raise the budget or lower the worst case
-    └── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
+    ├── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
+    └── CallAgain                 75      call the same command again later: a study in rounds has not ended yet
 
 Any other exception that reaches a user is a bug of paretune.
 """
@@ -117,3 +118,12 @@ class Interrupted(ParetuneError):
     """Ctrl-C, SIGTERM, or the end of the process that started this command."""
 
     exit_code = 130
+
+
+class CallAgain(ParetuneError):
+    """A round of a study has done what can be done now; jobs go on, and a later round goes on with the study.
+
+    The exit code is EX_TEMPFAIL of sysexits.h: the same command is to be tried again later.
+    """
+
+    exit_code = 75

@@ -6,8 +6,10 @@ continues from its checkpoints. What follows depends on nothing but how the atte
 died and is started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
@@ -18,6 +20,7 @@ from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.shared import SharedJobs, attach
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.tracking import schema
 
 CAPACITY_PAUSE_S = 60.0
 """Between two rounds of asking all instance types for capacity."""
@@ -71,9 +74,20 @@ class RetryingJob:
         self._shared = shared
         self._without_capacity = 0
         self._waiting_since: float | None = None
+        self._pause: Mapping[str, Any] = {}  # that an earlier process has begun
         self._not_before = 0.0
         self._booked = ""  # the last job whose bill has been added
         self._may_be_created = False  # a Ctrl-C has cut CreateTrainingJob short
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt, from 1."""
+        return self._document.attempt
+
+    def resume(self, tags: Mapping[str, str]) -> None:
+        """Take up the pause between two attempts that an earlier process has written down in the run's tags."""
+        self._pause = json.loads(tags.get(schema.WAITING) or "{}")
+        self._waiting_since = self._pause.get("since")
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it is there."""
@@ -259,12 +273,18 @@ class RetryingJob:
             return None
         pause = 0.0
         round_is_over = self._without_capacity % len(types) == 0
-        if round_is_over and self._launcher.attach(again.job_name) is None:  # else a launcher that died has gone on
+        is_paused = self._pause.get("job") == again.job_name  # by a launcher that died or has left it
+        if is_paused:
+            pause = max(0.0, self._pause["until"] - self.clock.now())
+        elif round_is_over and self._launcher.attach(again.job_name) is None:  # else it has gone on
             waited = self.clock.now() + CAPACITY_PAUSE_S - self._waiting_since
             if waited > self._spec.capacity_wait_minutes * 60:
                 return None
             pause = CAPACITY_PAUSE_S
         self._not_before = self.clock.now() + pause
+        if pause and not is_paused:
+            known = {"job": again.job_name, "since": self._waiting_since, "until": self._not_before}
+            self.writer.run.set_tags({schema.WAITING: json.dumps(known)})
         self._launcher.wake_at(self._not_before)
         self._tell(f"no capacity for {tried}: {f'in {pause:g} s ' if pause else ''}trying {following}{_billed(job)}")
         if not all_at_once:

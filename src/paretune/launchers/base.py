@@ -250,6 +250,9 @@ class Launcher(ABC):
     def wake_at(self, moment: float) -> None:  # noqa: B027  # only a virtual clock can pass over a moment
         """Somebody will look again at `moment`, in seconds since the epoch; a virtual clock must not pass over it."""
 
+    def pass_time(self, seconds: float) -> None:  # noqa: B027  # real time passes by itself
+        """Nobody looks for so many seconds; a virtual clock advances as it would meanwhile."""
+
     def check(self, spec: JobSpec) -> None:  # noqa: B027  # nothing to ask, unless a launcher says so
         """Ask everything that can be asked before a job costs anything.
 

@@ -32,9 +32,7 @@ def _cautions(scaling: Scaling) -> list[str]:
     rules = {name for level in scaling.levels for name in varying(level.found, _OF_THE_RATE)}
     if rules:
         listed = " and ".join(word for name, word in _OF_THE_RATE.items() if name in rules)
-        said.append(
-            f"F1 is of runs that differ in {listed}: learning_rates=fixed or learning_rates=scaled takes only one of them."
-        )
+        said.append(f"F1 is of runs that differ in {listed}: learning_rates=fixed or =scaled takes only one of them.")
     if not scaling.is_equal_work:
         said.append(
             "The runs do not train on equally many rows times epochs: seconds and dollars are not of equal work."

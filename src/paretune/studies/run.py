@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
@@ -16,8 +17,9 @@ from paretune.spec.profile import charged
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.live import live_front
 from paretune.studies.results.answer import StudyAnswer, StudyResult
+from paretune.studies.rounds import FINISHED, SEARCHED, in_turn, note_end, noted_end
 from paretune.studies.search import joint
-from paretune.studies.search.driver import Driver
+from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
@@ -27,6 +29,8 @@ from paretune.studies.verification import Verification, verify
 
 _MOST_CHECKED = 300
 """Jobs that are asked about before a study counts as impossible."""
+STORAGE_VARIABLE = "PARETUNE_STORAGE"
+"""Variable of the environment with the storage of studies that name none: so no password is typed."""
 _MOST_WARNED = 20
 """Jobs whose estimates are made for a warning about all of them, beside one for each instance type."""
 
@@ -45,6 +49,7 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
+        CallAgain: with once=True, the study has not ended; its jobs go on.
         Interrupted: what this call started has been stopped.
 
     Examples:
@@ -74,39 +79,70 @@ def run_study_file(
 ) -> StudyResult:
     """What the study has found; it is begun, or gone on with. Several processes may work on it, on one storage.
 
-    `on_answer` gets the answer so far each time that the study's page is written anew.
+    `on_answer` gets the answer so far each time that the study's page is written anew. With `once` it is one round, and
+    CallAgain is raised unless the study has ended.
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     own, file = file, replace(file, job=charged(file.job, workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
+    if file.storage is None and (address := workplaces.environment.get(STORAGE_VARIABLE)):
+        file, own = replace(file, storage=address), replace(own, storage=address)
     storage = file.storage or studies_storage(workplaces.home)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
-        tracking = workplace.tracking
+        _can_be_driven(file, workplace)
         workplace.accounts(file.budget)  # what is wrong with their file is told before anything is prepared
         _check(jobs, workplace)
-        for text in _warnings(jobs, workplace):
-            say(f"warning: {text}")
-        ledger, study = Ledger(storage, file.name), OptunaStudy(file, storage)
-        record = StudyRunWriter(own, ledger, tracking, say, on_answer)
-        driver = Driver(
-            file,
-            study,
-            ledger,
-            run_id=record.run_id,
-            workplace=workplace,
-            now=time.time,
-            on_trial=record.trial_ended,
-            say=say,
-        )
-        record.watch(driver)
+        ledger = Ledger(storage, file.name)
         try:
-            return _drive(driver, record)
+            with in_turn(ledger, time.time) if file.once else nullcontext():
+                if ledger.lease.token in {None, 1}:  # else an earlier round has said so
+                    for text in _warnings(jobs, workplace):
+                        say(f"warning: {text}")
+                study = OptunaStudy(file, storage)
+                try:
+                    record = StudyRunWriter(own, ledger, workplace.tracking, say, on_answer)
+                    return _work_on(file, study, ledger, workplace, record, say)
+                finally:
+                    study.close()
         finally:
             ledger.close()
-            study.close()
+
+
+def _work_on(
+    file: StudyFile,
+    study: OptunaStudy,
+    ledger: Ledger,
+    workplace: Workplace,
+    record: StudyRunWriter,
+    say: Callable[[str], None],
+) -> StudyResult:
+    driver = Driver(
+        file,
+        study,
+        ledger,
+        run_id=record.run_id,
+        workplace=workplace,
+        now=time.time,
+        on_trial=record.trial_ended,
+        say=say,
+    )
+    record.watch(driver)
+    return drive(driver, record)
+
+
+def _can_be_driven(file: StudyFile, workplace: Workplace) -> None:
+    """Refuse rounds where jobs end with the process that has started them."""
+    if file.once and not workplace.launcher.outlives:
+        raise BadInput(
+            [
+                "once=true needs jobs that go on when a round has ended, and those of launcher "
+                f"{workplace.launcher.name} end with it: leave out once, or take launcher sagemaker "
+                "(an instance_type ml.*) or simulated"
+            ]
+        )
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace) -> list[str]:
@@ -117,23 +153,51 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace) -> list[str]:
     return warnings_of(with_history(known, workplace.tracking), only_common=True)
 
 
+def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
+    """Work on the study until it ends; a round, as far as can be done now.
+
+    Raises:
+        CallAgain: the round is over and the study is not; jobs go on.
+        BudgetRefused, LaunchRefused, LostContact, Interrupted: see `run_study`.
+    """
+    try:
+        return _drive(driver, record)
+    except CallAgain as error:
+        driver.stop(error)
+        record.paused()
+        driver.workplace.launcher.pass_time(ROUND_S)
+        raise
+
+
 def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
+    file, ledger = driver.file, driver.ledger
     try:
         with driver.study.reachable():
             driver.adopt()
-            searching = split.Split(driver) if driver.file.takes_split else None
+            stage, ending = noted_end(ledger, file) if file.once else ("", "")
+            searching = split.Split(driver) if file.takes_split else None
             if searching is not None:
                 record.forecast, record.borrowed = searching.forecast, searching.borrowed
-            reason = joint.search(driver) if searching is None else searching.search()
-            if not driver.trials and (driver.file.budget_usd is not None or driver.shared_budgets.are_set):
+            if stage == FINISHED and not driver.running:
+                driver.finish()
+                return record.finished(ending)
+            reason = ending if stage else joint.search(driver) if searching is None else searching.search()
+            if not driver.trials and (file.budget_usd is not None or driver.shared_budgets.are_set):
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            found = verify(driver, lambda: record.answer().picks) if _has_quality(driver.file) else Verification()
+            if file.once and not stage:
+                note_end(ledger, file, SEARCHED, reason)
+            found = verify(driver, lambda: record.answer().picks) if _has_quality(file) else Verification()
+    except CallAgain:
+        raise
     except BaseException as error:
         driver.stop(error)
         record.interrupted(error)
         raise
     driver.finish()
-    return record.finish(reason, found.repeats, found.reasons)
+    result = record.finish(reason, found.repeats, found.reasons)
+    if file.once:
+        note_end(ledger, file, FINISHED, result.ending)
+    return result
 
 
 def _has_quality(file: StudyFile) -> bool:

@@ -43,7 +43,9 @@ class _Verifying:
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
-        self._under_way: dict[int, int] = {}  # a repeat to the point that it repeats
+        running = {job.number: job.note.repeats for job in driver.running}
+        # a repeat to the point that it repeats, those that an earlier driver has begun among them
+        self._under_way = {number: first for number, first in running.items() if first is not None}
         self._begun = 0
         self._reasons: dict[int, str] = {}
 

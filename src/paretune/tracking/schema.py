@@ -8,8 +8,8 @@ PREFIX = "paretune."  # what every tag of ours begins with
 # What the run is.
 KIND = "paretune.kind"
 """What a run is that is no job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
-`prices`, `import`, `doctor`, `predict`, `reconcile`, `recur` (all nights of a recurring training), `recur driver`.
-Empty on a watcher that has started a job of its own after all.
+`prices`, `import`, `doctor`, `predict`, `reconcile`, `schedule`, `recur` (all nights of a recurring training),
+`recur driver`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
@@ -36,6 +36,10 @@ STATE = "paretune.state"
 
 Runs of other projects that were recorded before 2026-11-20 have SageMaker's `InProgress` for `Running`.
 """
+STOPPED_EARLY = "paretune.stopped_early"
+"""Why the trial of a study was stopped before its end, and what it would have reached: JSON with reason, expected."""
+WAITING = "paretune.waiting"
+"""Of a job without capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 FAILURE_REASON = "paretune.failure_reason"
 WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22

@@ -53,7 +53,9 @@ def test_rates_of_two_rules_in_a_shape_are_said() -> None:
     rules = ("none", "sqrt")
     jobs = [job for count in (1, 2) for rule in rules for job in on_p3(count, [100], learning_rate_scaling=rule)]
 
-    assert found_in(said(jobs), "F1 is of runs that differ in scaling of the learning rate: rate=fixed or rate=scaled")
+    assert found_in(
+        said(jobs), "F1 is of runs that differ in scaling of the learning rate: learning_rates=fixed or =scaled"
+    )
 
 
 def test_noise_is_called_noise() -> None:

@@ -231,6 +231,10 @@ class SimulatedLauncher(Launcher):
         """Let the virtual clock stop at `moment`."""
         self._clock.wake_at(moment)
 
+    def pass_time(self, seconds: float) -> None:
+        """Advance the virtual clock by so many seconds, or to the next change of a job if that is later."""
+        self._clock.sleep(seconds)
+
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)

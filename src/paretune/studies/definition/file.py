@@ -139,7 +139,7 @@ class StudyFile(Draft):
             "quality": self._quality(),
             "changes_quality": list(self.changes_quality) or None,
             "constraints": {name: dict(bounds) for name, bounds in self.constraints.items()},
-            **{item.name: getattr(self, item.name) for item in fields(StudyTerms)},
+            **{item.name: getattr(self, item.name) for item in fields(StudyTerms) if item.name != "once"},
             "storage": self.shown_storage,
             "method": "split" if self.takes_split else "joint",
         }

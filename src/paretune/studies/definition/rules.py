@@ -71,7 +71,12 @@ class StudyTerms:
     )
     seed: int = parameter(42, "seed of the sampler; that of the training stands in job", minimum=0, maximum=2**32 - 1)
     storage: str | None = parameter(
-        None, "sqlite:///FILE or postgresql://...; by default a file in PARETUNE_HOME", choices=()
+        None,
+        "sqlite:///FILE or postgresql://...; by default PARETUNE_STORAGE, else a file in PARETUNE_HOME",
+        choices=(),
+    )
+    once: bool = parameter(
+        False, "one round: collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
     )
     later_runs: int = parameter(0, "how often the winner will be trained again", minimum=0)
     borrow: bool = parameter(

@@ -7,10 +7,15 @@ The order of writing lets another driver replace one that is killed at any momen
 A driver that starts, or works on the same study meanwhile, takes over the trials that a dead driver was running,
 finishes them, and tells Optuna what is booked and was not told. A local job has died with its driver: its trial ends as
 failed, what it has cost is booked, and its job is started again from its checkpoint.
+
+A round (`once`) is a driver that does what can be done now and leaves its jobs to the next round: where another driver
+would wait, it raises CallAgain. What it must know of earlier rounds it reads in the ledger, in Optuna's storage and in
+the tags of runs. Rounds hold the lease of the study one after the other, and write no heartbeat; the drivers that stay
+take the holder of the lease for one of them.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,6 +26,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
+    CallAgain,
     Interrupted,
     LaunchRefused,
     LostContact,
@@ -37,8 +43,9 @@ from paretune.launchers.shared import SharedJobs
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.ledger import Heartbeat, Ledger, Reservation, TrialEnd, TrialNote
+from paretune.studies.search.ledger import Entry, Heartbeat, Ledger, Reservation, TrialEnd, TrialNote
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
+from paretune.studies.search.rounds.lease import LeaseLost
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, TrialJob
 from paretune.studies.search.worst_case import WorstCase
@@ -70,24 +77,48 @@ class ConcurrencyLimit:
         """A job was created."""
         self._refused = 0
 
+    def recall(self, ends: Iterable[TrialEnd]) -> None:
+        """What earlier rounds have learnt, from how trials have ended, in the order of booking."""
+        for ended in ends:
+            if ended.refused_beside is not None:
+                self._learn(ended.refused_beside, ended.at)
+            elif ended.cost_usd:  # its job was created
+                self._refused = 0
+
     def was_refused(self, running: int, reason: str) -> None:
         """A job was refused beside those that run; LaunchRefused where none runs, several times in a row."""
-        self._most = running
-        self._until = self._clock.now() + (ROOM_S if running else REFUSED_PAUSE_S)
-        self._refused += not running
+        self._learn(running, self._clock.now())
         if self._refused >= MOST_REFUSED:
             raise LaunchRefused(f"{reason} (nothing could be launched {self._refused} times in a row)")
         self._launcher.wake_at(self._until)
+
+    def _learn(self, running: int, at: float) -> None:
+        self._most = running
+        self._until = at + (ROOM_S if running else REFUSED_PAUSE_S)
+        self._refused += not running
 
 
 MOST_REFUSALS = 12
 """Suggestions in a row that make no job, or are known already, before points are looked for by hand."""
 _LIMIT = "max_runtime_minutes"
+_MOST_NAMED = 8
 ABANDONED_S = 300.0
 """Real seconds without a heartbeat after which another machine's driver counts as dead."""
 _HEARTBEAT_S = 30.0
 _ADOPTION_S = 30.0
 """Seconds between two looks for what dead drivers were running."""
+ROUND_S = 600.0
+"""Virtual seconds from one round of a study of simulated jobs to the next."""
+
+
+def drivers_at_work(ledger: Ledger, now: float) -> set[str]:
+    """Drivers of the study that stay until its end, and are alive at `now`, seconds since the epoch."""
+
+    def is_living(owner: str, seen: float) -> bool:
+        alive = is_alive(owner)
+        return alive if alive is not None else now - seen <= ABANDONED_S
+
+    return {owner for owner, seen in ledger.drivers().items() if is_living(owner, seen)}
 
 
 class Driver:
@@ -104,6 +135,7 @@ class Driver:
         now: Callable[[], float],
         on_trial: Callable[[Trial], None],
         say: Callable[[str], None],
+        owner: str = "",
     ) -> None:
         self.file = file
         self.study = study
@@ -126,9 +158,12 @@ class Driver:
         self._now = now
         self._on_trial = on_trial
         self._say = say
-        self._owner = this_process()
-        self._heartbeat = Heartbeat(ledger, self._owner, now, _HEARTBEAT_S)
+        self._owner = owner or this_process()
+        self._is_round = file.once
+        beat = ledger.lease.renew if self._is_round else lambda: ledger.heartbeat(self._owner, now())
+        self._heartbeat = Heartbeat(beat, _HEARTBEAT_S)
         self._seen = -math.inf
+        self._has_moved = False  # something has happened since this round has waited last
         self._under_way: dict[int, TrialJob] = {}
         self._pools: dict[int, KeptPool] = {}  # trial to the instances kept after its job
         self._impossible: set[str] = set()
@@ -148,10 +183,15 @@ class Driver:
 
     def adopt(self) -> None:
         """Take over the trials of dead drivers, and tell Optuna what they have booked and not told."""
+        is_first = self._seen == -math.inf
         self._seen = self._now()
         self._heartbeat.start()
-        self._take_news(now=0.0)
+        news = self._take_news()
+        if self._is_round and is_first:
+            self._room.recall(entry.ended for entry in news if entry.ended is not None)
+            self._impossible |= self.study.impossible()
         others = self.others()
+        asked_for = self.study.running()  # before the ledger is asked: what another driver reserves meanwhile is known
         running = self.ledger.running()
         for entry in running:
             if entry.trial in self._under_way or entry.owner in others:
@@ -159,20 +199,20 @@ class Driver:
             if self.ledger.take_over(entry.trial, entry.owner, self._owner):
                 self._say(f"trial {entry.trial}: taken over")
                 spec = JobSpec.from_text(entry.parameters)
-                self._begin(entry.trial, spec, entry.run_id, adopt=True, counts=entry.note.counts)
+                self._begin(entry.trial, spec, entry.run_id, entry.note, adopt=True)
         self._find_pools()
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
             self.ledger.deregister(owner)
         known = {*self.trials, *(entry.trial for entry in running)}
-        for number, asked in self.study.running().items():  # asked, and never promised: nothing was begun
+        for number, asked in asked_for.items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
                 self.study.tell_failed(number)
                 self.shared_budgets.release(number)
 
     def others(self) -> set[str]:
         """Other drivers of the study that are alive."""
-        drivers = self.ledger.drivers().items()
-        return {name for name, seen in drivers if name != self._owner and self._lives(name, seen)}
+        round_at_work = "" if self._is_round else self.ledger.lease.holder()
+        return (drivers_at_work(self.ledger, self._now()) | {round_at_work}) - {"", self._owner}
 
     def start(self, asked: Suggestion, note: TrialNote | None = None) -> bool:
         """Start the job of a trial; False when none was started, such as one whose outcome is known.
@@ -182,6 +222,7 @@ class Driver:
         note = note or TrialNote()
         if (spec := self._possible(asked, note.changes)) is None:
             return False
+        note = replace(note, point=asked.point, seed=spec.seed)
         identity = spec.spec_hash()
         if known := self.history.settled.get(identity):
             self.study.report_outcome(known, self.history, asked.number)
@@ -193,7 +234,7 @@ class Driver:
             made = self.ledger.reserve(
                 asked.number,
                 limited.as_text(),
-                replace(note, point=asked.point, seed=spec.seed),
+                note,
                 worst_usd=worst_usd,
                 budget_usd=self.file.budget_usd,
                 owner=self._owner,
@@ -211,7 +252,7 @@ class Driver:
             self.study.tell_failed(asked.number)
             return False
         self.history.due.pop(identity, None)
-        self._begin(asked.number, limited, "", counts=note.counts)
+        self._begin(asked.number, limited, "", note)
         return True
 
     def affordable(self) -> Callable[[JobSpec], bool]:
@@ -284,6 +325,10 @@ class Driver:
         is_known = identity in history.settled or identity in history.failures or identity in self._impossible
         return is_known or history.cannot_fit(spec)
 
+    def is_impossible(self, spec: JobSpec) -> bool:
+        """Whether the launcher has refused this very job for what it asks."""
+        return bool(self._impossible) and spec.spec_hash() in self._impossible
+
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
         identity = spec.spec_hash()
@@ -297,8 +342,10 @@ class Driver:
         """
         refused = self._shared.create()
         for number, job in list(self._under_way.items()):
+            before = job.attempt
             if (ended := job.poll()) is not None:
                 self._conclude(number, job, ended)
+            self._has_moved |= job.attempt != before
         for reason in refused:
             self._room.was_refused(len(self._under_way), reason)
         self._settle_pools()
@@ -306,17 +353,22 @@ class Driver:
             self.adopt()
 
     def wait(self) -> None:
-        """Sleep until the next poll."""
+        """Sleep until the next poll; a round does not, and raises CallAgain once nothing has happened since."""
         self.workplace.interruption.check()
-        self.workplace.clock.sleep(WATCH_INTERVAL_S)
+        if not self._is_round:
+            self.workplace.clock.sleep(WATCH_INTERVAL_S)
+        elif not self._has_moved:
+            raise CallAgain(self._so_far())
+        self._has_moved = False
 
     def stop(self, error: BaseException) -> None:
-        """Stop and book what runs, or leave it running where `on_interrupt` is detach."""
+        """Stop and book what runs, or leave it running where `on_interrupt` is detach; a round leaves everything."""
         jobs = dict(self._under_way)
         left = {
             number
             for number, job in jobs.items()
-            if isinstance(error, LostContact)
+            if self._is_round
+            or isinstance(error, LostContact)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
         for number in jobs.keys() - left:
@@ -329,9 +381,10 @@ class Driver:
                     continue
             except ParetuneError as trouble:
                 self._say(f"trial {number}: {trouble}")
-            job.writer.leave()
+            if not isinstance(error, LeaseLost):  # else it is another round's by now
+                job.writer.leave()
         with suppress(LostContact):
-            if not left:
+            if not left and not self._is_round:
                 self._give_back_pools()
             self._deregister()
 
@@ -342,7 +395,15 @@ class Driver:
 
     def _deregister(self) -> None:
         self._heartbeat.stop()
-        self.ledger.deregister(self._owner)
+        if not self._is_round:
+            self.ledger.deregister(self._owner)
+
+    def _so_far(self) -> str:
+        """What a round leaves to the next one, in words."""
+        numbers = sorted(self._under_way)
+        named = ", ".join([*map(str, numbers[:_MOST_NAMED]), *["..."] * (len(numbers) > _MOST_NAMED)])
+        running = f"{len(numbers)} under way ({named})" if numbers else "none under way"
+        return f"study {self.file.name} has not ended: {len(self.trials)} trials have ended, {running}: call again"
 
     def _find_pools(self) -> None:
         """Follow the instances that are kept after trials, whoever ran them."""
@@ -375,6 +436,8 @@ class Driver:
         clock = self.workplace.clock
         until = clock.monotonic() + STOP_PATIENCE_S
         self._settle_pools()
+        if self._pools and self._is_round:
+            raise CallAgain(f"study {self.file.name}: instances that were kept are being given back: call again")
         while self._pools and clock.monotonic() < until:
             clock.sleep(WATCH_INTERVAL_S)
             self._settle_pools()
@@ -392,7 +455,7 @@ class Driver:
         except BadInput as error:
             if spec is not None:
                 self._impossible.add(spec.spec_hash())
-            self.study.tell_infeasible(asked.number, out_of_memory=False)
+            self.study.tell_infeasible(asked.number, job="" if spec is None else spec.spec_hash())
             self._say(f"trial {asked.number}: cannot be: {error.faults[0]}")
             return None
         if self.history.cannot_fit(spec) and spec.spec_hash() not in self.history.settled:
@@ -401,7 +464,7 @@ class Driver:
             return None
         return spec
 
-    def _begin(self, number: int, spec: JobSpec, run_id: str, *, adopt: bool = False, counts: bool = True) -> None:
+    def _begin(self, number: int, spec: JobSpec, run_id: str, note: TrialNote, *, adopt: bool = False) -> None:
         tracking = self.workplace.tracking
         if not run_id and adopt:  # it may have been opened by a driver that died before it could say so
             condition = f"tags.`{PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
@@ -416,7 +479,7 @@ class Driver:
             run,
             self.workplace,
             shared=self._shared,
-            counts=counts,
+            note=note,
             quality=self.file.judged_by,
             best_of=self.file.best_of,
             study=self.file.name,
@@ -432,23 +495,24 @@ class Driver:
 
     def _conclude(self, number: int, job: TrialJob, ended: TrialEnd) -> None:
         """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
+        if ended.refused_beside is not None:
+            ended = replace(ended, refused_beside=len(self._under_way) - 1)
+        self._has_moved = True
         self.ledger.book(number, ended, settled=self.history.is_settled(job.spec.spec_hash(), ended))
         self._under_way.pop(number, None)
         if ended.kept_usd:
             self._find_pools()
-        self._take_news(self.workplace.clock.now())
+        self._take_news()
         self._on_trial(self.trials[number])
 
-    def _take_news(self, now: float) -> None:
+    def _take_news(self) -> list[Entry]:
         """Read and tell what was booked since the last call."""
-        for entry in self.history.refresh(now):
+        news = self.history.refresh()
+        for entry in news:
             self.study.report_outcome(entry, self.history)
             self._elsewhere.clear()
             self.is_full = False
         self.worst_case.learn(len(self.trials))
         for due in self.history.due.values():
             self.workplace.launcher.wake_at(due.not_before)
-
-    def _lives(self, owner: str, seen: float) -> bool:
-        alive = is_alive(owner)
-        return alive if alive is not None else self._now() - seen <= ABANDONED_S
+        return news

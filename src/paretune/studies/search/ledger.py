@@ -24,6 +24,7 @@ from paretune.pricing.budget import Balance
 from paretune.studies.definition.space import Value
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.migrations import migrate
+from paretune.studies.search.rounds.lease import Lease, lease_table
 
 _MOST_DIFFERENCES = 8
 _LONGEST_ENTRY = 200  # characters
@@ -64,6 +65,7 @@ DRIVERS = sa.Table(
     sa.Column("owner", sa.String(255), primary_key=True),
     sa.Column("seen", sa.Float, nullable=False),  # seconds since the epoch
 )
+LEASES = lease_table(METADATA)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,7 @@ class TrialNote:
         changes: parameters of its job that are not those of its point.
         kind: what the trial is made for; `trial`: a point that the sampler has suggested, or a kind of `method: split`.
         predicted: metric to the value that the trial is to verify; empty where it verifies nothing.
+        expected_usd: dollars that it was expected to cost, with whatever else finding out takes; 0 where unknown.
     """
 
     point: Mapping[str, Value] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class TrialNote:
     changes: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "trial"
     predicted: Mapping[str, float] = field(default_factory=dict)
+    expected_usd: float = 0.0
 
     @property
     def counts(self) -> bool:
@@ -105,6 +109,8 @@ class TrialEnd:
         conclusive: it has failed, and the same job would fail again: it is not run a second time.
         expected: of a job that was stopped early, the metrics it would have had at its end.
         verdicts: what is to be said of its training, in sentences; see jobs/notes/verdicts.
+        at: when it ended, by the launcher's clock: seconds since the epoch; 0 in what versions before 4 wrote.
+        refused_beside: of a job that the launcher refused to create, how many jobs of its driver ran then; else None.
     """
 
     status: TrialStatus
@@ -119,6 +125,8 @@ class TrialEnd:
     conclusive: bool = False
     expected: Mapping[str, float] = field(default_factory=dict)
     verdicts: tuple[str, ...] = ()
+    at: float = 0.0
+    refused_beside: int | None = None
 
     def as_json(self) -> str:
         """One JSON object with everything but the dollars, which have a column of their own."""
@@ -213,6 +221,7 @@ class Ledger:
         self._own = STUDIES.c.name == study
         self._mine = ENTRIES.c.study == study
         self._where = "the study's storage"
+        self.lease = Lease(study, LEASES, self._transaction)
         try:
             self._where = make_url(storage).render_as_string(hide_password=True)
             self._engine = open_engine(storage)
@@ -385,6 +394,7 @@ class Ledger:
         try:
             with self._engine.begin() as connection:
                 connection.execute(sa.select(STUDIES.c.name).where(self._own).with_for_update())
+                self.lease.check(connection)
                 yield connection
         except SQLAlchemyError as error:
             again = "another driver has written the same" if isinstance(error, IntegrityError) else "it does not answer"
@@ -393,24 +403,21 @@ class Ledger:
 
 
 class Heartbeat:
-    """Records every few seconds, in a thread of its own, that a driver runs, whatever its main thread is busy with.
+    """Calls `beat` every `interval_s` seconds in a thread of its own, whatever the main thread is busy with.
 
-    Args:
-        now: seconds since the epoch.
-        interval_s: between two records, well below the age at which a driver counts as dead.
+    So it records that a driver runs; the interval is well below the age at which a driver counts as dead.
     """
 
-    def __init__(self, ledger: Ledger, owner: str, now: Callable[[], float], interval_s: float) -> None:
-        self._ledger, self._owner, self._now = ledger, owner, now
-        self._interval_s = interval_s
+    def __init__(self, beat: Callable[[], None], interval_s: float) -> None:
+        self._beat, self._interval_s = beat, interval_s
         self._has_ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin, unless it has begun. The first record is written before this returns."""
-        self._ledger.heartbeat(self._owner, self._now())
+        self._beat()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+            self._thread = threading.Thread(target=self._go_on, name="heartbeat", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -419,10 +426,10 @@ class Heartbeat:
         if self._thread is not None:
             self._thread.join()
 
-    def _beat(self) -> None:
+    def _go_on(self) -> None:
         while not self._has_ended.wait(self._interval_s):
             with suppress(LostContact):  # the main thread says so at its next call; the storage may answer by then
-                self._ledger.heartbeat(self._owner, self._now())
+                self._beat()
 
 
 def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instance_type: str) -> None:

@@ -36,7 +36,7 @@ from paretune.studies.search.trial_history import TrialHistory
 
 _MEMORY = "memory"
 _POSSIBLE = "possible"
-_POINT, _RUN_ID, _STATUS = "point", "mlflow_run_id", "status"
+_POINT, _RUN_ID, _STATUS, _IMPOSSIBLE = "point", "mlflow_run_id", "status", "impossible_job"
 _TRIES = 3
 _MOST_DRAWS = 12
 """Points that the sampler is asked for, for one trial, until one is taken."""
@@ -179,7 +179,7 @@ class OptunaStudy:
         found = ended.expected if ended.status is TrialStatus.STOPPED else ended.metrics
         values = history.values(found, entry.parameters)
         if is_elsewhere and ended.status is TrialStatus.COMPLETED:
-            self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+            self._tell_state(number, TrialState.PRUNED)
         elif ended.retryable or is_elsewhere:
             self.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
@@ -200,9 +200,10 @@ class OptunaStudy:
         """All objectives that a trial has reached, and by how much it misses each constraint; 0 or less is met."""
         self._finish(number, [values[name] for name in self._file.objectives], violations or {})
 
-    def tell_infeasible(self, number: int, *, out_of_memory: bool) -> None:
+    def tell_infeasible(self, number: int, *, out_of_memory: bool = False, job: str = "") -> None:
         """That a point cannot be: told as a constraint, for a plain failure would be suggested again and again.
 
+        `job` is the hash of a job that was refused for what it asks, for `impossible`.
         Its values are the worst that were seen, which no sampler looks at beyond the constraint.
         """
         told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -210,11 +211,18 @@ class OptunaStudy:
         ends = [max if direction == "minimize" else min for direction in self._file.objectives.values()]
         seen = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(ends)]
         worst = [end(column) for end, column in zip(ends, zip(*seen, strict=True), strict=True)]
+        if job:
+            identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+            self._study._storage.set_trial_user_attr(identity, _IMPOSSIBLE, job)
         self._finish(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
 
     def tell_failed(self, number: int) -> None:
         """That a trial has shown nothing: capacity, quota, a broken instance, a budget."""
-        self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+        self._tell_state(number, TrialState.FAIL)
+
+    def _tell_state(self, number: int, state: TrialState) -> None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+            self._study.tell(number, state=state, skip_if_finished=True)
 
     def _describe(self, number: int, entry: Entry, status: str) -> None:
         """What became of a trial's job, and where it is recorded; nothing where Optuna knows its end already."""
@@ -223,6 +231,11 @@ class OptunaStudy:
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before, by this driver or another
             for name, text in known.items():
                 self._study._storage.set_trial_user_attr(identity, name, text)
+
+    def impossible(self) -> set[str]:
+        """Hashes of jobs that a driver was refused for what they ask."""
+        told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return {str(trial.user_attrs[_IMPOSSIBLE]) for trial in told if _IMPOSSIBLE in trial.user_attrs}
 
     def running(self) -> dict[int, float]:
         """Trials that were asked for and not told about, by any driver, and when: seconds since the epoch."""
@@ -239,7 +252,9 @@ class OptunaStudy:
         trial = self._study._storage.get_trial(identity)
         if trial.state.is_finished():
             return
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+        # Another driver may be faster, and tell the same; of a constraint that it has set Optuna warns.
+        with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             live = optuna.trial.Trial(self._study, trial._trial_id)
             for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **violations}.items():
                 if name not in trial.constraints:

@@ -1,6 +1,7 @@
 """What a study writes to MLflow and to the terminal: its run with page and table, ranks of its trials, its progress."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -58,7 +59,8 @@ class StudyRunWriter:
         self._driver: Driver  # `watch` comes before everything else
         self._ranks: dict[str, int | None] = {}  # as the store has them, as far as that is known
         self._knows_front = False  # of the store, as another process may have written it
-        self._next_page = 0.0
+        self._next_page = math.inf if file.once else 0.0  # of a round there is one page, at its end
+        self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
         self.borrowed: Callable[[], Sequence[Borrowed]] = tuple
         """What the search has begun with from earlier studies."""
@@ -74,6 +76,7 @@ class StudyRunWriter:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
         said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
         said = f"{trial.shown_status}: {said or trial.reason[:120]} ({trial.setting()})"
+        self._is_stale = True
         self.say(f"trial {trial.number} {said}; {self._so_far()}")
         if time.monotonic() >= self._next_page:
             began = time.monotonic()
@@ -137,6 +140,23 @@ class StudyRunWriter:
         trial = found.picks[0].point.trial
         return f"; trial {trial.number}, which is recommended: {register(str(name), trial.run_id, self._tracking)}"
 
+    def finished(self, ending: str) -> StudyResult:
+        """The answer of a study that an earlier round has finished with this `ending`; nothing is written anew."""
+        self._run.end(RunStatus.FINISHED)
+        return StudyResult(
+            answer=self.answer(),
+            run_id=self.run_id,
+            ending=f"{ending} (an earlier round has finished the study: nothing was done)",
+            open_command=self._tracking.open_command(self.run_id, view=self.run_id),
+        )
+
+    def paused(self) -> None:
+        """Write what has come of this round, and leave the run open for the next one."""
+        with suppress(ParetuneError):
+            if self._is_stale:
+                self._write(self.answer())
+                self._close(None)
+
     def interrupted(self, error: BaseException) -> None:
         """Write what there is, and how to go on."""
         with suppress(ParetuneError):  # what ended the study may be the storage itself
@@ -164,6 +184,7 @@ class StudyRunWriter:
 
     def _write(self, found: StudyAnswer, *, is_last: bool = False) -> None:
         """Page, table and ranks; until the last time only the ranks of runs that come to the front or leave it."""
+        self._is_stale = False
         if self._on_answer is not None:
             self._on_answer(found)
         self._run.log_text(page(found, self._tracking.address), "pareto.html")

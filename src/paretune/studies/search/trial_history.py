@@ -63,14 +63,11 @@ class TrialHistory:
         self.longest_s: dict[str, float] = {}
         self.begun = 0
 
-    def refresh(self, now: float = 0.0) -> list[Entry]:
-        """Entries booked since the last call, by any driver; everything here is brought up to date with them.
-
-        Jobs that found no capacity are due some time after `now`, of the launcher's clock; at once where that is 0.
-        """
+    def refresh(self) -> list[Entry]:
+        """Entries booked since the last call, by any driver; everything here is brought up to date with them."""
         found = self._ledger.booked(self.booking_order)
         for entry in found:
-            self._take(entry, now)
+            self._take(entry)
         for entry in self._ledger.with_kept_instances():  # their cost grows after they were booked
             if (trial := self.trials.get(entry.trial)) is not None and trial.cost_usd != entry.booked_usd:
                 self.trials[entry.trial] = replace(trial, cost_usd=entry.booked_usd)
@@ -96,7 +93,7 @@ class TrialHistory:
         names = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         return {name: found[name] for name in names if name in found and math.isfinite(found[name])}
 
-    def _take(self, entry: Entry, now: float) -> None:
+    def _take(self, entry: Entry) -> None:
         ended, note = entry.ended, entry.note
         assert ended is not None  # it was booked
         self.booking_order = entry.booking_order or self.booking_order
@@ -115,7 +112,7 @@ class TrialHistory:
             self.settled[entry.identity] = entry
         elif not ended.retryable:
             self.failures[entry.identity] += 1
-        self._plan_retry(entry, ended, now)
+        self._plan_retry(entry, ended)
         self.trials.pop(self._idle.pop(entry.identity, -1), None)  # it was tried again
         if ended.retryable and not ended.cost_usd:
             self._idle[entry.identity] = entry.trial
@@ -140,7 +137,7 @@ class TrialHistory:
             verdicts=ended.verdicts,
         )
 
-    def _plan_retry(self, entry: Entry, ended: TrialEnd, now: float) -> None:
+    def _plan_retry(self, entry: Entry, ended: TrialEnd) -> None:
         self.due.pop(entry.identity, None)
         if not ended.retryable:
             return
@@ -149,10 +146,10 @@ class TrialHistory:
         if tries > MOST_TRIES:
             self.failures[entry.identity] += 1
         else:
-            pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if now and ended.transient else 0.0
+            pause = _FIRST_PAUSE_S * 2 ** (tries - 1) if ended.transient else 0.0
             alone = {"trials_per_job": 1} if ended.alone else {}
             note = replace(entry.note, changes={**entry.note.changes, **alone})
-            self.due[entry.identity] = Due(note=note, not_before=now + pause)
+            self.due[entry.identity] = Due(note=note, not_before=ended.at + pause)
 
 
 def but_for_its_seed(spec: JobSpec) -> str:

@@ -1,5 +1,6 @@
 """The job of one trial: starts or adopts it, polls it, stops it, and says how it ended."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from paretune.spec.job import JobSpec
 from paretune.studies.definition.quality import BEST, Quality, curve_names
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.early_stopping import Progress
-from paretune.studies.search.ledger import TrialEnd
+from paretune.studies.search.ledger import TrialEnd, TrialNote
 from paretune.tracking import Run, schema
 
 PARENT = "mlflow.parentRunId"
@@ -27,7 +28,7 @@ PARENT = "mlflow.parentRunId"
 
 
 class TrialJob:
-    """A trial under way; one that `counts`, as repeats do not, is one of the study's n_trials.
+    """A trial under way; `note` is what was written down of it.
 
     `quality` is what measures its model; `best_of` has the metrics of which the best value over the steps counts, and
     which way they are better.
@@ -41,13 +42,13 @@ class TrialJob:
         workplace: Workplace,
         *,
         shared: SharedJobs,
-        counts: bool = True,
+        note: TrialNote | None = None,
         quality: Quality | None = None,
         best_of: Mapping[str, str] | None = None,
         study: str = "",
     ) -> None:
         self.number = number
-        self.counts = counts
+        self.note = note or TrialNote()
         self.spec = spec
         self.curve: list[tuple[float, float]] = []
         self._quality = quality
@@ -62,6 +63,16 @@ class TrialJob:
         self._shared = shared
         self._job = self._named("")
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the study's n_trials, as repeats are not."""
+        return self.note.counts
+
+    @property
+    def attempt(self) -> tuple[int, bool]:
+        """The number of its attempt, from 1, and whether that one has a job."""
+        return self._job.attempt, self._job.current is not None
+
     def begin(self, *, adopt: bool = False) -> TrialEnd | None:
         """Open its record and start its job, unless that is `adopt`ed; its end where it could not be started.
 
@@ -70,10 +81,12 @@ class TrialJob:
             Interrupted: before it was started.
         """
         try:
-            recorded = self.writer.run.tags().get(schema.JOB_NAME, "") if adopt else ""
+            tags = self.writer.run.tags() if adopt else {}
+            recorded = tags.get(schema.JOB_NAME, "")
             self._is_adopted = adopt and self._is_there(recorded)
             if self._is_adopted:
                 self._job = self._named(recorded)
+                self._job.resume(tags)
                 self.writer.begin(None)
             else:
                 if self.spec.trials_per_job > 1:
@@ -85,6 +98,8 @@ class TrialJob:
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused) as error:
             return self._refused(error)
+        if self._is_adopted and (stopped := tags.get(schema.STOPPED_EARLY)):
+            self.stop_early(**json.loads(stopped))
         return None
 
     def poll(self) -> TrialEnd | None:
@@ -103,6 +118,8 @@ class TrialJob:
         """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
         if not self.stopped_because and self._job.current is not None:
             self.stopped_because, self._expected = reason, expected
+            known = json.dumps({"reason": reason, "expected": dict(expected)})
+            self.writer.run.set_tags({schema.STOPPED_EARLY: known})  # a driver that adopts it tells the same of it
             self._job.current.stop()
 
     def ask_to_stop(self) -> None:
@@ -155,7 +172,8 @@ class TrialJob:
         """SageMaker refused the job or its next attempt (quota, permission), or its data cannot be read."""
         self.writer.give_up(error, None)
         refused = not isinstance(error, BadInput)
-        return self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
+        ended = self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
+        return replace(ended, refused_beside=0 if isinstance(error, LaunchRefused) else None)
 
     def _failed(self, error: JobFailed) -> TrialEnd:
         job = self._job.current
@@ -204,6 +222,7 @@ class TrialJob:
             retryable=retryable,
             transient=transient,
             expected=self._expected if status is TrialStatus.STOPPED else {},
+            at=self._workplace.clock.now(),
         )
 
     def _follow(self, events: list[Event]) -> None:

@@ -90,6 +90,24 @@ def test_an_infeasible_point_is_told_as_a_constraint_with_the_worst_values_seen(
     assert trial(made, 2).constraints["possible"] == 0
 
 
+def test_a_trial_that_another_driver_tells_at_the_same_moment_is_no_error(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, other = study(storage), study(storage)
+    number = made.ask().number
+    tell = made._study.tell
+
+    def later(*given: Any, **named: Any) -> Any:
+        other.tell(number, {"f1": 0.9, "cost_usd": 2.0})
+        monkeypatch.setattr("optuna.study._tell._get_frozen_trial", lambda *_: unfinished)
+        return tell(*given, **named)
+
+    unfinished = trial(made, number)
+    monkeypatch.setattr(made._study, "tell", later)
+    made.tell_failed(number)
+    assert trial(other, number).values == [2.0, 0.9]
+
+
 def test_what_was_told_first_stands(storage: str) -> None:
     made, other = study(storage), study(storage)
     number = made.ask().number

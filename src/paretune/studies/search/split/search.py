@@ -20,7 +20,7 @@ from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import TrialNote
-from paretune.studies.search.split.actions import LEARN, Action, Actions
+from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action, Actions
 from paretune.studies.search.split.knowledge import FIRST_PREDICTED, Knowledge
 from paretune.studies.search.stopping import costs_too_much, lacks_objective
 
@@ -46,6 +46,7 @@ class Split:
         self._judged = -1
         self._is_joint = False  # predictions were contradicted
         self._wrong = f"{label(self.know.quality.metric)} {_WRONG}"
+        self._recall()
 
     def search(self) -> str:
         """Find out and verify until nothing is worth it; why it ended, in words."""
@@ -144,12 +145,29 @@ class Split:
 
     def _begin(self, action: Action) -> None:
         asked = self.driver.study.ask_for(action.point)
-        note = TrialNote(changes=self._changes(action), kind=action.kind, predicted=action.predicted)
+        note = TrialNote(
+            changes=self._changes(action), kind=action.kind, predicted=action.predicted, expected_usd=action.cost_usd
+        )
         if self.driver.start(asked, note):
             self._pending[asked.number] = action
         else:
             is_closed = self.driver.is_closed(self._job_of(action))
             (self._impossible if is_closed else self._refused).add(action.identity)
+
+    def _recall(self) -> None:
+        """Take up what drivers before this one have begun, and what has failed for them."""
+        driver, kinds = self.driver, {PROBE, LEARN, VERIFY}
+        for job in driver.running:
+            if job.note.kind in kinds:
+                spec = driver.file.spec_at(job.note.point)
+                self._pending[job.number] = _action_of(job.note, spec, job.spec.max_runtime_minutes)
+        for number, note in driver.history.notes.items():
+            if note.kind in kinds and self._has_failed(number):
+                self._impossible.add(_action_of(note, driver.file.spec_at(note.point), None).identity)
+
+    def _has_failed(self, number: int) -> bool:
+        trial = self.driver.trials.get(number)
+        return trial is not None and trial.status is TrialStatus.FAILED
 
     def _job_of(self, action: Action) -> JobSpec:
         return action.spec.replace(**self._changes(action))
@@ -180,7 +198,10 @@ class Split:
         pending = {one.identity for one in self._pending.values()}
         if action.identity in self._impossible | self._refused | pending:
             return True
-        is_affordable = self._is_affordable(self._job_of(action))
+        job = self._job_of(action)
+        if self.driver.is_impossible(job):  # as a driver before this one has found out
+            return True
+        is_affordable = self._is_affordable(job)
         self._has_unaffordable |= not is_affordable
         return not is_affordable
 
@@ -188,9 +209,23 @@ class Split:
         """Take what has ended out of what is under way; what failed is not tried again."""
         running = {job.number for job in self.driver.running}
         for number in set(self._pending) - running:
-            action, trial = self._pending.pop(number), self.driver.trials.get(number)
-            if trial is not None and trial.status is TrialStatus.FAILED:
+            action = self._pending.pop(number)
+            if self._has_failed(number):
                 self._impossible.add(action.identity)
+
+
+def _action_of(note: TrialNote, spec: JobSpec, limit_minutes: float | None) -> Action:
+    """The action that a driver has written down when it began it."""
+    has_limit = "max_runtime_minutes" in note.changes
+    return Action(
+        kind=note.kind,
+        spec=spec,
+        limit_minutes=limit_minutes if has_limit else None,
+        point=note.point,
+        changes={name: value for name, value in note.changes.items() if name != "max_runtime_minutes"},
+        cost_usd=note.expected_usd,
+        predicted=note.predicted,
+    )
 
 
 def search(driver: Driver) -> str:

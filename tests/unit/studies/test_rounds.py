@@ -1,0 +1,325 @@
+"""A study in rounds: each round is a new driver that knows only what stands in the storages."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.cli.main import main
+from paretune.core.errors import BadInput, CallAgain, LaunchRefused
+from paretune.launchers.base import Job
+from paretune.spec.container import Event, JobDocument, JobInputs
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.space import Choices
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.rounds import in_turn, note_end, noted_end
+from paretune.studies.search.driver import MOST_REFUSED, ROOM_S, Driver
+from paretune.studies.search.joint import search
+from paretune.studies.search.ledger import Ledger, TrialNote
+from paretune.studies.search.rounds.lease import LEASE_S, LeaseLost
+from paretune.tracking import Tracking
+from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done
+from tests.stand_ins import postgresql
+from tests.study_tables import entries_of, write_study
+from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, SECONDS, SMALL, Clock, Ending
+
+QUOTA = LaunchRefused("the account-level quota is 1 instance")
+TOLD = [Event(time=1.0, step=1, total_steps=4, metrics={"f1": 0.5})]
+
+
+class LastingLauncher(JudgedLauncher):
+    """Its jobs run for SECONDS, whoever looks, and tell everything to each one who attaches."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(always_done)
+        self._clock = clock
+        self._begun: dict[str, float] = {}
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        job = super().submit(document, inputs)
+        self._begun[job.name] = self._clock.now()
+        return job
+
+    def attach(self, job_name: str) -> Job | None:
+        known = self.jobs.get(job_name)
+        if known is None:
+            return None
+        has_ended = self._clock.now() >= self._begun[job_name] + SECONDS
+        return replace(known, looks=1 if has_ended else 0, told=list(TOLD))
+
+
+@dataclass
+class Rounds:
+    """Calls rounds of one study, some seconds apart."""
+
+    desk: Desk
+    terms: dict[str, Any]
+    apart_s: float = 60.0
+    drivers: list[Driver] = field(default_factory=list)
+
+    def call(self) -> str:
+        """One round; why the search has ended, empty where it has not."""
+        driver = self.desk.driver(once=True, **self.terms)
+        self.drivers.append(driver)
+        with in_turn(driver.ledger, self.desk.clock.now):
+            try:
+                driver.adopt()
+                return search(driver)
+            except CallAgain as error:
+                driver.stop(error)
+                return ""
+            finally:
+                driver._heartbeat.stop()
+                self.desk.clock.sleep(self.apart_s)
+
+    def until_the_end(self, most: int = 60) -> str:
+        """All rounds that it takes."""
+        return next(reason for _ in range(most) if (reason := self.call()))
+
+
+@pytest.fixture
+def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
+    clock = Clock()
+    made = Desk(tmp_path, clock, Tracking({}, clock), LastingLauncher(clock))
+    yield made
+    made.close()
+
+
+def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
+    rounds = Rounds(desk, {"n_parallel": 2})
+    assert rounds.until_the_end() == "every point was tried"
+
+    entries = entries_of(rounds.drivers[-1].ledger)
+    assert sorted(entry.note.point["learning_rate"] for entry in entries) == list(RATES)
+    assert len(desk.launcher.created) == 4
+    assert rounds.drivers[-1].ledger.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
+    assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
+
+
+def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
+    asked: list[float] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending:
+        asked.append(desk.clock.now())
+        return CAPACITY if len(asked) < 3 else DONE
+
+    desk.launcher.judge = judge
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6, "capacity_wait_minutes": 30}
+    rounds = Rounds(desk, {"job": job, "search": {"learning_rate": Choices(values=RATES[:1])}}, apart_s=25.0)
+    rounds.until_the_end()
+
+    assert len(asked) == 3
+    assert all(60 <= later - before <= 60 + SECONDS + 2 * 25 for before, later in itertools.pairwise(asked))
+    (entry,) = entries_of(rounds.drivers[-1].ledger)
+    assert entry.ended is not None
+    assert entry.ended.status is TrialStatus.COMPLETED
+
+
+def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
+    asked: list[float] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending:
+        asked.append(desk.clock.now())
+        return CAPACITY if times < 2 else DONE
+
+    desk.launcher.judge = judge
+    rounds = Rounds(desk, {"search": {"learning_rate": Choices(values=RATES[:1])}})
+    rounds.until_the_end()
+
+    assert asked[1] - asked[0] >= 300
+    assert asked[2] - asked[1] >= 600
+    assert len(asked) == 3
+
+
+def test_what_one_round_learns_of_a_quota_the_next_ones_know(desk: Desk) -> None:
+    refused: list[float] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending | Exception:
+        if len(rounds.drivers[-1].running) > 1:
+            refused.append(desk.clock.now())
+            return QUOTA
+        return "endless"
+
+    desk.launcher.judge = judge
+    rounds = Rounds(desk, {"n_parallel": 2}, apart_s=ROOM_S / 10)
+    for _ in range(9):
+        rounds.call()
+    assert len(refused) == 1
+    for _ in range(4):
+        rounds.call()
+    assert len(refused) == 2
+
+
+def test_a_launcher_that_refuses_every_round_is_reported_in_the_end(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: QUOTA
+    rounds = Rounds(desk, {}, apart_s=3600.0)
+    for _ in range(MOST_REFUSED - 1):
+        assert rounds.call() == ""
+    with pytest.raises(LaunchRefused, match="3 times in a row"):
+        rounds.call()
+
+
+def test_a_job_that_one_round_has_stopped_early_is_told_as_such_by_the_next(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: "endless"
+    rounds = Rounds(desk, {})
+    rounds.call()
+    first = desk.driver(once=True)
+    first.adopt()
+    first.running[0].stop_early("it would be beaten", {"f1": 0.6, "cost_usd": 1.5})
+    first._heartbeat.stop()
+
+    rounds.call()
+    (ended,) = [entry.ended for entry in entries_of(rounds.drivers[-1].ledger) if entry.ended is not None]
+    assert ended.status is TrialStatus.STOPPED
+    assert ended.reason == "it would be beaten"
+    assert ended.expected == {"f1": 0.6, "cost_usd": 1.5}
+
+
+def test_a_job_that_cannot_be_is_asked_about_by_one_round_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(spec: JobSpec) -> None:
+        if spec.learning_rate == RATES[0]:
+            raise BadInput(["no such thing"])
+
+    monkeypatch.setattr(desk.launcher, "check", check)
+    desk.launcher.judge = lambda spec, times: "endless"
+    rounds = Rounds(desk, {"n_parallel": 4})
+    for _ in range(4):
+        rounds.call()
+    assert sum("cannot be" in text for text in desk.said) == 1
+    assert len(rounds.drivers[-1].running) == 3
+
+
+def test_an_error_of_a_round_leaves_its_jobs_to_the_next_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.launcher.judge = lambda spec, times: "endless"
+    driver = desk.driver(once=True)
+    driver.adopt()
+    driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    driver.stop(KeyboardInterrupt())
+    assert not any(job.stopped for job in desk.launcher.jobs.values())
+    assert [entry.trial for entry in driver.ledger.running()] == [0]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty storage."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'leases.db'}"
+        return
+    if missing := postgresql.what_is_missing():
+        pytest.skip(missing)
+    with postgresql.server() as address:
+        yield address
+
+
+def reserve(ledger: Ledger, trial: int) -> None:
+    ledger.reserve(trial, {}, TrialNote(), worst_usd=1.0, budget_usd=None, owner="x")
+
+
+def test_a_round_that_was_replaced_can_write_nothing(storage: str) -> None:
+    stale, fresh = Ledger(storage, "fenced"), Ledger(storage, "fenced")
+    stale.open("run", "{}")
+    assert stale.lease.take("first 1 0") == ""
+    assert fresh.lease.take("second 2 0") == "first 1 0"
+    reserve(stale, 0)
+    stale.lease.release()  # as if its time had run out while it was paused
+    assert fresh.lease.take("second 2 0") == ""
+
+    for write in (
+        lambda: reserve(stale, 1),
+        lambda: stale.set_run_id(0, "other"),
+        lambda: stale.take_over(0, "x", "first 1 0"),
+        stale.lease.renew,
+        stale.lease.release,
+        lambda: stale.lease.note("ended"),
+    ):
+        with pytest.raises(LeaseLost, match="another round of the study has taken over"):
+            write()
+    assert [(entry.trial, entry.run_id, entry.owner) for entry in fresh.running()] == [(0, "", "x")]
+    assert fresh.lease.holder() == "second 2 0"
+    assert (stale.lease.token, fresh.lease.token) == (1, 2)
+    stale.close()
+    fresh.close()
+
+
+def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str) -> None:
+    slow, fast = Ledger(storage, "clocks"), Ledger(storage, "clocks")
+    slow.open("run", "{}")
+    begun = slow.lease.now()
+    fast.lease.now = lambda: begun + LEASE_S + 1  # a machine whose clock is ahead
+    assert slow.lease.take("slow 1 0") == ""
+    taken_too_early = fast.lease.take("fast 2 0") == ""
+    assert taken_too_early == storage.startswith("sqlite")  # whose file is on one machine, with one clock
+    slow.close()
+    fast.close()
+
+
+def test_a_round_does_nothing_while_a_driver_that_stays_is_at_work(desk: Desk) -> None:
+    ledger = desk.driver().ledger
+    ledger.heartbeat("elsewhere 1 0", desk.clock.now())
+    with pytest.raises(CallAgain, match="elsewhere 1 0 works on the study"), in_turn(ledger, desk.clock.now):
+        pass
+    assert ledger.lease.token is None
+
+
+def test_a_driver_that_stays_leaves_the_jobs_of_a_round_at_work_alone(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: "endless"
+    driver = desk.driver(once=True)
+    driver._owner = "elsewhere 1 0"
+    driver.ledger.lease.take("elsewhere 1 0")
+    driver.adopt()
+    driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    staying = desk.driver()
+    staying.adopt()
+    assert staying.running == ()
+    driver.ledger.lease.release()
+    staying.adopt()
+    assert [job.number for job in staying.running] == [0]
+    for one in (driver, staying):
+        one._heartbeat.stop()
+
+
+def test_an_ended_study_goes_on_only_with_other_terms(desk: Desk) -> None:
+    driver = desk.driver(once=True, n_trials=4)
+    driver.ledger.lease.take("somebody 1 0")
+    note_end(driver.ledger, driver.file, "finished", "4 trials were made")
+    more, wider = desk.driver(n_trials=6), desk.driver(n_trials=4, n_parallel=8)
+    assert noted_end(more.ledger, more.file) == ("", "")
+    assert noted_end(wider.ledger, wider.file) == ("finished", "4 trials were made")
+
+
+@pytest.mark.slow
+def test_the_command_plays_rounds_until_the_study_has_ended(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(workplace, sampler="none", method="split", n_parallel=2, n_trials=4, budget_usd=20.0)
+    path.write_text(path.read_text().replace("sampler: none\n", ""))
+    codes: list[int] = []
+    while not codes or (codes[-1] == 75 and len(codes) < 60):
+        codes.append(main(["study", "--study", "study.yaml", "--once"]))
+    said = capsys.readouterr()
+    assert codes[-1] == 0
+    assert len(codes) > 3
+    assert "has not ended: 0 trials have ended, 2 under way (0, 1): call again" in said.err
+    ledger = Ledger(f"sqlite:///{workplace / '.paretune' / 'studies.db'}", "survival")
+    entries = entries_of(ledger)
+    jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]
+    assert 0 < sum(entry.note.counts and not entry.ended.retryable for entry in entries if entry.ended) <= 4
+    assert len(jobs) == len([entry for entry in entries if entry.ended])
+    assert ledger.balance().committed_usd == 0
+
+    assert main(["study", "--study", "study.yaml", "--once"]) == 0
+    assert "nothing was done" in capsys.readouterr().out
+    assert len(entries_of(ledger)) == len(entries)
+    ledger.close()
+
+
+def test_rounds_are_refused_where_jobs_end_with_their_process(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(workplace, job={"launcher": "local"}, search={"learning_rate": {"choices": [1e-5, 1e-4]}}, n_trials=2)
+    assert main(["study", "--study", "study.yaml", "--once"]) == 2
+    assert "once=true needs jobs that go on when a round has ended" in capsys.readouterr().err
+    assert not (workplace / ".paretune" / "studies.db").exists()

@@ -1,0 +1,163 @@
+"""Entries for schedulers: each is what its scheduler takes, has no secret in it, and counts 75 as no failure."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+import yaml
+from botocore.validate import ParamValidator
+
+from paretune.cli.main import main
+from tests.study_tables import write_study
+
+HIDDEN = "hunter2"
+STORAGE = f"postgresql://ada:{HIDDEN}@db.example.com/studies"
+SERVER = "https://mlflow.example.com"
+ROLES = ["--role", "arn:aws:iam::111122223333:role/train", "--scheduler_role", "arn:aws:iam::111122223333:role/call"]
+AWS = [*ROLES, "--image_uri", "111122223333.dkr.ecr.eu-west-1.amazonaws.com/paretune:1", "--region", "eu-west-1"]
+AWS += ["--secret", "paretune/storage", "--bucket", "my-models"]
+
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def printed(workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Printed:
+    """What `paretune schedule` prints of a study; the storage with its password is known from the environment."""
+    write_study(workplace, name="Nightly: rates & batches", n_trials=4)
+    monkeypatch.setenv("PARETUNE_STORAGE", STORAGE)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", SERVER)
+
+    def call(*words: str) -> str:
+        assert main(["schedule", "--study", "study.yaml", *words]) == 0
+        said = capsys.readouterr()
+        assert HIDDEN not in said.out + said.err
+        return said.out
+
+    return call
+
+
+def model_faults(service: str, operation: str, request: Any) -> str:
+    """What botocore's model of the service has against a request."""
+    model = botocore.session.get_session().get_service_model(service).operation_model(operation)
+    return str(ParamValidator().validate(request, model.input_shape).generate_report())
+
+
+def exit_code_of(script: str, folder: Path, code: int) -> int:
+    """How a shell script ends whose round ends with `code`."""
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    for name in ("paretune", "python"):
+        (programs / name).write_text(f"#!/bin/sh\n[ $0 = {programs}/python ] && echo address && exit 0\nexit {code}\n")
+        (programs / name).chmod(0o755)
+    found = subprocess.run(["sh", "-c", script], env={"PATH": f"{programs}:/usr/bin:/bin"}, cwd=folder, check=False)
+    return found.returncode
+
+
+def test_the_line_for_cron_has_five_fields_and_a_command_that_takes_75_for_no_failure(
+    printed: Printed, workplace: Path
+) -> None:
+    *remarks, line = printed("--every_minutes", "15").strip().splitlines()
+    fields, command = line.split(" ", 5)[:5], line.split(" ", 5)[5]
+    assert fields == ["*/15", "*", "*", "*", "*"]
+    assert all(remark.startswith("#") for remark in remarks)
+    assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0
+    secrets = workplace / ".paretune" / "secrets"
+    secrets.parent.mkdir()
+    secrets.write_text("export PARETUNE_STORAGE=x\n")
+    played = re.sub(r"\S+ -m paretune", "paretune", command)
+    assert played != command
+    assert [exit_code_of(played, workplace, code) for code in (0, 75, 2, 4)] == [0, 0, 2, 4]
+
+
+def test_the_manifest_for_kubernetes_forbids_two_rounds_at_a_time(printed: Printed, workplace: Path) -> None:
+    found = yaml.safe_load(printed("--kind", "kubernetes", "--image_uri", "example.com/paretune:1"))
+    assert (found["apiVersion"], found["kind"]) == ("batch/v1", "CronJob")
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", found["metadata"]["name"])
+    spec = found["spec"]
+    assert (spec["schedule"], spec["concurrencyPolicy"]) == ("*/10 * * * *", "Forbid")
+    job = spec["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    assert (pod["restartPolicy"], job["backoffLimit"]) == ("Never", 0)
+    (container,) = pod["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    script = container["command"][2].replace("cd /study", f"cd {shlex.quote(str(workplace))}")
+    assert [exit_code_of(script, workplace, code) for code in (0, 75, 3)] == [0, 0, 3]
+
+
+def test_the_workflow_for_github_runs_one_round_at_a_time(printed: Printed, workplace: Path) -> None:
+    found = yaml.safe_load(printed("--kind", "github", "--every_minutes", "60"))
+    assert found["on"]["schedule"] == [{"cron": "0 * * * *"}]
+    assert found["concurrency"]["cancel-in-progress"] is False
+    (job,) = found["jobs"].values()
+    step = job["steps"][-1]
+    assert step["env"]["PARETUNE_STORAGE"] == "${{ secrets.PARETUNE_STORAGE }}"
+    assert [exit_code_of(step["run"], workplace, code) for code in (0, 75, 2)] == [0, 0, 2]
+
+
+def test_the_schedule_for_eventbridge_is_one_that_aws_takes(printed: Printed, workplace: Path) -> None:
+    text = printed("--kind", "eventbridge", "--every_minutes", "7", *AWS)
+    assert subprocess.run(["bash", "-n", "-c", text], check=False).returncode == 0
+    upload, _, document = text.partition("\n")
+    assert upload == "aws s3 cp study.yaml s3://my-models/paretune/schedules/nightly-rates-batches/study.yaml"
+    request = json.loads(document.partition("<<'JSON'")[2].rpartition("JSON")[0])
+    assert model_faults("scheduler", "CreateSchedule", request) == ""
+    assert request["ScheduleExpression"] == "rate(7 minutes)"
+    job = json.loads(request["Target"]["Input"])
+    assert model_faults("sagemaker", "CreateProcessingJob", job) == ""
+    name = job["ProcessingJobName"].replace("<aws.scheduler.execution-id>", "0" * 36)
+    assert re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", name)
+    words = job["AppSpecification"]["ContainerEntrypoint"] + job["AppSpecification"]["ContainerArguments"]
+    assert max(map(len, words)) <= 256
+    assert job["ProcessingInputs"][0]["S3Input"]["S3Uri"] == upload.split()[-1]
+    script = shlex.join(words)
+    assert [exit_code_of(script, workplace, code) for code in (0, 75, 2)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--every_minutes", "7"], "every_minutes must divide an hour or, in whole hours, a day"),
+        (["--kind", "github", "--every_minutes", "1"], "every_minutes must be 5 or more for GitHub"),
+        (["--kind", "kubernetes"], "kind=kubernetes needs image_uri"),
+        (["--kind", "eventbridge", *AWS[:-2]], "kind=eventbridge needs bucket"),
+        (["--kind", "github", "--storage", "sqlite:///a.db"], "a file ends with its container"),
+        (["--kind", "eventbridge", *AWS, "--role", "me"], "role is given twice"),
+    ],
+)
+def test_what_would_make_no_whole_entry_is_refused(
+    words: list[str], fault: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(workplace)
+    assert main(["schedule", "--study", "study.yaml", *words]) == 2
+    assert fault in capsys.readouterr().err
+
+
+def test_a_study_whose_jobs_end_with_their_process_gets_no_entry(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(workplace, job={"launcher": "local"}, search={"learning_rate": {"choices": [1e-5, 1e-4]}}, n_trials=2)
+    assert main(["schedule", "--study", "study.yaml"]) == 2
+    assert "rounds need jobs that go on" in capsys.readouterr().err
+
+
+def test_containers_need_servers_and_passwords_are_not_printed(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(workplace, n_trials=4)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    assert main(["schedule", "--study", "study.yaml", "--kind", "github"]) == 2
+    assert "MLFLOW_TRACKING_URI must name a server" in capsys.readouterr().err
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"https://ada:{HIDDEN}@mlflow.example.com")
+    assert main(["schedule", "--study", "study.yaml"]) == 2
+    said = capsys.readouterr()
+    assert "must have no password" in said.err
+    assert HIDDEN not in said.err + said.out
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", SERVER)
+    assert main(["schedule", "--study", "study.yaml", "--storage", STORAGE]) == 0
+    assert HIDDEN not in capsys.readouterr().out
