@@ -207,7 +207,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     rows = _ran(read_rows(text))
-    if any("origin" not in row for row in rows):  # a table of before 2026-11-20
+    if any("origin" not in row for row in rows):  # a table that was written before 2026-11-22
         jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
         rows = _with_origins(rows, {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs})
     return run.tags.get(schema.STUDY, name), rows, directions_of(json.loads(run.params["objectives"]))
