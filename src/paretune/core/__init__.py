@@ -5,5 +5,6 @@ errors.ParetuneError            root of all errors; BadInput, JobFailed, BudgetR
 finding.Finding                 what a check found out: in order, wrong, or not to be asked
 interruption.Interruption       Ctrl-C, SIGTERM and the end of the parent process
 pareto.front                    which points are on the Pareto front
+tags.Attribution, tag_faults    whose job it is, and which tags AWS takes
 text_table.text_table           aligned columns for a terminal
 """

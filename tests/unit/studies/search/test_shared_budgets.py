@@ -1,18 +1,26 @@
 """Studies against budgets that they share with others; a job costs 0.01 USD and 0.0117 at worst."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
-from paretune.budgets.accounts import Accounts
+from paretune.budgets.accounts import Accounts, Claim
+from paretune.budgets.file import Budget, BudgetFile
+from paretune.core.errors import BudgetRefused
 from paretune.jobs.sync import Sync
 from paretune.spec.job import JobSpec
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
+from paretune.studies.search.ledger import Ledger, Reservation, TrialNote
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
+from tests.stand_ins import postgresql
 from tests.unit.jobs.test_retrying_job import SECONDS, SMALL
 
 USD = SECONDS / 3600
@@ -155,3 +163,57 @@ def test_a_budget_may_be_that_of_one_study(desk: Desk) -> None:
     assert len(driver.trials) == 1
 
     assert search(driver_of(desk, "another")) == "every point was tried"
+
+
+def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
+    """Trials of two studies with two drivers each, and single jobs, at 0.1 USD: how many fit, and what is left of 3."""
+    budgets = (Budget(name="nlp", usd_per_month=3.0, tags={"team": "nlp"}),)
+
+    def accounts() -> Accounts:
+        return Accounts(BudgetFile(path="team.yaml", budgets=budgets, storage=of_budgets), "")
+
+    def claim(job: str) -> Claim:
+        asked: dict[str, Any] = {"worst_usd": 0.1, "tags": {"team": "nlp"}, "origin": "measured", "now": 1.8e9}
+        return Claim(job=job, run_id=job, what=SMALL, **asked)
+
+    fitted: list[str] = []
+
+    def work(number: int) -> None:
+        mine, ledger = accounts(), Ledger(storage, f"study {number % 2}")
+        ledger.open("run", "{}")
+        for trial in range(10):
+            job, reserve = f"{number}/{trial}", partial(mine.reserve, claim(f"{number}/{trial}"))
+            with suppress(BudgetRefused):
+                if number < 4:
+                    terms = {"worst_usd": 0.1, "budget_usd": 100.0, "owner": str(number)}
+                    made = ledger.reserve(10 * number + trial, {}, TrialNote(), also=reserve, **terms)  # type: ignore[arg-type]
+                    assert made is Reservation.GRANTED
+                else:
+                    reserve()
+                fitted.append(job)
+        ledger.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    (standing,) = accounts().standings(1.8e9, "measured")
+    both = [Ledger(storage, f"study {number}") for number in range(2)]
+    reserved = sum(ledger.balance().committed_usd for ledger in both)
+    for ledger in both:
+        ledger.close()
+    assert reserved == pytest.approx(0.1 * sum(int(job[0]) < 4 for job in fitted))  # none without the other
+    return len(fitted), standing.left_usd
+
+
+@pytest.mark.parametrize("of_budgets", ["studies.db", "budgets.db"])
+def test_two_studies_and_single_jobs_at_once_fill_a_budget_and_never_exceed_it(of_budgets: str, tmp_path: Path) -> None:
+    count, left = spend_at_once(f"sqlite:///{tmp_path / 'studies.db'}", f"sqlite:///{tmp_path / of_budgets}")
+
+    assert (count, left) == (30, pytest.approx(0.0, abs=1e-9))
+
+
+@pytest.mark.slow
+def test_so_they_do_on_postgresql() -> None:
+    if missing := postgresql.what_is_missing():
+        pytest.skip(missing)
+    with postgresql.server() as address:
+        assert spend_at_once(address, address) == (30, pytest.approx(0.0, abs=1e-9))
