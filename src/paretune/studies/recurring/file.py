@@ -23,7 +23,7 @@ from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.definition.reading import beside
 from paretune.studies.definition.rules import Draft, faults_of
-from paretune.studies.definition.space import Fault, FaultPath, Search, Value, make_spec
+from paretune.studies.definition.space import Fault, FaultPath, Search, Value, is_inside, make_spec
 from paretune.studies.definition.study_reading import StudyReading
 
 NIGHT = "{night}"
@@ -102,9 +102,13 @@ class RecurFile(RecurTerms):
         return replace(self, night=night, job=job)
 
     def default_point(self) -> dict[str, Value]:
-        """The point of the default: what the job says of searched parameters, else their defaults."""
-        spec = make_spec(self.job, {})
-        return {name: self.job.get(name, getattr(spec, name, "")) for name in self.search}
+        """The point of the default: what the job says of searched parameters, else their defaults.
+
+        Of a name inside a mapping, such as project_parameters.alpha, it is the first choice.
+        """
+        inside = {name: entry.corners[0] for name, entry in self.search.items() if is_inside(name)}
+        spec = make_spec(self.job, inside)
+        return {name: inside.get(name, self.job.get(name, getattr(spec, name, ""))) for name in self.search}
 
     def spec_at(self, point: Mapping[str, Value]) -> JobSpec:
         """The job of a point; BadInput where it makes none."""

@@ -204,8 +204,7 @@ class _NightRun:
         if most is None:
             return None
         worst = [self._points.worst_usd(at) for at in (knowledge.fallback(), 0)]
-        dearest = max((each for each in worst if each is not None), default=None) if None not in worst else None
-        kept = None if dearest is None else self._file.retrains * dearest
+        kept = None if None in worst else self._file.retrains * max(each for each in worst if each is not None)
         found = set() if kept is None else self._covered(spent_usd + kept) or set()
         if not found:
             alone = "more than its own max_cost_usd" if kept is None else usd(kept)

@@ -102,3 +102,15 @@ def test_a_recurring_training_given_to_study_is_told_its_command_and_the_other_w
 
 def test_the_example_is_a_recurring_training() -> None:
     assert len(RecurFile.read(str(ROOT / "examples" / "nightly.yaml"), {}).points()) == 36
+
+
+def test_of_a_parameter_without_a_default_of_ours_the_first_choice_is_the_default(tmp_path: Path) -> None:
+    search = (
+        "  training_arguments.weight_decay: {choices: [0.1, 0.2]}\n  global_batch_size: {choices: [32, 64]}\nfloor:"
+    )
+    file = RecurFile.read(written(tmp_path, GOOD.replace("floor:", search)), {})
+
+    default = file.points()[0]
+    assert default["training_arguments.weight_decay"] == 0.1
+    assert file.spec_at(default).plan().global_batch_size == 16  # as without it
+    assert len(file.points()) == 1 + 16
