@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Literal, overload
 
+from paretune.budgets.file import BudgetFile
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.core.tags import Attribution
@@ -174,7 +175,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
             opened = tracking.run(run_id)
             opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
         launcher.most_usd(spec)
-        workplace.accounts(spec.budget)  # what is wrong with their file is told before anything is prepared
+        if spec.budget is not None:
+            BudgetFile.read(spec.budget)  # what is wrong with it is told before anything is prepared
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
         if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
