@@ -69,6 +69,9 @@ def main(arguments: Sequence[str]) -> int:
                 keep_reason(error, os.environ)
         except KeyboardInterrupt as error:  # before the command listens for it: nothing has been started yet
             failure, message, code = error, "interrupted", Interrupted.exit_code
+        except BrokenPipeError:  # of `paretune report | head`: nobody reads on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+            return 0
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

@@ -16,6 +16,7 @@ import numpy as np
 
 from paretune.core import file_lock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
+from paretune.core.tags import Attribution
 from paretune.jobs.launch import run_job
 from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.registration.register import register
@@ -23,6 +24,7 @@ from paretune.jobs.workplace import Workplaces
 from paretune.presentation.numbers import plain, usd
 from paretune.spec.container import Event
 from paretune.spec.job import JobSpec
+from paretune.spec.profile import charged
 from paretune.studies.definition.space import Value
 from paretune.studies.recurring.answer import RecurResult
 from paretune.studies.recurring.file import RecurFile
@@ -57,6 +59,7 @@ def run_night(file: RecurFile, *, say: Callable[[str], None] = say_on_stderr) ->
     """
     file = file.dated(file.night or datetime.now(UTC).date().isoformat())
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
+    file = replace(file, job=charged(file.job, workplaces.environment))
     with watched(workplaces.interruption) as on_events, _alone(workplaces.home, file.name):
         return _NightRun(file, workplaces, on_events, say).run()
 
@@ -169,7 +172,10 @@ class _NightRun:
         return self._open(at, RETRAIN, night, {CHANCE: float(knowledge.chances[at])})
 
     def _open(self, at: int, part: str, night: Night, figures: Mapping[str, float]) -> tuple[str, JobSpec]:
+        spec = self._points.limited(at)
+        whose = Attribution.of(spec.user, spec.tags, self._workplace.environment, study=self._file.name)
         tags = {
+            **{f"{schema.PREFIX}{name}": text for name, text in whose.named().items()},
             schema.RECUR: self._file.name,
             schema.NIGHT: night.name,
             schema.NIGHT_PART: part,
