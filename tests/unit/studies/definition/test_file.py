@@ -832,11 +832,7 @@ def test_objectives_are_metrics_that_jobs_record() -> None:
 def test_every_key_that_can_be_typed_has_a_line_of_help() -> None:
     assert set(study_help()) == {
         *("budget_usd", "n_trials", "n_parallel", "method", "sampler", "seed", "storage", "later_runs"),
-<<<<<<< HEAD
-        *("borrow", "value_of_front_usd"),
-=======
-        *("value_of_front_usd", "once"),
->>>>>>> once
+        *("borrow", "value_of_front_usd", "once"),
     }
 
 
