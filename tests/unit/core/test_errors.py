@@ -32,7 +32,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
     }
 
     assert drawn() == classes
-    assert len(classes) == 8
+    assert len(classes) == 9
 
 
 @pytest.mark.parametrize(

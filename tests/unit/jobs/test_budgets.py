@@ -115,10 +115,10 @@ def test_a_job_of_another_team_passes_a_budget_that_is_full(payer: Payer) -> Non
 
 def test_the_worst_case_is_that_of_the_dearest_type_and_all_attempts_are_booked(payer: Payer) -> None:
     payer.launcher.endings = [CAPACITY, DONE]
-    payer.is_killed(fallback_instance_types=LARGE)
+    payer.is_killed(fallback_instance_types=LARGE, spot=True)
     assert payer.standing().balance.committed_usd == pytest.approx(2.0)
 
-    result = payer.type(fallback_instance_types=LARGE)
+    result = payer.type(fallback_instance_types=LARGE, spot=True)
     assert payer.standing().balance.spent_usd == pytest.approx(result.metrics["cost_usd"])
     assert len(payer.launcher.created) == 2
 

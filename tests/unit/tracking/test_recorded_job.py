@@ -25,7 +25,7 @@ def job(tags: dict[str, str] | None = None, params: dict[str, str] | None = None
 
 
 def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() -> None:
-    spec = JobSpec(instance_type=GPU, tags={"team": "search & rescue"}, model="a b", learning_rate=3e-4)
+    spec = JobSpec(instance_type=GPU, tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
     tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
 
     assert job(tags).spec() == spec.replace(region="eu-west-1", bucket="found")
