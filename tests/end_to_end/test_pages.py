@@ -66,7 +66,8 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the files that the pages name, in an emulated account."""
     for folder in ("studies", "examples"):
         (workplace / folder).symlink_to(REPOSITORY / folder)
-    write_file(BillMaker(1, run_ids=[]).add_others(30).bill.rows, workplace / "bill.csv")
+    ids = [f"{number:032x}" for number in range(8)]
+    write_file(BillMaker(1, run_ids=ids).add_jobs(4).add_others(30).bill.rows, workplace / "bill.csv")
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")
