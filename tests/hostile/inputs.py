@@ -33,6 +33,16 @@ _PROJECT = (
     "      alpha: {type: float, default: 0.5}\n      text: {type: string, default: a}\n"
     '    command: "python train.py --alpha {alpha} --text {text}"\n'
 )
+_BUDGETS = (
+    "budgets:\n  - {name: everything, usd_per_month: 2000}\n  - {name: nlp, usd_per_month: 500, tags: {team: nlp}}\n"
+)
+_LINES = (
+    "identity_line_item_id,line_item_line_item_type,line_item_product_code,line_item_usage_type,line_item_resource_id,"
+    "line_item_usage_start_date,line_item_usage_end_date,line_item_usage_amount,line_item_unblended_cost\n"
+    "a1,Usage,AmazonSageMaker,USE1-Train:ml.g5.xlarge,"
+    "arn:aws:sagemaker:us-east-1:111122223333:training-job/paretune-0123456789abcdef0123456789abcdef-1,"
+    "2026-10-01T00:00:00.000Z,2026-10-01T01:00:00.000Z,0.5,0.704\n"
+)
 _PYTHON = "python: 3.11\ndependencies:\n  - mlflow\n"
 _MODEL = json.dumps(
     {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}
@@ -165,6 +175,29 @@ def _predict(source: random.Random) -> HostileInput:
     return HostileInput(words=("predict", "--model", "model", "--data", "rows.csv"), files=files)
 
 
+def _recur(source: random.Random) -> HostileInput:
+    text = (REPOSITORY / "examples" / "nightly.yaml").read_text().replace("studies/rehearsal.csv", "rehearsal.csv")
+    words = ("recur", "--file", "night.yaml", "--night", harmful(source) if source.random() < 0.3 else "n1")
+    return HostileInput(words=words, files=_beside() | {"night.yaml": broken(text, source)})
+
+
+def _bill(source: random.Random) -> HostileInput:
+    name = source.choice(("bill.csv", "bill.parquet", "bill.csv.gz", "bill"))
+    return HostileInput(words=("reconcile", "--bill", name), files={name: broken(_LINES, source)})
+
+
+def _budget(source: random.Random) -> HostileInput:
+    words = ("main", "--dry_run", "true", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge")
+    return HostileInput(words=(*words, "--budget", "team.yaml"), files={"team.yaml": broken(_BUDGETS, source)})
+
+
+def _schedule(source: random.Random) -> HostileInput:
+    words = ("schedule", "--study", "study.yaml", "--kind", source.choice(("cron", "github", "kubernetes")))
+    return HostileInput(
+        words=words, files=_beside() | {"study.yaml": (REPOSITORY / "studies/pareto.yaml").read_bytes()}
+    )
+
+
 def _bare(source: random.Random) -> HostileInput:
     return HostileInput(words=(source.choice(("prices", "report", "doctor", "sync")),))
 
@@ -183,6 +216,7 @@ _KINDS = (
     *(_job,) * 3,
     *(_study, _design) * 2,
     *(_with_profile, _with_prices, _project, _estimate, _rehearsed, _import, _predict, _bare),
+    *(_recur, _bill, _budget, _schedule),
 )
 
 
@@ -222,7 +256,8 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
         contextlib.redirect_stderr(printed),
         watching(folder, Path(store.removeprefix("sqlite:///")).parent, REPOSITORY / ".hypothesis") as seen,
         mock.patch("paretune.studies.run._drive", side_effect=Gate("study")),
-        mock.patch("paretune.studies.design.run._carry_out", side_effect=Gate("design"), create=True),
+        mock.patch("paretune.studies.design.run._run", side_effect=Gate("design")),
+        mock.patch("paretune.studies.recurring.night._NightRun.run", side_effect=Gate("recur")),
     ):
         signal.signal(signal.SIGALRM, _alarm)
         signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
