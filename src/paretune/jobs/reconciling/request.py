@@ -1,9 +1,9 @@
 """Parameters of the command `reconcile`, checked."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import exists
 from paretune.spec.job import IN_S3
 from paretune.spec.parameters import check, parameter
 
@@ -22,7 +22,7 @@ class ReconcileRequest:
         faults = check(self)
         if not self.bill.strip():
             faults.append("bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/")
-        elif not self.bill.startswith(IN_S3) and not Path(self.bill).expanduser().exists():
+        elif not self.bill.startswith(IN_S3) and not exists(self.bill):
             faults.append(f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {self.bill}: there is no such")
         if faults:
             raise BadInput(faults)
