@@ -58,7 +58,8 @@ def _check_books(client: MlflowClient, folder: Path, name: str) -> None:
     ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", name)
     entries = entries_of(ledger)
     runs = client.search_runs(["0"], max_results=10_000)
-    (own,) = [run for run in runs if run.data.tags.get("paretune.study") == name]
+    named = [run for run in runs if run.data.tags.get("paretune.study") == name]
+    (own,) = [run for run in named if run.data.tags.get("paretune.kind") == "design"]
     children = {run.info.run_id: run for run in runs if run.data.tags.get("mlflow.parentRunId") == own.info.run_id}
     rows = read_rows(Path(client.download_artifacts(own.info.run_id, "design.csv")).read_text())
     jobs = Counter(
