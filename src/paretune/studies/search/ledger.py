@@ -152,6 +152,7 @@ class Entry:
 
     Attributes:
         identity: hash of what its job computes.
+        parameters: of its job, as `JobSpec.from_text` reads them; without the half that is empty, for memory's sake.
         run_id: its MLflow run; empty until that is created.
         worst_usd: dollars reserved; None where the price is unknown.
         booked_usd: dollars paid; None while it runs, or where the price is unknown.
@@ -190,7 +191,7 @@ def entry_of(row: sa.Row[Any]) -> Entry:
     )
     return Entry(
         **{name: getattr(row, name) for name in names},
-        parameters=_read(row.parameters),
+        parameters={name: text for name, text in _read(row.parameters).items() if text},
         note=TrialNote(**_read(row.note)),
         ended=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
     )

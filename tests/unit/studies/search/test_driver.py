@@ -88,21 +88,21 @@ def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
 
 def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Path, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(
-        "instance_type,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds,f1\n"
-        + "".join(f"ml.g5.xlarge,8,{rate},1,{3600 + number},0.9\n" for number, rate in enumerate(RATES))
+        "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds,f1\n"
+        + "".join(f"ml.g5.xlarge,1,8,{rate},1,{3600 + number},0.9\n" for number, rate in enumerate(RATES))
     )
     (tmp_path / "study.yaml").write_text(
         "name: memory\n"
         f"job: {{launcher: simulated, recorded_runs: '{tmp_path / 'runs.csv'}', instance_type: ml.g5.xlarge,\n"
         "  per_device_train_batch_size: 8, num_train_epochs: 1}\n"
-        f"search: {{learning_rate: {list(RATES)}}}\n"
+        f"search: {{learning_rate: {{choices: {list(RATES)}}}}}\n"
         "objectives: {cost_usd: minimize, f1: maximize}\n"
         "sampler: grid\nn_parallel: 2\n"
     )
     kinds = (TrialJob, RetryingJob, SimulatedJob, JobRunWriter, Run, JobDocument)
     before = {id(thing) for thing in gc.get_objects() if isinstance(thing, kinds)}
     driver = driver_of(tmp_path, str(tmp_path / "study.yaml"), {})
-    search(driver)
+    assert search(driver) == "every point was tried"
     driver.finish()
     gc.collect()
     left = Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds and id(thing) not in before)
