@@ -63,7 +63,8 @@ def test_trials_share_the_texts_in_which_their_jobs_are_alike(ledger: Ledger) ->
         book(ledger, trial, 1.0, metrics={"f1": 0.5})
     one, other = ledger.booked(0)
 
-    assert one.ended is not None and other.ended is not None
+    assert one.ended is not None
+    assert other.ended is not None
     assert one.parameters["instance_type"] is other.parameters["instance_type"] is other.note.point["instance_type"]
     (name,), (same,) = one.ended.metrics, other.ended.metrics
     assert name is same
