@@ -376,7 +376,7 @@ def memory(asked: argparse.Namespace, folder: Path) -> None:
     from paretune.studies.search.study_run import StudyRunWriter
 
     seen: dict[int, tuple[float, float]] = {}
-    marks = {asked.trials // 10, asked.trials // 2, asked.trials - 1}
+    marks = {*range(500, asked.trials, 500), asked.trials // 10, asked.trials - 1}
     ended = StudyRunWriter.trial_ended
 
     def watched(self: Any, trial: Any) -> None:
@@ -387,7 +387,7 @@ def memory(asked: argparse.Namespace, folder: Path) -> None:
 
     study_of(folder, n_trials=asked.trials)
     with (
-        mock.patch("paretune.studies.search.stopping.PATIENCE", 10**9),
+        mock.patch("paretune.studies.search.stopping._is_matched", return_value=False),  # asked, never the study's end
         mock.patch.object(StudyRunWriter, "trial_ended", watched),
     ):
         command("study", "--study", "study.yaml", "--n_trials", str(asked.trials), "--n_parallel", "4")

@@ -71,6 +71,10 @@ class Point:
         """The searched parameters and the batch as it ran: learning_rate=5e-05, global_batch_size=128."""
         return self.trial.setting()
 
+    def is_feasible(self, objectives: Iterable[str]) -> bool:
+        """Whether every objective was measured and every constraint is met."""
+        return not self.unmet and self.means.keys() >= set(objectives)
+
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
         """Whether the two cannot be told apart in any of these objectives."""
         return all(

@@ -6,9 +6,10 @@ the budget and never start the same job twice. A trial that is reserved and not 
 """
 
 import json
+import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -138,7 +139,7 @@ class TrialEnd:
     def from_json(cls, text: str, cost_usd: float | None) -> "TrialEnd":
         """The end that `as_json` has written, in this version or an earlier one, which wrote "again" and "later"."""
         earlier = {"again": "retryable", "later": "transient"}
-        values = {earlier.get(name, name): value for name, value in json.loads(text).items()}
+        values = {earlier.get(name, name): value for name, value in _read(text).items()}
         values["status"] = TrialStatus(values["status"])
         values["curve"] = tuple((share, f1) for share, f1 in values["curve"])
         values["verdicts"] = tuple(values.get("verdicts", ()))
@@ -151,6 +152,7 @@ class Entry:
 
     Attributes:
         identity: hash of what its job computes.
+        parameters: of its job, as `JobSpec.from_text` reads them; without the half that is empty, for memory's sake.
         run_id: its MLflow run; empty until that is created.
         worst_usd: dollars reserved; None where the price is unknown.
         booked_usd: dollars paid; None while it runs, or where the price is unknown.
@@ -189,10 +191,20 @@ def entry_of(row: sa.Row[Any]) -> Entry:
     )
     return Entry(
         **{name: getattr(row, name) for name in names},
-        parameters=json.loads(row.parameters),
-        note=TrialNote(**json.loads(row.note)),
+        parameters={name: text for name, text in _read(row.parameters).items() if text},
+        note=TrialNote(**_read(row.note)),
         ended=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
     )
+
+
+def _read(text: str) -> dict[str, Any]:
+    """A JSON object of the table. Its texts are shared with those of all other trials, which are nearly the same."""
+    found: dict[str, Any] = json.loads(text, object_pairs_hook=_shared)
+    return found
+
+
+def _shared(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {sys.intern(name): sys.intern(value) if isinstance(value, str) else value for name, value in pairs}
 
 
 class Reservation(Enum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import Point
+from paretune.studies.results.points import Point, merge
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 
@@ -28,9 +28,12 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
     first = [trial for trial in trials if trial.repeats is None and trial.status in _TEACHING]
     if len(first) <= PATIENCE:
         return ""
-    front = StudyFront.of(trials, file.objectives, file.constraints, quality=file.judged_by)
+    # Without the ranks of a front, which compare all points with all others: this is asked after each trial.
+    numbered = sorted(trials, key=lambda trial: trial.number)
+    found, _ = merge(numbered, file.objectives, file.constraints, quality=file.judged_by)
     order = {trial.number: index for index, trial in enumerate(first)}
-    points = sorted((point for point in front.feasible if point.number in order), key=lambda one: order[one.number])
+    feasible = (point for point in found if point.number in order and point.is_feasible(file.objectives))
+    points = sorted(feasible, key=lambda point: order[point.number])
     for index, point in enumerate(points):
         is_late = order[point.number] >= len(first) - PATIENCE
         if is_late and not any(_is_matched(point, by, file.objectives) for by in points[:index]):

@@ -1,6 +1,8 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
+import gc
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,10 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
+from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
+from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
@@ -21,8 +25,10 @@ from paretune.studies.search.driver import ABANDONED_S, MOST_REFUSED, Driver
 from paretune.studies.search.joint import search
 from paretune.studies.search.optuna_study import Suggestion
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
-from paretune.tracking import Tracking
+from paretune.studies.search.trial_job import TrialJob
+from paretune.tracking import Run, Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
+from tests.study_rig import driver_of
 from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
@@ -78,6 +84,33 @@ def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
     driver.poll = counted  # type: ignore[method-assign]
     search(driver)
     assert most == 3
+
+
+def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(
+        "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds,f1\n"
+        + "".join(f"ml.g5.xlarge,1,8,{rate},1,{3600 + number},0.9\n" for number, rate in enumerate(RATES))
+    )
+    (tmp_path / "study.yaml").write_text(
+        "name: memory\n"
+        f"job: {{launcher: simulated, recorded_runs: '{tmp_path / 'runs.csv'}', instance_type: ml.g5.xlarge,\n"
+        "  per_device_train_batch_size: 8, num_train_epochs: 1}\n"
+        f"search: {{learning_rate: {{choices: {list(RATES)}}}}}\n"
+        "objectives: {cost_usd: minimize, f1: maximize}\n"
+        "sampler: grid\nn_parallel: 2\n"
+    )
+    kinds = (TrialJob, RetryingJob, SimulatedJob, JobRunWriter, Run, JobDocument)
+    before = {id(thing) for thing in gc.get_objects() if isinstance(thing, kinds)}
+    driver = driver_of(tmp_path, str(tmp_path / "study.yaml"), {})
+    assert search(driver) == "every point was tried"
+    driver.finish()
+    gc.collect()
+    left = Counter(type(thing) for thing in gc.get_objects() if type(thing) in kinds and id(thing) not in before)
+    driver.study.close()
+    driver.ledger.close()
+
+    assert len(driver.trials) == len(RATES)
+    assert left == {}
 
 
 def test_a_study_that_was_finished_is_not_paid_again(desk: Desk) -> None:

@@ -57,6 +57,19 @@ def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
     assert ledger.balance() == Balance(spent_usd=1.25, committed_usd=2.0)
 
 
+def test_trials_share_the_texts_in_which_their_jobs_are_alike(ledger: Ledger) -> None:
+    for trial in (0, 1):
+        reserve(ledger, trial, note=TrialNote(point={"instance_type": "ml.g5.xlarge"}))
+        book(ledger, trial, 1.0, metrics={"f1": 0.5})
+    one, other = ledger.booked(0)
+
+    assert one.ended is not None
+    assert other.ended is not None
+    assert one.parameters["instance_type"] is other.parameters["instance_type"] is other.note.point["instance_type"]
+    (name,), (same,) = one.ended.metrics, other.ended.metrics
+    assert name is same
+
+
 def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: Ledger) -> None:
     reserve(ledger, 0, 3.0, budget_usd=10.0)
     book(ledger, 0, 2.0)

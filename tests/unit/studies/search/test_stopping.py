@@ -32,6 +32,13 @@ def test_a_front_that_has_not_grown_for_long_has_stalled() -> None:
     assert "the last 25 trials added nothing" in has_stalled(flat(26), study())
 
 
+def test_that_a_front_has_stalled_is_told_without_comparing_all_points_with_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("paretune.studies.results.front.ranks", None)  # it takes 100 MB of 10,000 points
+    assert has_stalled(flat(26), study())
+
+
 @pytest.mark.parametrize(("cost", "f1"), [(5.0, 0.9), (10.0, 0.95), (2.0, 0.5)])
 def test_a_late_trial_that_adds_to_the_front_keeps_the_study_going(cost: float, f1: float) -> None:
     late = trial_of(90, cost, f1)
