@@ -174,6 +174,24 @@ def test_a_night_whose_worst_case_exceeds_its_dollars_begins_no_job(
     assert not jobs()
 
 
+def test_dollars_of_a_night_cut_no_job_off_that_takes_longer_than_its_estimate_or_than_the_nights_before(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_file(workplace)
+    assert play("n0", "--max_cost_usd", "12") == 0
+
+    table = workplace / "runs.csv"
+    table.write_text(table.read_text().replace(",3600,", ",9000,"))  # the data have grown
+    choose(monkeypatch, 0)
+    assert play("n1", "--max_cost_usd", "20", "--max_runtime_minutes", "180") == 0
+    first, tried, again = jobs()
+    took = first.data.metrics["job_seconds"] / 60
+    limits = [float(run.data.params["max_runtime_minutes"]) for run in (first, tried, again)]
+    assert limits == [120, pytest.approx(2 * took + 5, abs=0.2), 180]
+    assert "MaxRuntimeExceeded" in tried.data.tags["paretune.failure_reason"]
+    assert again.data.tags["paretune.returned"] == "true"
+
+
 def test_a_retraining_that_no_longer_fits_the_dollars_of_the_night_is_not_launched(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,7 +112,7 @@ class _NightRun:
             if job is None:
                 self._train(*begin(night), part)
             else:
-                self._train(job.run_id, self._job(self._begun(job), job.run_id), part, is_adopted=True)
+                self._train(job.run_id, self._job(self._begun(job), part, job.run_id), part, is_adopted=True)
 
     def _begun(self, job: NightJob) -> int:
         """The number of the point of a job that was begun before."""
@@ -164,7 +164,7 @@ class _NightRun:
     def _open_retrain(self, night: Night) -> tuple[str, JobSpec]:
         """The safest point, now that the try is known, of those that tonight's dollars still cover."""
         knowledge = self._policy.knowledge(self._seen(), night.number)
-        allowed = self._covered(night.usd)
+        allowed = self._covered(night.usd, RETRAIN)
         missed = {at for job in night.jobs if job.counts and (at := self._points.number_of(job.point)) is not None}
         is_last = len(night.parts(RETRAIN)) == self._file.retrains - 1
         at = knowledge.retrain(missed, is_last=is_last, allowed=allowed)
@@ -172,7 +172,7 @@ class _NightRun:
         return self._open(at, RETRAIN, night, {CHANCE: float(knowledge.chances[at])})
 
     def _open(self, at: int, part: str, night: Night, figures: Mapping[str, float]) -> tuple[str, JobSpec]:
-        spec = self._points.limited(at)
+        spec = self._points.limited(at, part)
         whose = Attribution.of(spec.user, spec.tags, self._workplace.environment, study=self._file.name)
         tags = {
             **{f"{schema.PREFIX}{name}": text for name, text in whose.named().items()},
@@ -184,20 +184,20 @@ class _NightRun:
         }
         run = self._tracking.create(f"{self._file.name} {night.name} {part}", tags)
         run.log_metrics(figures)
-        return run.run_id, self._job(at, run.run_id)
+        return run.run_id, self._job(at, part, run.run_id)
 
-    def _job(self, at: int, run_id: str) -> JobSpec:
+    def _job(self, at: int, part: str, run_id: str) -> JobSpec:
         """The job of a point in a run. Each has a seed of its own: equal jobs would share checkpoints."""
-        spec = self._points.limited(at)
+        spec = self._points.limited(at, part)
         digest = hashlib.sha256(f"{spec.seed} {run_id}".encode()).digest()
         return spec.replace(seed=int.from_bytes(digest[:4]) % 2**31)
 
-    def _covered(self, spent_usd: float) -> set[int] | None:
+    def _covered(self, spent_usd: float, part: str) -> set[int] | None:
         """Points whose worst case fits what is left of the night; None: there is no limit."""
         most = self._file.max_cost_usd
         if most is None:
             return None
-        worst = {at: self._points.worst_usd(at) for at in range(len(self._points.points))}
+        worst = {at: self._points.worst_usd(at, part) for at in range(len(self._points.points))}
         return {at for at, usd_ in worst.items() if usd_ is not None and spent_usd + usd_ <= most + _ROUNDING_USD}
 
     def _affordable(self, knowledge: Knowledge, spent_usd: float) -> set[int] | None:
@@ -209,9 +209,9 @@ class _NightRun:
         most = self._file.max_cost_usd
         if most is None:
             return None
-        worst = [self._points.worst_usd(at) for at in (knowledge.fallback(), 0)]
+        worst = [self._points.worst_usd(at, RETRAIN) for at in (knowledge.fallback(), 0)]
         kept = None if None in worst else self._file.retrains * max(each for each in worst if each is not None)
-        found = set() if kept is None else self._covered(spent_usd + kept) or set()
+        found = set() if kept is None else self._covered(spent_usd + kept, TRY) or set()
         if not found:
             alone = "more than its own max_cost_usd" if kept is None else usd(kept)
             raise BudgetRefused(
