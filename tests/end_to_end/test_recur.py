@@ -94,8 +94,11 @@ def test_a_night_that_was_killed_is_gone_on_with_and_all_nights_are_learnt_from(
     child = os.fork()
     if child == 0:  # dies as by kill -9, when its job has begun to train
         run_job = nights.run_job
-        nights.run_job = lambda spec, place, _: run_job(  # type: ignore[attr-defined]
-            spec, place, lambda events: os._exit(9) if any(one.message == "training" for one in events) else None
+        nights.run_job = lambda spec, place, _, **study: run_job(  # type: ignore[attr-defined]
+            spec,
+            place,
+            lambda events: os._exit(9) if any(one.message == "training" for one in events) else None,
+            **study,
         )
         play("n4")
         os._exit(0)
@@ -190,6 +193,16 @@ def test_dollars_of_a_night_cut_no_job_off_that_takes_longer_than_its_estimate_o
     assert limits == [120, pytest.approx(2 * took + 5, abs=0.2), 180]
     assert "MaxRuntimeExceeded" in tried.data.tags["paretune.failure_reason"]
     assert again.data.tags["paretune.returned"] == "true"
+
+
+def test_a_budget_of_its_name_binds_a_recurring_training(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_file(workplace, job={**DEFAULT, "launcher": "simulated", "budget": "team.yaml"})
+    budgets = workplace / "team.yaml"
+    budgets.write_text("budgets: [{name: nights, usd_per_month: 0.5, tags: {study: nightly}}]\n")
+
+    assert play("n0") == 4
+    assert "budget nights of simulated jobs (0.5 USD a month" in capsys.readouterr().err
+    assert not created(workplace)
 
 
 def test_a_retraining_that_no_longer_fits_the_dollars_of_the_night_is_not_launched(

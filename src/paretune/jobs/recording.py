@@ -105,7 +105,7 @@ class JobRunWriter:
         run: the run; by default the one of this command, or a new one.
         collect: called with job and run id when the job has ended, before its run is closed: takes over what the job
             has recorded itself, and returns a sentence for each part that it could not. By default done for a project.
-        study: name of the study or the design that it is part of.
+        study: name of the study, the design or the recurring training that it is part of.
     """
 
     def __init__(
@@ -583,8 +583,8 @@ def budget_claim(spec: JobSpec, workplace: Workplace, whose: Attribution, job: s
     return Claim.of(spec, whose, worst_usd, job=job, origin=launcher.origin, now=workplace.clock.now())
 
 
-def check_budgets(spec: JobSpec, workplace: Workplace) -> "list[Standing]":
-    """The budgets that a job counts against; nothing is reserved.
+def check_budgets(spec: JobSpec, workplace: Workplace, study: str = "") -> "list[Standing]":
+    """The budgets that a job, such as one of a `study`, counts against; nothing is reserved.
 
     Raises:
         BudgetRefused: some budget does not cover its worst case, or its price is not known.
@@ -593,7 +593,7 @@ def check_budgets(spec: JobSpec, workplace: Workplace) -> "list[Standing]":
     accounts = workplace.accounts(spec.budget)
     if accounts is None:
         return []
-    whose = Attribution.of(spec.user, spec.tags, workplace.environment)
+    whose = Attribution.of(spec.user, spec.tags, workplace.environment, study)
     try:
         return accounts.check(budget_claim(spec, workplace, whose))
     except LostContact as error:

@@ -126,7 +126,7 @@ class _NightRun:
         """Run or adopt the job of a run to its end, whatever that is; a try that was refused is only noted."""
         workplace = self._workplaces.with_opened_run(run_id).of(spec)
         try:
-            run_job(spec, workplace, self._on_events)
+            run_job(spec, workplace, self._on_events, study=self._file.name)
         except JobFailed as error:
             if is_adopted and not workplace.launcher.outlives:  # it has died with the command that started it
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
