@@ -62,3 +62,19 @@ def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
     assert main(words) == 0
     ((name, user, team),) = tags_of_trials()
     assert (bool(name), user, team) == (True, "ana", "nlp")
+
+
+def test_studies_and_designs_share_the_storage_of_the_environment_and_a_wrong_one_is_refused(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("study.yaml").write_text(STUDY)
+    both = [["study", "--study", "study.yaml"], ["design", "--design", write_design(workplace)]]
+    monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///:memory:")
+    for words in both:
+        assert main(words) == 2
+        assert "PARETUNE_STORAGE: storage must be sqlite:///FILE or postgresql://" in capsys.readouterr().err
+    monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///shared.db")
+    for words in both:
+        assert main(words) == 0
+    assert Path("shared.db").exists()
+    assert not Path(".paretune/studies.db").exists()
