@@ -464,12 +464,16 @@ class JobRunWriter:
     def _book(self) -> None:
         """Book the job's cost against its budgets: before its run is closed, so that `sync` does it after a kill."""
         try:
-            accounts = self.workplace.accounts(self.spec.budget)
-            if accounts is not None:
-                accounts.book(self.run.run_id, self.billed_usd(), self.promised_usd())
+            accounts, usd = self.workplace.accounts(self.spec.budget), self.billed_usd()
+            if accounts is None or accounts.book(self.run.run_id, usd, self.promised_usd()) or not usd:
+                return
+            said = (
+                f"its {usd:.4g} USD are in no budget of {accounts.file.path}: {accounts.where} has no reservation of "
+                "it; set PARETUNE_STORAGE and PARETUNE_HOME as they were when it was launched"
+            )
         except (BadInput, LostContact) as error:
             said = f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
-            self.remarks += [] if said in self.remarks else [said]
+        self.remarks += [] if said in self.remarks else [said]
 
     def _keep_attribution(self) -> None:
         """Take over whose job it is from the run, as an earlier process has recorded it."""

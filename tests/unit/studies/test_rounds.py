@@ -316,6 +316,15 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     ledger.close()
 
 
+def test_rounds_of_a_server_are_refused_where_each_machine_has_budgets_of_its_own(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")
+    write_study(workplace, storage="postgresql://nobody@localhost:1/studies", n_trials=4)
+    assert main(["study", "--study", "study.yaml", "--once", "--budget", "team.yaml"]) == 2
+    assert "needs the accounts of team.yaml on a server, too" in capsys.readouterr().err
+
+
 def test_rounds_are_refused_where_jobs_end_with_their_process(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
