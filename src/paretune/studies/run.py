@@ -199,7 +199,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
             reason = ending if stage else joint.search(driver) if searching is None else searching.search()
             if not driver.trials and (file.budget_usd is not None or driver.shared_budgets.are_set):
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            if file.once and not stage:
+            if file.once and not stage and not driver.is_held_up:
                 note_end(ledger, file, SEARCHED, reason)
             found = verify(driver, lambda: record.answer().picks) if _has_quality(file) else Verification()
     except CallAgain:
@@ -210,7 +210,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         raise
     driver.finish()
     result = record.finish(reason, found.repeats, found.reasons)
-    if file.once:
+    if file.once and not driver.is_held_up:
         note_end(ledger, file, FINISHED, result.ending)
     return result
 

@@ -49,6 +49,22 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert "every point was tried" in capsys.readouterr().out
 
 
+def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(workplace: Path) -> None:
+    Path("study.yaml").write_text(STUDY)
+    Path("paretune.toml").write_text(PROFILE)
+    words = ["study", "--study", "study.yaml", "--once", "--max_runtime_minutes", "30"]
+    made = []
+    for usd in (0.8, 10.0):
+        budgets(usd)
+        codes = [75]
+        while codes[-1] == 75 and len(codes) < 20:
+            codes.append(main(words))
+        assert codes[-1] == 0
+        made.append(len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")))
+    assert made[0] == 1
+    assert made[1] > 1
+
+
 def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

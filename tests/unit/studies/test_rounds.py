@@ -285,9 +285,11 @@ def test_an_ended_study_goes_on_only_with_other_terms(desk: Desk) -> None:
     driver = desk.driver(once=True, n_trials=4)
     driver.ledger.lease.take("somebody 1 0")
     note_end(driver.ledger, driver.file, "finished", "4 trials were made")
+    paid = {**driver.file.job, "user": "ana", "budget": "team.yaml"}
     more, wider = desk.driver(n_trials=6), desk.driver(n_trials=4, n_parallel=8)
     assert noted_end(more.ledger, more.file) == ("", "")
     assert noted_end(wider.ledger, wider.file) == ("finished", "4 trials were made")
+    assert noted_end(wider.ledger, replace(wider.file, job=paid)) == ("finished", "4 trials were made")
 
 
 @pytest.mark.slow
