@@ -208,8 +208,8 @@ class Driver:
         known = {*self.trials, *(entry.trial for entry in running)}
         for number, asked in asked_for.items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
+                self.shared_budgets.release(number)  # first: once it is told, no driver finds it here any more
                 self.study.tell_failed(number)
-                self.shared_budgets.release(number)
 
     def others(self) -> set[str]:
         """Other drivers of the study that are alive."""
