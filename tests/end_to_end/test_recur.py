@@ -205,6 +205,24 @@ def test_a_budget_of_its_name_binds_a_recurring_training(workplace: Path, capsys
     assert not created(workplace)
 
 
+def test_a_full_budget_of_the_month_ends_the_night_and_says_nothing_about_its_point(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_file(workplace)
+    assert play("n0") == 0
+    choose(monkeypatch, 2)
+    budgets = workplace / "team.yaml"
+    budgets.write_text("budgets: [{name: all, usd_per_month: 0.5}]\n")
+    assert play("n1", "--budget", "team.yaml") == 4
+    assert "budget all of simulated jobs" in capsys.readouterr().err
+    assert len(created(workplace)) == 1
+
+    budgets.write_text("budgets: [{name: all, usd_per_month: 50}]\n")
+    assert play("n1", "--budget", "team.yaml") == 0
+    assert json.loads(jobs()[-1].data.tags["paretune.night_point"]) == CHEAP
+    assert len(created(workplace)) == 2
+
+
 def test_a_retraining_that_no_longer_fits_the_dollars_of_the_night_is_not_launched(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

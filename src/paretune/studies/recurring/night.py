@@ -137,15 +137,27 @@ class _NightRun:
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
             raise
         except (BadInput, LaunchRefused, BudgetRefused) as error:
-            self._refused(run_id, spec, part, error)
+            is_over = isinstance(error, BudgetRefused) and self._can_be_paid(spec)  # of a month: no fault of the point
+            self._refused(run_id, spec, part, error, is_over=is_over)
 
-    def _refused(self, run_id: str, spec: JobSpec, part: str, error: ParetuneError) -> None:
-        """Note that a try was refused; raise the error where there is nothing safer to train instead."""
-        is_last = part == RETRAIN or self._is_default(spec)  # once it is mended, the same command tries it again
+    def _refused(self, run_id: str, spec: JobSpec, part: str, error: ParetuneError, *, is_over: bool = False) -> None:
+        """Note that a try was refused; raise the error where the night is over, for nothing safer can be trained.
+
+        Once it is mended, the same command tries it again.
+        """
+        is_last = is_over or part == RETRAIN or self._is_default(spec)
         self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED if is_last else REFUSED})
         if is_last:
             raise error
         self._say(str(error))
+
+    def _can_be_paid(self, spec: JobSpec) -> bool:
+        """Whether the job's worst case is within its own limit."""
+        try:
+            self._workplace.launcher.most_usd(spec)
+        except BudgetRefused:
+            return False
+        return True
 
     def _is_default(self, spec: JobSpec) -> bool:
         return spec.replace(seed=0).spec_hash() == self._points.specs[0].replace(seed=0).spec_hash()
