@@ -73,6 +73,7 @@ def test_the_line_for_cron_has_five_fields_and_a_command_that_takes_75_for_no_fa
     played = re.sub(r"\S+ -m paretune", "paretune", command)
     assert played != command
     assert [exit_code_of(played, workplace, code) for code in (0, 75, 2, 4)] == [0, 0, 2, 4]
+    assert "secrets" not in printed("--storage", "sqlite:///other.db")  # nothing of the round lies on the server
 
 
 def test_a_round_of_cron_gets_what_its_storage_and_its_budgets_depend_on(

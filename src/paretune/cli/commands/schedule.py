@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -35,18 +34,21 @@ def run(request: ScheduleRequest) -> Answer:
     overrides = {} if request.storage is None else {"storage": request.storage}
     file = StudyFile.read(request.study, {**overrides, "once": "true"})
     tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
-    refuse([*_faults(request, file, tracking_uri), *_budget_faults(request, file, environment)])
+    budget = str(charged(file.job, environment).get("budget") or "")
+    refuse([*_faults(request, file, tracking_uri), *_budget_faults(request, file, budget)])
     usual = environment.get(STORAGE_VARIABLE, "")
     storage = file.storage or usual
-    has_secret = any(shown(address) != address for address in (storage, usual))  # budgets lie in the usual one
+    addresses = (storage, usual) if budget else (storage,)  # accounts of budgets lie in the usual one
+    has_secret = any(shown(address) != address for address in addresses)
     carried = {name: environment.get(name, "") for name in _CARRIED}
+    carried[STORAGE_VARIABLE] = usual if shown(usual) == usual and not has_secret else ""
     schedule = Schedule(
         study=request.study,
         name=file.name,
         every_minutes=request.every_minutes,
         storage=request.storage if request.storage and shown(request.storage) == request.storage else "",
         has_secret=has_secret,
-        variables=carried if has_secret else {**carried, STORAGE_VARIABLE: usual},
+        variables=carried,
         tracking_uri=tracking_uri,
         image_uri=request.image_uri or "",
         role=request.role or "",
@@ -71,9 +73,8 @@ def _entry(kind: str, schedule: Schedule, home: Path) -> str:
     return make[kind](schedule)
 
 
-def _budget_faults(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, str]) -> list[str]:
+def _budget_faults(request: ScheduleRequest, file: StudyFile, budget: str) -> list[str]:
     """Why rounds in containers cannot count against the budgets that rounds on this machine count against."""
-    budget = charged(file.job, environment).get("budget")
     if request.kind == "cron" or not budget:
         return []
     where = "the study" if file.budget else "the profile"
