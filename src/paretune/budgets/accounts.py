@@ -141,16 +141,22 @@ class Accounts:
     def __init__(self, file: BudgetFile, storage: str) -> None:
         self.file = file
         address = file.storage or storage
-        self._where = shown(address)
+        self.where = shown(address)
+        """Their storage, without user and password."""
         try:
             self._engine = open_engine(address, keeps_connections=False)
             if self._engine.dialect.name == "sqlite":
                 Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
             with self._engine.begin() as connection:
-                migrate(connection, self._where)
+                migrate(connection, self.where)
         except (SQLAlchemyError, ImportError, OSError) as error:
-            text = f"storage {self._where} of {file.path} cannot be used ({first_line(error)})"
+            text = f"storage {self.where} of {file.path} cannot be used ({first_line(error)})"
             raise BadInput([f"{text}: check address, server and driver"]) from None
+
+    @property
+    def is_a_file(self) -> bool:
+        """Whether they are in a file of this machine, which no other one sees."""
+        return self._engine.dialect.name == "sqlite"
 
     def reserve(self, claim: Claim, within: sa.Connection | None = None) -> None:
         """Reserve a job's worst case, unless that is done; of all budgets that it counts against, or of none.
@@ -203,13 +209,14 @@ class Accounts:
         with self._transaction() as connection:
             connection.execute(ENTRIES.update().where(ENTRIES.c.job == job).values(run_id=run_id))
 
-    def book(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> None:
+    def book(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
         """Replace the reservation of the job of a run by what it has cost; all of it where that is not known.
 
-        `kept_usd`, the most that instances kept after it can cost, stays reserved until `book_kept`.
+        `kept_usd`, the most that instances kept after it can cost, stays reserved until `book_kept`. False where the
+        job has no reservation here.
         """
         values = {"booked_usd": ENTRIES.c.worst_usd if usd is None else usd, "kept_usd": kept_usd}
-        self._change(ENTRIES.update().where(ENTRIES.c.run_id == run_id).values(**values))
+        return self._change(ENTRIES.update().where(ENTRIES.c.run_id == run_id).values(**values)) > 0
 
     def book_kept(self, run_id: str, usd: float) -> None:
         """Add what instances kept after the job of a run have cost, in place of what is reserved for them; once."""
@@ -253,9 +260,10 @@ class Accounts:
             if tags is None or budget.covers(tags)
         ]
 
-    def _change(self, statement: Any) -> None:
+    def _change(self, statement: Any) -> int:
+        """Execute a statement in a transaction of its own; the number of rows that it has changed."""
         with self._transaction() as connection:
-            connection.execute(statement)
+            return int(connection.execute(statement).rowcount)
 
     @contextmanager
     def _transaction(self, within: sa.Connection | None = None) -> Iterator[sa.Connection]:
@@ -266,7 +274,7 @@ class Accounts:
             with self._engine.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            text = f"storage {self._where} of {self.file.path} does not answer ({first_line(error)})"
+            text = f"storage {self.where} of {self.file.path} does not answer ({first_line(error)})"
             raise LostContact(f"{text}: try again when it does") from error
 
 

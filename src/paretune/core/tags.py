@@ -25,7 +25,7 @@ _LOGIN = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """Whose job it is: the study or the design that it is part of, a user, a team; empty where that is not known."""
+    """Whose job it is: a study, a design or a recurring training, a user, a team; empty where that is not known."""
 
     study: str = ""
     user: str = ""

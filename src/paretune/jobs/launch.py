@@ -77,10 +77,13 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview
         return _preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
 
 
-def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobResult:
+def run_job(
+    spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event]], None], *, study: str = ""
+) -> JobResult:
     """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher has started.
 
     That is the job of this run, or an identical one that runs unwatched; `again` starts another beside the latter.
+    `study` is the name of what it is part of.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused: nothing was launched.
@@ -88,7 +91,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
         Interrupted: the job was stopped first, and its run says so; with on_interrupt=detach it goes on.
         LostContact: the job goes on, but AWS no longer tells how.
     """
-    prepared = _checked_inputs(spec, workplace)
+    prepared = _checked_inputs(spec, workplace, study)
     former = None if prepared is None or spec.again else unwatched_job(spec, prepared, workplace)
     if former is not None:
         close_watcher(workplace, former)
@@ -96,7 +99,7 @@ def run_job(spec: JobSpec, workplace: Workplace, on_events: Callable[[list[Event
     else:
         run, inputs = None, prepared
     plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
-    writer = JobRunWriter(spec, workplace, run=run)
+    writer = JobRunWriter(spec, workplace, run=run, study=study)
     job = RetryingJob(
         writer,
         on_events,
@@ -162,7 +165,7 @@ def _foresee(
     return plan, estimate, sentences, warnings_of(with_history([job], workplace.tracking))
 
 
-def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
+def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInputs | None:
     """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
     tracking, launcher = workplace.tracking, workplace.launcher
     run_id = tracking.opened_run_id()
@@ -180,7 +183,7 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs | None:
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
         if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
-            check_budgets(spec, workplace)  # before a run is opened; else that job has its reservation
+            check_budgets(spec, workplace, study)  # before a run is opened; else that job has its reservation
         return inputs
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed

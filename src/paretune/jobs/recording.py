@@ -105,7 +105,7 @@ class JobRunWriter:
         run: the run; by default the one of this command, or a new one.
         collect: called with job and run id when the job has ended, before its run is closed: takes over what the job
             has recorded itself, and returns a sentence for each part that it could not. By default done for a project.
-        study: name of the study or the design that it is part of.
+        study: name of the study, the design or the recurring training that it is part of.
     """
 
     def __init__(
@@ -464,12 +464,16 @@ class JobRunWriter:
     def _book(self) -> None:
         """Book the job's cost against its budgets: before its run is closed, so that `sync` does it after a kill."""
         try:
-            accounts = self.workplace.accounts(self.spec.budget)
-            if accounts is not None:
-                accounts.book(self.run.run_id, self.billed_usd(), self.promised_usd())
+            accounts, usd = self.workplace.accounts(self.spec.budget), self.billed_usd()
+            if accounts is None or accounts.book(self.run.run_id, usd, self.promised_usd()) or not usd:
+                return
+            said = (
+                f"its {usd:.4g} USD are in no budget of {accounts.file.path}: {accounts.where} has no reservation of "
+                "it; set PARETUNE_STORAGE and PARETUNE_HOME as they were when it was launched"
+            )
         except (BadInput, LostContact) as error:
             said = f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
-            self.remarks += [] if said in self.remarks else [said]
+        self.remarks += [] if said in self.remarks else [said]
 
     def _keep_attribution(self) -> None:
         """Take over whose job it is from the run, as an earlier process has recorded it."""
@@ -583,8 +587,8 @@ def budget_claim(spec: JobSpec, workplace: Workplace, whose: Attribution, job: s
     return Claim.of(spec, whose, worst_usd, job=job, origin=launcher.origin, now=workplace.clock.now())
 
 
-def check_budgets(spec: JobSpec, workplace: Workplace) -> "list[Standing]":
-    """The budgets that a job counts against; nothing is reserved.
+def check_budgets(spec: JobSpec, workplace: Workplace, study: str = "") -> "list[Standing]":
+    """The budgets that a job, such as one of a `study`, counts against; nothing is reserved.
 
     Raises:
         BudgetRefused: some budget does not cover its worst case, or its price is not known.
@@ -593,7 +597,7 @@ def check_budgets(spec: JobSpec, workplace: Workplace) -> "list[Standing]":
     accounts = workplace.accounts(spec.budget)
     if accounts is None:
         return []
-    whose = Attribution.of(spec.user, spec.tags, workplace.environment)
+    whose = Attribution.of(spec.user, spec.tags, workplace.environment, study)
     try:
         return accounts.check(budget_claim(spec, workplace, whose))
     except LostContact as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
+from paretune.database.address import address_fault
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.jobs.progress import Work
@@ -23,14 +24,29 @@ if TYPE_CHECKING:
     from paretune.budgets.accounts import Accounts
 
 
+STORAGE_VARIABLE = "PARETUNE_STORAGE"
+"""Variable of the environment with the storage of studies, designs and budgets that name none: no password is typed."""
+
+
 def home_of(environment: Mapping[str, str]) -> Path:
     """The folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or else .paretune of the current one."""
     return Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
 
 
-def studies_storage(home: Path) -> str:
-    """Address of the database in a home folder: of studies and of budgets that name no other one."""
-    return f"sqlite:///{home / 'studies.db'}"
+def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
+    """Address of the database of studies, designs and budgets that name no other one.
+
+    That is PARETUNE_STORAGE, or else a file of the home folder.
+
+    Raises:
+        BadInput: the variable has no such address.
+    """
+    address = environment.get(STORAGE_VARIABLE)
+    if not address:
+        return f"sqlite:///{home / 'studies.db'}"
+    if fault := address_fault(address):
+        raise BadInput([f"{STORAGE_VARIABLE}: {fault}"])
+    return address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +82,7 @@ class Workplace:
             from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
             from paretune.budgets.file import BudgetFile
 
-            self._accounts[budget] = Accounts(BudgetFile.read(budget), studies_storage(self.home))
+            self._accounts[budget] = Accounts(BudgetFile.read(budget), usual_storage(self.home, self.environment))
         return self._accounts[budget]
 
     @contextmanager

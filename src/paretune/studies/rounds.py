@@ -3,18 +3,21 @@
 What a round has to know of those before it stands in the storages: trials, dollars, attempts and refusals in the
 ledger, suggestions in Optuna's storage, pauses and early stops in the tags of runs, and in the row of the lease whether
 the search has ended, or the whole study. A study that has ended with the same terms is not begun again by the next
-call of a scheduler; with another budget or number of trials it goes on.
+call of a scheduler; with another budget or number of trials it goes on. The end of a study for which a budget that it
+shares with others has no dollars left is not written down: the next round looks whether there are some.
 """
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from paretune.core.errors import CallAgain, LostContact
 from paretune.launchers.processes import this_process
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import drivers_at_work
 from paretune.studies.search.ledger import Ledger
+from paretune.studies.search.parent_run import without_payer
 
 SEARCHED, FINISHED = "searched", "finished"
 """Stages of a study whose ends are written down: the search for its points, and everything."""
@@ -53,4 +56,5 @@ def noted_end(ledger: Ledger, file: StudyFile) -> tuple[str, str]:
 
 
 def _terms(file: StudyFile) -> dict[str, str]:
+    file = replace(file, job=without_payer(file.job))
     return {name: text for name, text in file.as_text().items() if name not in _NO_TERMS}

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain
+from paretune.database.address import shown
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplace, Workplaces, studies_storage
+from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
 from paretune.spec.profile import charged
@@ -29,8 +30,6 @@ from paretune.studies.verification import Verification, verify
 
 _MOST_CHECKED = 300
 """Jobs that are asked about before a study counts as impossible."""
-STORAGE_VARIABLE = "PARETUNE_STORAGE"
-"""Variable of the environment with the storage of studies that name none: so no password is typed."""
 _MOST_WARNED = 20
 """Jobs whose estimates are made for a warning about all of them, beside one for each instance type."""
 
@@ -87,13 +86,13 @@ def run_study_file(
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
-    if file.storage is None and (address := workplaces.environment.get(STORAGE_VARIABLE)):
-        file, own = replace(file, storage=address), replace(own, storage=address)
-    storage = file.storage or studies_storage(workplaces.home)
+    storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
+    if workplaces.environment.get(STORAGE_VARIABLE):
+        file, own = replace(file, storage=storage), replace(own, storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
         _can_be_driven(file, workplace)
-        workplace.accounts(file.budget)  # what is wrong with their file is told before anything is prepared
+        _check_accounts(file, storage, workplace)
         _check(jobs, workplace)
         ledger = Ledger(storage, file.name)
         try:
@@ -145,6 +144,22 @@ def _can_be_driven(file: StudyFile, workplace: Workplace) -> None:
         )
 
 
+def _check_accounts(file: StudyFile, storage: str, workplace: Workplace) -> None:
+    """Tell what is wrong with the budgets before anything is prepared.
+
+    Rounds on several machines must not each have accounts of their own.
+    """
+    accounts = workplace.accounts(file.budget)
+    if accounts is not None and file.once and accounts.is_a_file and storage.startswith("postgresql"):
+        raise BadInput(
+            [
+                f"once=true with storage {shown(storage)} needs the accounts of {accounts.file.path} on a server, too, "
+                f"for rounds may play on several machines: they are in {accounts.where}; set {STORAGE_VARIABLE}, or "
+                "storage in that file"
+            ]
+        )
+
+
 def _warnings(jobs: list[JobSpec], workplace: Workplace) -> list[str]:
     """What is true of all points of the study, and the prices of all types; the rest the search finds out."""
     types = {spec.instance_type: spec for spec in jobs}
@@ -184,7 +199,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
             reason = ending if stage else joint.search(driver) if searching is None else searching.search()
             if not driver.trials and (file.budget_usd is not None or driver.shared_budgets.are_set):
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            if file.once and not stage:
+            if file.once and not stage and not driver.is_held_up:
                 note_end(ledger, file, SEARCHED, reason)
             found = verify(driver, lambda: record.answer().picks) if _has_quality(file) else Verification()
     except CallAgain:
@@ -195,7 +210,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         raise
     driver.finish()
     result = record.finish(reason, found.repeats, found.reasons)
-    if file.once:
+    if file.once and not driver.is_held_up:
         note_end(ledger, file, FINISHED, result.ending)
     return result
 

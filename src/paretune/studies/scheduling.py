@@ -8,7 +8,8 @@ secret in it: an address with a password is read from a secret of the scheduler,
 import json
 import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
@@ -40,6 +41,7 @@ class Schedule:
         every_minutes: between the beginnings of two rounds.
         storage: address without a password, to be typed; empty where it is a secret or the default.
         has_secret: whether the storage's address has a password, so that it is none of what is typed.
+        variables: of the environment that a round on this machine needs, without a password.
         tracking_uri: of MLflow, without a password; empty where it is the default.
         image_uri: of a container image that has paretune installed.
         role: that the round has in AWS.
@@ -54,6 +56,7 @@ class Schedule:
     every_minutes: int
     storage: str = ""
     has_secret: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
     tracking_uri: str = ""
     image_uri: str = ""
     role: str = ""
@@ -90,16 +93,20 @@ def cron_expression(every_minutes: int) -> str:
     return "0 * * * *" if hours == 1 else "0 0 * * *" if hours == 24 else f"0 */{hours} * * *"
 
 
-def cron_line(schedule: Schedule, folder: Path, program: str) -> str:
-    """A line for `crontab -e`, with a remark where a file with a secret is needed."""
-    home = folder / ".paretune"
+def cron_line(schedule: Schedule, folder: Path, home: Path, program: str) -> str:
+    """A line for `crontab -e`, with a remark where a file with a secret is needed.
+
+    `folder` is the current one, and `home` that of jobs, which holds the log, and the secret.
+    """
     secrets = home / "secrets"
-    known = f"export MLFLOW_TRACKING_URI={shlex.quote(schedule.tracking_uri)}; " if schedule.tracking_uri else ""
+    variables = {**schedule.variables, "MLFLOW_TRACKING_URI": schedule.tracking_uri}
+    known = "".join(f"export {name}={shlex.quote(text)}; " for name, text in variables.items() if text)
     if schedule.has_secret:
         known += f". {shlex.quote(str(secrets))}; "
     words = schedule.command.replace("paretune", program, 1)
     log = shlex.quote(str(home / "rounds.log"))
-    line = f"cd {shlex.quote(str(folder))} && {{ {known}{words} || {AGAIN}; }} >> {log} 2>&1"
+    places = f"cd {shlex.quote(str(folder))} && mkdir -p {shlex.quote(str(home))}"
+    line = f"{places} && {{ {known}{words} || {AGAIN}; }} >> {log} 2>&1"
     remark = [
         f"# write this into {secrets} (chmod 600), with the password: export PARETUNE_STORAGE=postgresql://...",
     ]

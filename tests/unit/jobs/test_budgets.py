@@ -11,8 +11,8 @@ from paretune.budgets.accounts import Standing
 from paretune.cli.main import main
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
-from paretune.jobs.launch import _preview
-from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.launch import _preview, run_job
+from paretune.jobs.recording import JobRunWriter, check_budgets
 from paretune.jobs.sync import Sync
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
@@ -61,6 +61,24 @@ def test_a_job_is_reserved_at_its_worst_while_it_runs_and_booked_at_its_cost(pay
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
     assert len(payer.launcher.created) == 1
+
+
+def test_two_homes_with_one_storage_share_a_budget(payer: Payer, tmp_path: Path) -> None:
+    environment = {"PARETUNE_STORAGE": f"sqlite:///{tmp_path / 'shared.db'}"}
+    homes = [replace(payer.place(), home=tmp_path / name, environment=environment) for name in ("one", "other")]
+    assert len(check_budgets(payer.spec(max_runtime_minutes=240.0), homes[0])) == 2
+    JobRunWriter(payer.spec(max_runtime_minutes=240.0), homes[0]).reserve()
+
+    with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
+        check_budgets(payer.spec(max_runtime_minutes=240.0), homes[1])
+
+
+def test_a_job_that_is_booked_where_nothing_was_reserved_says_so(payer: Payer, tmp_path: Path) -> None:
+    payer.is_killed()
+    elsewhere = {"PARETUNE_STORAGE": f"sqlite:///{tmp_path / 'elsewhere.db'}"}
+    result = run_job(payer.spec(), replace(payer.place(), environment=elsewhere), lambda _: None)
+
+    assert any("its 0.01 USD are in no budget of team.yaml" in text for text in result.remarks)
 
 
 def test_sync_books_the_job_of_a_killed_command(payer: Payer) -> None:

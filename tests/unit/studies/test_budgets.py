@@ -49,6 +49,22 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert "every point was tried" in capsys.readouterr().out
 
 
+def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(workplace: Path) -> None:
+    Path("study.yaml").write_text(STUDY)
+    Path("paretune.toml").write_text(PROFILE)
+    words = ["study", "--study", "study.yaml", "--once", "--max_runtime_minutes", "30"]
+    made = []
+    for usd in (0.8, 10.0):
+        budgets(usd)
+        codes = [75]
+        while codes[-1] == 75 and len(codes) < 20:
+            codes.append(main(words))
+        assert codes[-1] == 0
+        made.append(len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")))
+    assert made[0] == 1
+    assert made[1] > 1
+
+
 def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,3 +78,19 @@ def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
     assert main(words) == 0
     ((name, user, team),) = tags_of_trials()
     assert (bool(name), user, team) == (True, "ana", "nlp")
+
+
+def test_studies_and_designs_share_the_storage_of_the_environment_and_a_wrong_one_is_refused(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("study.yaml").write_text(STUDY)
+    both = [["study", "--study", "study.yaml"], ["design", "--design", write_design(workplace)]]
+    monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///:memory:")
+    for words in both:
+        assert main(words) == 2
+        assert "PARETUNE_STORAGE: storage must be sqlite:///FILE or postgresql://" in capsys.readouterr().err
+    monkeypatch.setenv("PARETUNE_STORAGE", "sqlite:///shared.db")
+    for words in both:
+        assert main(words) == 0
+    assert Path("shared.db").exists()
+    assert not Path(".paretune/studies.db").exists()

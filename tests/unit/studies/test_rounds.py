@@ -285,9 +285,11 @@ def test_an_ended_study_goes_on_only_with_other_terms(desk: Desk) -> None:
     driver = desk.driver(once=True, n_trials=4)
     driver.ledger.lease.take("somebody 1 0")
     note_end(driver.ledger, driver.file, "finished", "4 trials were made")
+    paid = {**driver.file.job, "user": "ana", "budget": "team.yaml"}
     more, wider = desk.driver(n_trials=6), desk.driver(n_trials=4, n_parallel=8)
     assert noted_end(more.ledger, more.file) == ("", "")
     assert noted_end(wider.ledger, wider.file) == ("finished", "4 trials were made")
+    assert noted_end(wider.ledger, replace(wider.file, job=paid)) == ("finished", "4 trials were made")
 
 
 @pytest.mark.slow
@@ -314,6 +316,15 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     assert "nothing was done" in capsys.readouterr().out
     assert len(entries_of(ledger)) == len(entries)
     ledger.close()
+
+
+def test_rounds_of_a_server_are_refused_where_each_machine_has_budgets_of_its_own(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")
+    write_study(workplace, storage="postgresql://nobody@localhost:1/studies", n_trials=4)
+    assert main(["study", "--study", "study.yaml", "--once", "--budget", "team.yaml"]) == 2
+    assert "needs the accounts of team.yaml on a server, too" in capsys.readouterr().err
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process(

@@ -73,6 +73,41 @@ def test_the_line_for_cron_has_five_fields_and_a_command_that_takes_75_for_no_fa
     played = re.sub(r"\S+ -m paretune", "paretune", command)
     assert played != command
     assert [exit_code_of(played, workplace, code) for code in (0, 75, 2, 4)] == [0, 0, 2, 4]
+    assert "secrets" not in printed("--storage", "sqlite:///other.db")  # nothing of the round lies on the server
+
+
+def test_a_round_of_cron_gets_what_its_storage_and_its_budgets_depend_on(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(workplace, n_trials=4)
+    home, profile = workplace / "its home", workplace / "team.toml"
+    profile.write_text('budget = "team.yaml"\n')
+    known = {"PARETUNE_STORAGE": "sqlite:///shared.db", "PARETUNE_HOME": str(home), "PARETUNE_PROFILE": str(profile)}
+    for name, text in known.items():
+        monkeypatch.setenv(name, text)
+    assert main(["schedule", "--study", "study.yaml"]) == 0
+    line = capsys.readouterr().out.strip().splitlines()[-1]
+
+    command = re.sub(r"\S+ -m paretune study .*? \|\| ", "env || ", line.split(" ", 5)[5])
+    assert subprocess.run(["bash", "-c", command], env={"PATH": "/usr/bin:/bin"}, check=False).returncode == 0
+    seen = dict(text.split("=", 1) for text in (home / "rounds.log").read_text().splitlines())
+    assert {name: seen.get(name) for name in known} == known
+
+
+@pytest.mark.parametrize("where", ["study", "profile"])
+def test_a_budget_that_would_not_reach_the_container_is_refused(
+    where: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(workplace, n_trials=4)
+    if where == "study":
+        path = workplace / "study.yaml"
+        path.write_text(path.read_text().replace("job:", "job:\n  budget: team.yaml", 1))
+    else:
+        (workplace / "paretune.toml").write_text('budget = "team.yaml"\n')
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", SERVER)
+    assert main(["schedule", "--study", "study.yaml", "--kind", "github"]) == 2
+    assert f"of the {where}, does not travel into containers" in capsys.readouterr().err
+    assert main(["schedule", "--study", "study.yaml"]) == 0
 
 
 def test_the_manifest_for_kubernetes_forbids_two_rounds_at_a_time(printed: Printed, workplace: Path) -> None:

@@ -11,7 +11,8 @@ from paretune.cli.requests.own_parameters import ScheduleRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
 from paretune.database.address import shown
-from paretune.spec.profile import read_profile
+from paretune.jobs.workplace import STORAGE_VARIABLE, home_of
+from paretune.spec.profile import charged, read_profile
 from paretune.spec.regions import usual_region
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.scheduling import (
@@ -22,6 +23,8 @@ from paretune.studies.scheduling import (
     kubernetes_manifest,
 )
 
+_CARRIED = ("PARETUNE_HOME", "PARETUNE_PROFILE", "PARETUNE_PRICES", "PARETUNE_ROLE", "PARETUNE_BUCKET")
+"""Variables of this command's environment that the rounds on its machine get, too."""
 _SERVERS = ("http://", "https://", "arn:", "postgresql")
 
 
@@ -31,15 +34,21 @@ def run(request: ScheduleRequest) -> Answer:
     overrides = {} if request.storage is None else {"storage": request.storage}
     file = StudyFile.read(request.study, {**overrides, "once": "true"})
     tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
-    refuse(_faults(request, file, tracking_uri))
-    storage = file.storage or environment.get("PARETUNE_STORAGE", "")
-    has_secret = shown(storage) != storage
+    budget = str(charged(file.job, environment).get("budget") or "")
+    refuse([*_faults(request, file, tracking_uri), *_budget_faults(request, file, budget)])
+    usual = environment.get(STORAGE_VARIABLE, "")
+    storage = file.storage or usual
+    addresses = (storage, usual) if budget else (storage,)  # accounts of budgets lie in the usual one
+    has_secret = any(shown(address) != address for address in addresses)
+    carried = {name: environment.get(name, "") for name in _CARRIED}
+    carried[STORAGE_VARIABLE] = usual if shown(usual) == usual and not has_secret else ""
     schedule = Schedule(
         study=request.study,
         name=file.name,
         every_minutes=request.every_minutes,
-        storage="" if has_secret or not request.storage else request.storage,
+        storage=request.storage if request.storage and shown(request.storage) == request.storage else "",
         has_secret=has_secret,
+        variables=carried,
         tracking_uri=tracking_uri,
         image_uri=request.image_uri or "",
         role=request.role or "",
@@ -53,15 +62,26 @@ def run(request: ScheduleRequest) -> Answer:
 
         opened = Tracking(environment, SystemClock()).begin("schedule")
         opened.set_tags({schema.KIND: "schedule"})
-    text = _entry(request.kind, schedule)
+    text = _entry(request.kind, schedule, home_of(environment))
     return Answer(text=text, document={"kind": request.kind, "study": file.name, "entry": text})
 
 
-def _entry(kind: str, schedule: Schedule) -> str:
+def _entry(kind: str, schedule: Schedule, home: Path) -> str:
     if kind == "cron":
-        return cron_line(schedule, Path.cwd(), f"{shlex.quote(sys.executable)} -m paretune")
+        return cron_line(schedule, Path.cwd(), Path.cwd() / home, f"{shlex.quote(sys.executable)} -m paretune")
     make = {"kubernetes": kubernetes_manifest, "github": github_workflow, "eventbridge": eventbridge_command}
     return make[kind](schedule)
+
+
+def _budget_faults(request: ScheduleRequest, file: StudyFile, budget: str) -> list[str]:
+    """Why rounds in containers cannot count against the budgets that rounds on this machine count against."""
+    if request.kind == "cron" or not budget:
+        return []
+    where = "the study" if file.budget else "the profile"
+    return [
+        f"budget: {budget}, of {where}, does not travel into containers, where rounds would run without it: take it "
+        f"out of {where} and give the study a budget_usd, or take kind=cron"
+    ]
 
 
 def _faults(request: ScheduleRequest, file: StudyFile, tracking_uri: str) -> list[str]:

@@ -6,7 +6,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
 from paretune.core.finding import Finding, fine, wrong
 from paretune.jobs.doctor.request import DoctorRequest
-from paretune.jobs.workplace import home_of, studies_storage
+from paretune.jobs.workplace import home_of, usual_storage
 from paretune.spec.profile import read_profile
 
 BUDGETS = "budgets"
@@ -27,7 +27,7 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
     from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
     from paretune.budgets.file import BudgetFile
 
-    accounts = Accounts(BudgetFile.read(path), studies_storage(home_of(environment)))
+    accounts = Accounts(BudgetFile.read(path), usual_storage(home_of(environment), environment))
     for standing in accounts.standings(now, "measured"):
         balance, name = standing.balance, standing.budget.name
         tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"

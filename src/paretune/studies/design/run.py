@@ -7,7 +7,7 @@ from dataclasses import replace
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collecting
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplace, Workplaces, studies_storage
+from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
 from paretune.pricing.prices import VARIABLE
 from paretune.spec.job import JobSpec
 from paretune.spec.profile import charged
@@ -46,7 +46,7 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         workplace.accounts(specs[0].budget)  # what is wrong with their file is told before anything is prepared
         _check(specs, workplace.launcher.check)
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
-        storage = file.storage or studies_storage(workplaces.home)
+        storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
         ledger = Ledger(storage, file.name)
         try:
             if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):

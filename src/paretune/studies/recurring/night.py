@@ -112,7 +112,7 @@ class _NightRun:
             if job is None:
                 self._train(*begin(night), part)
             else:
-                self._train(job.run_id, self._job(self._begun(job), job.run_id), part, is_adopted=True)
+                self._train(job.run_id, self._job(self._begun(job), part, job.run_id), part, is_adopted=True)
 
     def _begun(self, job: NightJob) -> int:
         """The number of the point of a job that was begun before."""
@@ -126,7 +126,7 @@ class _NightRun:
         """Run or adopt the job of a run to its end, whatever that is; a try that was refused is only noted."""
         workplace = self._workplaces.with_opened_run(run_id).of(spec)
         try:
-            run_job(spec, workplace, self._on_events)
+            run_job(spec, workplace, self._on_events, study=self._file.name)
         except JobFailed as error:
             if is_adopted and not workplace.launcher.outlives:  # it has died with the command that started it
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
@@ -137,15 +137,27 @@ class _NightRun:
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
             raise
         except (BadInput, LaunchRefused, BudgetRefused) as error:
-            self._refused(run_id, spec, part, error)
+            is_over = isinstance(error, BudgetRefused) and self._can_be_paid(spec)  # of a month: no fault of the point
+            self._refused(run_id, spec, part, error, is_over=is_over)
 
-    def _refused(self, run_id: str, spec: JobSpec, part: str, error: ParetuneError) -> None:
-        """Note that a try was refused; raise the error where there is nothing safer to train instead."""
-        is_last = part == RETRAIN or self._is_default(spec)  # once it is mended, the same command tries it again
+    def _refused(self, run_id: str, spec: JobSpec, part: str, error: ParetuneError, *, is_over: bool = False) -> None:
+        """Note that a try was refused; raise the error where the night is over, for nothing safer can be trained.
+
+        Once it is mended, the same command tries it again.
+        """
+        is_last = is_over or part == RETRAIN or self._is_default(spec)
         self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED if is_last else REFUSED})
         if is_last:
             raise error
         self._say(str(error))
+
+    def _can_be_paid(self, spec: JobSpec) -> bool:
+        """Whether the job's worst case is within its own limit."""
+        try:
+            self._workplace.launcher.most_usd(spec)
+        except BudgetRefused:
+            return False
+        return True
 
     def _is_default(self, spec: JobSpec) -> bool:
         return spec.replace(seed=0).spec_hash() == self._points.specs[0].replace(seed=0).spec_hash()
@@ -164,7 +176,7 @@ class _NightRun:
     def _open_retrain(self, night: Night) -> tuple[str, JobSpec]:
         """The safest point, now that the try is known, of those that tonight's dollars still cover."""
         knowledge = self._policy.knowledge(self._seen(), night.number)
-        allowed = self._covered(night.usd)
+        allowed = self._covered(night.usd, RETRAIN)
         missed = {at for job in night.jobs if job.counts and (at := self._points.number_of(job.point)) is not None}
         is_last = len(night.parts(RETRAIN)) == self._file.retrains - 1
         at = knowledge.retrain(missed, is_last=is_last, allowed=allowed)
@@ -172,7 +184,7 @@ class _NightRun:
         return self._open(at, RETRAIN, night, {CHANCE: float(knowledge.chances[at])})
 
     def _open(self, at: int, part: str, night: Night, figures: Mapping[str, float]) -> tuple[str, JobSpec]:
-        spec = self._points.limited(at)
+        spec = self._points.limited(at, part)
         whose = Attribution.of(spec.user, spec.tags, self._workplace.environment, study=self._file.name)
         tags = {
             **{f"{schema.PREFIX}{name}": text for name, text in whose.named().items()},
@@ -184,20 +196,20 @@ class _NightRun:
         }
         run = self._tracking.create(f"{self._file.name} {night.name} {part}", tags)
         run.log_metrics(figures)
-        return run.run_id, self._job(at, run.run_id)
+        return run.run_id, self._job(at, part, run.run_id)
 
-    def _job(self, at: int, run_id: str) -> JobSpec:
+    def _job(self, at: int, part: str, run_id: str) -> JobSpec:
         """The job of a point in a run. Each has a seed of its own: equal jobs would share checkpoints."""
-        spec = self._points.limited(at)
+        spec = self._points.limited(at, part)
         digest = hashlib.sha256(f"{spec.seed} {run_id}".encode()).digest()
         return spec.replace(seed=int.from_bytes(digest[:4]) % 2**31)
 
-    def _covered(self, spent_usd: float) -> set[int] | None:
+    def _covered(self, spent_usd: float, part: str) -> set[int] | None:
         """Points whose worst case fits what is left of the night; None: there is no limit."""
         most = self._file.max_cost_usd
         if most is None:
             return None
-        worst = {at: self._points.worst_usd(at) for at in range(len(self._points.points))}
+        worst = {at: self._points.worst_usd(at, part) for at in range(len(self._points.points))}
         return {at for at, usd_ in worst.items() if usd_ is not None and spent_usd + usd_ <= most + _ROUNDING_USD}
 
     def _affordable(self, knowledge: Knowledge, spent_usd: float) -> set[int] | None:
@@ -209,9 +221,9 @@ class _NightRun:
         most = self._file.max_cost_usd
         if most is None:
             return None
-        worst = [self._points.worst_usd(at) for at in (knowledge.fallback(), 0)]
+        worst = [self._points.worst_usd(at, RETRAIN) for at in (knowledge.fallback(), 0)]
         kept = None if None in worst else self._file.retrains * max(each for each in worst if each is not None)
-        found = set() if kept is None else self._covered(spent_usd + kept) or set()
+        found = set() if kept is None else self._covered(spent_usd + kept, TRY) or set()
         if not found:
             alone = "more than its own max_cost_usd" if kept is None else usd(kept)
             raise BudgetRefused(

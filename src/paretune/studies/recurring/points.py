@@ -14,7 +14,7 @@ from paretune.pricing.budget import cost_usd
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Value
 from paretune.studies.recurring.file import RecurFile
-from paretune.studies.recurring.history import Night
+from paretune.studies.recurring.history import TRY, Night
 from paretune.studies.recurring.policy import Candidate, Policy
 from paretune.studies.results.f1_model import Key, quality_of
 from paretune.studies.search.split.candidates import step_of
@@ -51,7 +51,8 @@ class Points:
         ]
         policy = Policy(candidates, 0, file.judged_by, file.floor, is_own=draft.is_own)
         longest_s = _longest_s(points, specs, nights)
-        worst = WorstCase(workplace, longest_s, has_budget=file.max_cost_usd is not None)
+        has_budget = file.max_cost_usd is not None
+        worst = WorstCase(workplace, longest_s, has_budget=has_budget, by_estimates=False)  # a night has no second one
         return cls(file=file, workplace=workplace, points=points, specs=specs, policy=policy, worst=worst)
 
     def number_of(self, point: Mapping[str, Value]) -> int | None:
@@ -59,25 +60,35 @@ class Points:
         wanted = spelled(point)
         return next((at for at, one in enumerate(self.points) if spelled(one) == wanted), None)
 
-    def worst_usd(self, at: int) -> float | None:
+    def worst_usd(self, at: int, part: str) -> float | None:
         """Dollars of a point's job at its maximum runtime; None where it may not run at all under its own limit."""
         try:
-            return self.worst.usd(self.limited(at))
+            return self.worst.usd(self.limited(at, part))
         except BudgetRefused:
             return None
 
-    def limited(self, at: int) -> JobSpec:
-        """The job of a point, with a maximum runtime near its estimate where a budget makes that worth while."""
-        return self.worst.limited(self.specs[at])
+    def limited(self, at: int, part: str) -> JobSpec:
+        """The job of a point as this part of a night.
+
+        Under `max_cost_usd` a try may take twice what an equal job took; a retraining has the maximum runtime of the
+        file, so that a night that has become slow is not lost.
+        """
+        return self.worst.limited(self.specs[at]) if part == TRY else self.specs[at]
 
 
 def _longest_s(
     points: Sequence[Mapping[str, Value]], specs: Sequence[JobSpec], nights: Sequence[Night]
 ) -> dict[str, float]:
-    """Hash of a job but for its seed to the longest seconds that it has taken in any night."""
+    """Hash of a job but for its seed to the longest seconds that it has taken in any night.
+
+    Only where one has ended with a value; then others count, too, so that the limit doubles each time it was too low.
+    """
+    jobs = [job for night in nights for job in night.jobs if job.seconds is not None]
+    ended_well = {spelled(job.point) for job in jobs if job.value is not None}
     took: dict[str, float] = {}
-    for job in (job for night in nights for job in night.jobs if job.seconds is not None and job.value is not None):
-        took[spelled(job.point)] = max(took.get(spelled(job.point), 0.0), job.seconds or 0.0)
+    for job in jobs:
+        if (point := spelled(job.point)) in ended_well:
+            took[point] = max(took.get(point, 0.0), job.seconds or 0.0)
     known = ((spec, took.get(spelled(point))) for point, spec in zip(points, specs, strict=True))
     return {but_for_its_seed(spec): seconds for spec, seconds in known if seconds}
 

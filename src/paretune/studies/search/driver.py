@@ -145,6 +145,8 @@ class Driver:
         self.worst_case = WorstCase(workplace, self.history.longest_s, has_budget=file.budget_usd is not None)
         self.is_full = False
         """Whether as many trials as the study may have are begun, as far as this driver knows."""
+        self.is_held_up = False
+        """Whether a budget beyond the study was named as what it ends for: its next month, or others' ends, free it."""
         self.run_id = run_id
         """MLflow run of the study."""
         self.shared_budgets = SharedBudgets(
@@ -206,8 +208,8 @@ class Driver:
         known = {*self.trials, *(entry.trial for entry in running)}
         for number, asked in asked_for.items():  # asked, and never promised: nothing was begun
             if number not in known and (not others or self._now() - asked > ABANDONED_S):
+                self.shared_budgets.release(number)  # first: once it is told, no driver finds it here any more
                 self.study.tell_failed(number)
-                self.shared_budgets.release(number)
 
     def others(self) -> set[str]:
         """Other drivers of the study that are alive."""
@@ -313,9 +315,13 @@ class Driver:
         return left if spec is None else min(left, left_usd(self.shared_budgets.standings()(spec)))
 
     def least_left(self, spec: JobSpec | None) -> str:
-        """What is left of the budget that leaves a job the fewest dollars, in words; empty where there is none."""
+        """What is left of the budget that leaves a job the fewest dollars, in words; empty where there is none.
+
+        Asked for when the study ends for it.
+        """
         standing = None if spec is None else self.shared_budgets.standings()(spec)
         if standing is not None and standing.left_usd < self.left_usd():
+            self.is_held_up = True
             return f"what is left of {standing.sentence()}"
         return "" if self.file.budget_usd is None else f"what is left of the budget ({self.left_usd():.4g} USD)"
 

@@ -23,12 +23,16 @@ class WorstCase:
 
     Args:
         longest_s: hash of a job without its seed to the longest seconds that such a job of the study took.
+        by_estimates: whether a job that none equals is limited by its estimate.
     """
 
-    def __init__(self, workplace: Workplace, longest_s: Mapping[str, float], *, has_budget: bool) -> None:
+    def __init__(
+        self, workplace: Workplace, longest_s: Mapping[str, float], *, has_budget: bool, by_estimates: bool = True
+    ) -> None:
         self._workplace = workplace
         self._longest_s = longest_s
         self._has_budget = has_budget
+        self._by_estimates = by_estimates
         self._minutes: dict[str, float] = {}
         self._usd: dict[tuple[str, float], float | None] = {}
         self._doublings = 0
@@ -43,9 +47,9 @@ class WorstCase:
     def limited(self, spec: JobSpec) -> JobSpec:
         """The job with a maximum runtime not far above what an equal one took, or its estimate; as it is without both.
 
-        So it binds less of the budget. Without a budget it stays as it is.
+        So it binds less of the budget. Without a budget of its study's own it stays as it is.
         """
-        minutes = self._minutes_of(spec) if self._has_budget or spec.budget else math.inf
+        minutes = self._minutes_of(spec) if self._has_budget else math.inf
         return replace(spec, max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def usd(self, spec: JobSpec) -> float | None:
@@ -58,6 +62,8 @@ class WorstCase:
     def _minutes_of(self, spec: JobSpec) -> float:
         if (longest := self._longest_s.get(but_for_its_seed(spec))) is not None:
             return _minutes(_OF_EQUAL_JOBS, longest)
+        if not self._by_estimates:
+            return math.inf
         identity = spec.spec_hash()
         if identity not in self._minutes:
             price = self._workplace.launcher.price(spec)

@@ -28,6 +28,8 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
     asked = {"worst_usd": 5.0, "tags": {"team": "nlp"}, "origin": "measured", "now": NOW, "what": "ml.g5.xlarge"}
     accounts.reserve(Claim(job="a", run_id="a", **asked))  # type: ignore[arg-type]
     every, nlp = budget_findings(request, environment, NOW)
+    shared = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'shared.db'}"}  # has accounts of its own
+    assert all("0.00 promised" in found.text for found in budget_findings(request, environment | shared, NOW))
 
     told = "budget all: 15.00 of 20 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; every job"
     assert (every.verdict, every.text) == (Verdict.OK, told)

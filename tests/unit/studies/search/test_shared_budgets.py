@@ -116,7 +116,10 @@ def test_sync_books_the_trial_of_a_killed_driver(desk: Desk) -> None:
     assert balances(dead)["nlp"] == (round(USD, 6), 0.0)
 
 
-def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_next_driver(desk: Desk) -> None:
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_next_driver(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
     team(nlp=5.0, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
     dead = driver_of(desk)
     asked = dead.study.ask_for({"learning_rate": RATES[0]})
@@ -128,6 +131,18 @@ def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_n
         undone.rollback()  # the study's storage has gone before its own entry was written
     assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
 
+    if dies:  # as soon as Optuna knows: no later driver finds the trial there any more
+        dying = driver_of(desk)
+        tell = dying.study.tell_failed
+
+        def tell_and_die(number: int) -> None:
+            tell(number)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(dying.study, "tell_failed", tell_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            dying.adopt()
+        dying.finish()
     again = driver_of(desk)
     again.adopt()
     assert balances(again)["nlp"] == (0.0, 0.0)

@@ -10,7 +10,9 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.ledger import TrialNote
+from paretune.studies.search.trial_history import but_for_its_seed
 from paretune.studies.search.untried import UntriedPoints, some_jobs
+from paretune.studies.search.worst_case import WorstCase
 from paretune.studies.verification import verify
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_default_job import write
@@ -92,3 +94,24 @@ def test_every_point_is_proposed_until_it_was_run(workplace: Path) -> None:
 
     assert len(seen) == 4
     assert untried.why_exhausted() == "every point was tried"
+
+
+def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
+    (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 1000}]\n")
+    driver = made(workplace, budget="team.yaml")
+    (spec, *_) = some_jobs(driver.file, 1)
+
+    assert driver.worst_case.limited(spec) == spec
+
+
+def test_without_estimates_only_what_equal_jobs_took_limits_a_job(workplace: Path) -> None:
+    driver = made(workplace, budget_usd="50")
+    (spec, *_) = some_jobs(driver.file, 1)
+    assert driver.worst_case.limited(spec) != spec
+
+    def limited(longest_s: dict[str, float]) -> float:
+        worst = WorstCase(driver.workplace, longest_s, has_budget=True, by_estimates=False)
+        return worst.limited(spec).max_runtime_minutes
+
+    assert limited({}) == spec.max_runtime_minutes
+    assert limited({but_for_its_seed(spec): 600.0}) == 25

@@ -101,8 +101,8 @@ class Split:
 
     def _why_none(self) -> str:
         value_usd = self.driver.file.value_of_front_usd
-        left = self.driver.least_left(self._some_job())
-        if left and (self._has_unaffordable or self.know.is_short):
+        is_dear = self._has_unaffordable or self.know.is_short
+        if is_dear and (left := self.driver.least_left(self._some_job())):
             return f"no job that is worth it fits {left} with its worst case"
         if not self.know.has_f1:
             return _NO_F1 if self.know.quality.metric == metrics.F1 else _NO_QUALITY
