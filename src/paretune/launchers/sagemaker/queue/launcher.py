@@ -24,8 +24,7 @@ from paretune.spec.job import JobSpec
 
 _SHOWN_WITHIN_S = 6.0  # a service job that another process has just submitted
 _FORGOTTEN_S = 5 * 86_400.0
-"""AWS Batch knows a job at least so long after its end: of container jobs its user guide says seven days, of service jobs
-it says nothing (read 2026-11-22)."""
+"""So long AWS Batch is taken to know a job at least; how long it does its user guide does not say (read 2026-11-22)."""
 _BEGINNING = 31  # characters of a training job's name, of 63, that AWS Batch does not make up
 
 

@@ -403,7 +403,7 @@ def test_a_job_of_which_nothing_is_left_is_neither_submitted_again_nor_said_to_b
     clock.time += 6 * DAYS
 
     for look in (lambda: make().attach("paretune-run1-1"), lambda: submit(make(), order())):
-        with pytest.raises(LostContact, match="6 days ago.*not submitted again.*list-training-jobs --name-contains"):
+        with pytest.raises(LostContact, match=r"6 days ago.*not submitted again.*list-training-jobs --name-contains"):
             look()
     assert aws.count("SubmitServiceJob") == 1
 
