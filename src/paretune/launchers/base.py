@@ -118,6 +118,10 @@ class Job(ABC):
         """The instance type that was taken of those to choose from, and how many; None without a choice, or before."""
         return None
 
+    def has_lost_plan(self) -> bool:
+        """Whether it is billed on demand although it was asked for on a training plan."""
+        return False
+
     @abstractmethod
     def seconds(self) -> float:
         """Wall time from the start to the end, or to now."""

@@ -279,6 +279,27 @@ def test_a_job_that_bears_its_own_name_needs_no_list_of_names(desk: Desk, monkey
     assert "job_arns" not in desk.tags
 
 
+def test_a_job_that_was_stopped_for_it_lost_its_training_plan_is_booked_on_demand_and_not_tried_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def price(launcher: ScriptedLauncher, spec: JobSpec) -> Price | None:
+        return real(launcher, spec) if spec.training_plan is None else plan_price(spec, "us-east-1")
+
+    real = ScriptedLauncher.price
+    monkeypatch.setattr(ScriptedLauncher, "price", price)
+    monkeypatch.setattr(ScriptedJob, "has_lost_plan", lambda job: True)
+    launcher = ScriptedLauncher([(FailureKind.OFF_PLAN, "it would be billed on demand")])
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
+
+    with pytest.raises(JobFailed, match="it would be billed on demand"):
+        desk.follow(desk.attempts(launcher, training_plan=plan))
+
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01)  # 36 s x 1 USD per hour
+    assert "plan_share_usd" not in desk.metrics
+    assert float(desk.tags["price_usd_per_hour"]) == 1.0
+    assert len(launcher.created) == 1
+
+
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)
