@@ -284,9 +284,10 @@ class JobRunWriter:
         """Record on which instances the job runs, where they are others than were asked for, or were left open."""
         self.ran = document.spec
         self._price = self._launcher.price(document.spec)
-        used = {schema.USED_INSTANCE_TYPE: document.spec.instance_type}
-        if document.spec.instance_count != self.spec.instance_count:
-            used[schema.USED_INSTANCE_COUNT] = str(document.spec.instance_count)
+        used = {
+            schema.USED_INSTANCE_TYPE: document.spec.instance_type,
+            schema.USED_INSTANCE_COUNT: str(document.spec.instance_count),
+        }
         self.run.set_tags(price_tags(self._price) | used)
         self._tag_plan(document.plan, ("used",))
 

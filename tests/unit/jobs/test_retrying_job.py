@@ -411,9 +411,25 @@ def test_one_job_names_all_types_on_demand_and_is_booked_on_the_one_that_was_tak
     assert launcher.created == names(1)
     assert list(launcher.documents[0].plans) == [OTHER, LARGE]
     assert (desk.tags["used_instance_type"], desk.tags["price_usd_per_hour"]) == (LARGE, "2")
-    assert "used_instance_count" not in desk.tags  # as was asked for
+    assert desk.tags["used_instance_count"] == "2"
     assert desk.metrics["cost_usd"] == pytest.approx(SECONDS * 2 * 2 / 3600)
     assert sum(f"SageMaker has taken 2 x {LARGE}" in message for message in desk.messages) == 1
+
+
+def test_the_count_of_an_attempt_on_fewer_instances_does_not_outlive_it(desk: Desk) -> None:
+    launcher = ScriptedLauncher([CAPACITY, DONE])
+    launcher.takes = (LARGE, 1)
+    changes = {"fallback_instance_types": LARGE, "instance_count": 2, "global_batch_size": 32}
+    attempts = desk.attempts(launcher, **changes, capacity_wait_minutes=5)
+    while attempts.attempt == 1:
+        attempts.poll()
+    assert desk.tags["used_instance_count"] == "1"
+    launcher.takes = (SMALL, 2)
+    desk.follow(attempts)
+
+    (run,) = desk.tracking.runs("")
+    job = RecordedJob(run)
+    assert (job.instance_type, job.instance_count) == (SMALL, 2)
 
 
 def test_what_was_taken_is_recorded_and_read_back_with_its_own_count(desk: Desk) -> None:
