@@ -3,7 +3,7 @@
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +13,17 @@ from paretune.core.errors import BadInput, refuse
 from paretune.jobs.launch import launch
 from paretune.jobs.workplace import Workplaces
 from paretune.spec.job import JobSpec, missing_files
-from paretune.spec.profile import completed
+from paretune.spec.profile import CHARGED, completed
 from paretune.studies.definition.file import StudyFile
 
 _OWN_CODE = ("entry_script", "project", "image_uri", "package_index")
 """Parameters that bring code which paretune has not written."""
+_WHO_PAYS = dict.fromkeys(CHARGED, "the profile of this server says whose its jobs are and who pays")
 _NOT_QUOTED = {
     "dry_run": "a quote launches nothing by itself",
     "max_cost_usd": "the quote's worst case is the limit of the job",
     "on_interrupt": "a job that an agent stops is stopped",
-    **dict.fromkeys(("budget", "user"), "the profile of this server says who pays"),
+    **_WHO_PAYS,
 }
 
 
@@ -45,7 +46,7 @@ class Quoter:
         Raises:
             BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it could not be launched; all that is wrong.
         """
-        refuse([f"{name} cannot be set here: {why}" for name, why in _NOT_QUOTED.items() if name in parameters])
+        refuse(_refused(_NOT_QUOTED, parameters))
         self._check_code(parameters)
         refuse(missing_files(parameters))
         spec = completed(JobSpec.from_text(parameters), os.environ)
@@ -72,8 +73,9 @@ class Quoter:
         Raises:
             BadInput: the study has faults, or no budget.
         """
-        refuse([f"{name} cannot be set here: {_NOT_QUOTED[name]}" for name in ("budget", "user") if name in overrides])
+        refuse(_refused(_WHO_PAYS, overrides))
         file = StudyFile.read(path, overrides)
+        refuse(_refused(_WHO_PAYS, [*file.job, *file.search]))
         if file.budget_usd is None:
             raise BadInput(["a study is quoted by its budget: set budget_usd"])
         searched = dict.fromkeys(file.search, "searched")
@@ -124,6 +126,11 @@ class Quoter:
                     if parameters.get(name, "").strip()
                 ]
             )
+
+
+def _refused(reasons: Mapping[str, str], asked: Collection[str]) -> list[str]:
+    """A sentence for each parameter that is asked for and may not be."""
+    return [f"{name} cannot be set here: {why}" for name, why in reasons.items() if name in asked]
 
 
 def _rounded_up(usd: float) -> float:

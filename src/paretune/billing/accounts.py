@@ -26,6 +26,8 @@ class RecordedCost:
         pool_seconds: billed per instance after the job.
         price_usd_per_hour: of one instance.
         ended: when the last of its instances was given back; None while it runs or is kept.
+        training_jobs: names in lower case of its jobs in SageMaker that are named after none of its attempts: a queue
+            names them itself.
     """
 
     run_id: str
@@ -37,6 +39,7 @@ class RecordedCost:
     price_usd_per_hour: Decimal | None
     started: datetime
     ended: datetime | None
+    training_jobs: tuple[str, ...] = ()
 
 
 class Accounts:
@@ -45,7 +48,10 @@ class Accounts:
     def __init__(self, recorded: Sequence[RecordedCost]) -> None:
         self.by_run: Mapping[str, RecordedCost] = {one.run_id: one for one in recorded}
         self._groups: dict[str, list[RecordedCost]] = {}
+        self._named_by_queue: dict[str, list[RecordedCost]] = {}
         for one in recorded:
+            for name in one.training_jobs:
+                self._named_by_queue.setdefault(name, []).append(one)
             group, key = group_of(one.job_name)
             if key:
                 self._groups.setdefault(group, []).append(one)
@@ -62,6 +68,8 @@ class Accounts:
     def _of_job(self, name: str) -> list[RecordedCost]:
         if name in self._groups:
             return self._groups[name]
+        if name in self._named_by_queue:
+            return self._named_by_queue[name]
         made_from = run_of(name)
         found = self.by_run.get(made_from[0]) if made_from else None
         return [found] if found is not None else []

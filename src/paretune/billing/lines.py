@@ -85,6 +85,12 @@ class Line:
         return parts[3] if len(parts) == 5 and parts[0] == "arn" else ""
 
     @property
+    def is_spot(self) -> bool:
+        """Whether it charges for instances of managed spot."""
+        found = _TRAINING.match(self.usage_type)
+        return found is not None and "spot" in found[1].lower()
+
+    @property
     def instance_type(self) -> str:
         """Type of the instances that it charges for, such as ml.g5.xlarge; empty where it charges for none."""
         return instance_type_of(self.usage_type)

@@ -40,7 +40,10 @@ class EffectiveRate:
 
 @dataclass
 class RateSums:
-    """Adds up the hours and effective dollars of all training instances of a bill, whoever they were for."""
+    """Adds up the hours and effective dollars of all training instances of a bill, whoever they were for.
+
+    Those of managed spot are left out, and those that cost nothing: a training plan has paid for them in advance.
+    """
 
     _sums: dict[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
 
@@ -48,6 +51,8 @@ class RateSums:
         """Count a line; without effect unless it is of training instances in a region."""
         hours = line.amount if line.kind in (LineKind.INSTANCE, LineKind.POOL) else Decimal(0)
         if not (line.instance_type and line.region) or (not hours and line.kind is not LineKind.DISCOUNT):
+            return
+        if line.is_spot or not line.effective_usd:
             return
         key = line.instance_type, line.region
         known_hours, known_usd = self._sums.get(key, (Decimal(0), Decimal(0)))

@@ -9,10 +9,11 @@ from paretune.billing.difference import Account, RunBill
 from paretune.billing.lines import BILLED, Line
 from paretune.billing.rates import EffectiveRate, RateSums
 from paretune.billing.reading import EXACT, BillFiles, Coverage, Sum
-from paretune.launchers.base import job_name, run_of
+from paretune.launchers.base import NAMED, NAMED_BY_QUEUE, job_name, run_of
 
 RECORDED, APART, UNKNOWN, OTHERS = "recorded jobs", "tax, credits and plans", "unknown jobs of paretune", "others"
 """Where a line's dollars are: in `billed_usd` of a run, beside it, on a job that no run here knows, or elsewhere."""
+_OF_A_QUEUE = f"{NAMED_BY_QUEUE}{NAMED}".lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,7 @@ def reconcile(bill: BillFiles, recorded: Sequence[RecordedCost]) -> Reconciliati
 
 def _looks_like_ours(line: Line) -> str:
     """The job or tagged run that a line without a recorded run names; empty for other people's lines."""
-    if run_of(line.job_name) is not None:
+    if run_of(line.job_name) is not None or line.job_name.startswith(_OF_A_QUEUE):
         return line.job_name
     return job_name(line.run_tag, 1) if line.run_tag else ""
 

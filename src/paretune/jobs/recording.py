@@ -19,6 +19,7 @@ from paretune.jobs.warm_pools import KEPT, Retention, retained, tell_follower
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
+from paretune.launchers.shared import group_of
 from paretune.pricing.budget import cost_usd
 from paretune.projects.collection import Collector
 from paretune.spec import metrics
@@ -85,6 +86,7 @@ def failure_message(job: Job, spec: JobSpec) -> str:
 
 _VERSIONS = ("python", "torch", "transformers", "accelerate")
 """Facts of a report that are versions of what trained."""
+_MOST_ARNS = 30  # of a run, the newest: a tag of MLflow takes 8,000 characters, an ARN has at most 256
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
@@ -137,6 +139,7 @@ class JobRunWriter:
         self.pool: Retention | None = None
         """Instances kept after the attempts that have ended, as they were seen then; None where there are none."""
         self._attempts: list[Job] = []  # that have ended
+        self._arns: list[str] = []  # of training jobs that a queue has named
         self._closed = False
         self._launcher = workplace.launcher
         by_default = collect_nothing if spec.project is None else Collector(workplace.clock)
@@ -239,13 +242,24 @@ class JobRunWriter:
                 self.run.log_events(events)
             if job.detail() != self._detail:
                 self._detail = job.detail()
-                self.run.set_tags({schema.SECONDARY_STATUS: self._detail})
+                self.run.set_tags({schema.SECONDARY_STATUS: self._detail, **self._place_of(job)})
         if self._launcher.origin == "measured":  # a simulated job is over in milliseconds
             self.run.flush()
+
+    def _place_of(self, job: Job) -> dict[str, str]:
+        """Tags by which AWS knows a job of another name than its own, whoever has forgotten it by then."""
+        facts = job.facts()
+        arn = facts.get("job_arn", "")
+        if arn and arn.rpartition("/")[2] != group_of(job.name)[0] and arn not in self._arns:
+            recorded = self.run.tags().get(schema.JOB_ARNS, "").split()
+            self._arns = list(dict.fromkeys([*recorded, *self._arns, arn]))[-_MOST_ARNS:]
+        tags = {f"{schema.PREFIX}{name}": facts[name] for name in ("job_arn", "service_job") if name in facts}
+        return tags | ({schema.JOB_ARNS: " ".join(self._arns)} if self._arns else {})
 
     def book(self, job: Job, document: JobDocument) -> None:
         """Add what an ended attempt took and cost."""
         self._attempts.append(job)
+        self.run.set_tags(self._place_of(job))
         self._look_at_pool()
         self.job_seconds += job.seconds()
         self.billable_seconds += job.billable_seconds()
@@ -270,9 +284,10 @@ class JobRunWriter:
         """Record on which instances the job runs, where they are others than were asked for, or were left open."""
         self.ran = document.spec
         self._price = self._launcher.price(document.spec)
-        used = {schema.USED_INSTANCE_TYPE: document.spec.instance_type}
-        if document.spec.instance_count != self.spec.instance_count:
-            used[schema.USED_INSTANCE_COUNT] = str(document.spec.instance_count)
+        used = {
+            schema.USED_INSTANCE_TYPE: document.spec.instance_type,
+            schema.USED_INSTANCE_COUNT: str(document.spec.instance_count),
+        }
         self.run.set_tags(price_tags(self._price) | used)
         self._tag_plan(document.plan, ("used",))
 

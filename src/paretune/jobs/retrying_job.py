@@ -197,9 +197,14 @@ class RetryingJob:
         return job
 
     def _book(self, job: Job) -> None:
-        if self._booked != job.name:
-            self.writer.book(job, self._as_it_runs())
-            self._booked = job.name
+        if self._booked == job.name:
+            return
+        ran = self._as_it_runs()
+        if job.has_lost_plan():
+            ran = replace(ran, spec=ran.spec.replace(training_plan=None))
+            self.writer.change_type(ran)
+        self.writer.book(job, ran)
+        self._booked = job.name
 
     def _take_events(self) -> None:
         assert self.current is not None  # the callers have looked

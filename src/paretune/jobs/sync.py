@@ -119,7 +119,7 @@ class Sync:
             recorded = run.tags.get(schema.JOB_NAME, "")
             name = recorded if group_of(recorded)[1] else job_name(run.run_id, 1)  # the next attempts follow from it
             begun = attach(workplace.launcher, name)
-        except (BadInput, LaunchRefused) as error:
+        except (BadInput, LaunchRefused, LostContact) as error:
             return f"its job cannot be looked at: {error}"
         if begun is None:
             return _close_never_created(run, spec, workplace)
@@ -207,8 +207,12 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         minutes = (CREATED_WITHIN_S - age) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
     was_seen = schema.SECONDARY_STATUS in run.tags
-    reason = "its job is no longer known to AWS" if was_seen else "its job was never created"
-    JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id)).give_up(Interrupted(reason), None)
+    gone = "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
+    reason = gone if was_seen else "its job was never created"
+    writer = JobRunWriter(spec, workplace, run=workplace.tracking.run(run.run_id))
+    if was_seen:
+        writer.cost_usd = None
+    writer.give_up(Interrupted(reason), None)
     return f"{reason}, so the run is closed; {again}"
 
 

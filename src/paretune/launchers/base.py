@@ -16,7 +16,12 @@ CREATED_WITHIN_S = 600.0
 """Seconds between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 
 
-_NAMED = "paretune-"  # how the names of jobs begin
+NAMED = "paretune-"
+"""How the names of jobs begin."""
+NAMED_BY_QUEUE = "AWSBatch"
+"""How the names of the training jobs begin that AWS Batch creates; the beginning of the job's own name follows, then 32
+hexadecimal digits. Source: the managed policy AWSBatchServiceRolePolicyForSageMaker and the examples of the AWS Batch
+user guide, read 2026-11-22."""
 
 
 def job_name(run_id: str, attempt: int) -> str:
@@ -24,13 +29,13 @@ def job_name(run_id: str, attempt: int) -> str:
 
     At most 63 letters, digits and hyphens, as SageMaker wants it.
     """
-    return f"{_NAMED}{run_id}-{attempt}"
+    return f"{NAMED}{run_id}-{attempt}"
 
 
 def run_of(name: str) -> tuple[str, int] | None:
     """Run and attempt that a job's name was made from; None for a name that `job_name` has not made."""
-    run_id, _, attempt = name.removeprefix(_NAMED).rpartition("-")
-    return (run_id, int(attempt)) if name.startswith(_NAMED) and run_id and attempt.isdigit() else None
+    run_id, _, attempt = name.removeprefix(NAMED).rpartition("-")
+    return (run_id, int(attempt)) if name.startswith(NAMED) and run_id and attempt.isdigit() else None
 
 
 class JobState(Enum):
@@ -112,6 +117,10 @@ class Job(ABC):
     def selected_instances(self) -> tuple[str, int] | None:
         """The instance type that was taken of those to choose from, and how many; None without a choice, or before."""
         return None
+
+    def has_lost_plan(self) -> bool:
+        """Whether it is billed on demand although it was asked for on a training plan."""
+        return False
 
     @abstractmethod
     def seconds(self) -> float:

@@ -223,13 +223,17 @@ class MemberJob(Job):
         if job.state() is JobState.COMPLETED:
             return FailureKind.ERROR, f"the shared job {job.name} has not told how this trial ended"
         whole = job.failure()  # of one that was stopped there is none
-        if whole is None or whole[0] is FailureKind.CAPACITY:
+        if whole is None or whole[0] in {FailureKind.CAPACITY, FailureKind.OFF_PLAN}:
             return whole
         if self._shared.has_begun(self._key):
             others = self._shared.under_way() - {self._key}
             is_crowded = others and whole[0] is FailureKind.OUT_OF_MEMORY
             return (FailureKind.CROWDED, f"beside {len(others)} other trials: {whole[1]}") if is_crowded else whole
         return FailureKind.UNTRIED, f"the shared job {job.name} ended before this trial began: {whole[1]}"
+
+    def has_lost_plan(self) -> bool:
+        """Whether the whole job has."""
+        return self._shared.job is not None and self._shared.job.has_lost_plan()
 
     def seconds(self) -> float:
         """The trial's share of the job's wall time."""

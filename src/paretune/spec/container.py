@@ -36,6 +36,8 @@ TRIALS = "PARETUNE_TRIALS"
 """Variable that says how many trials a shared job on SageMaker has."""
 STOP_REQUESTS = "PARETUNE_STOP_REQUESTS"
 """Variable with the S3 URI below which an object named after a trial asks for the end of that trial."""
+TRAINING_PLAN = "PARETUNE_TRAINING_PLAN"
+"""Variable with the ARN of the training plan that a job on SageMaker was asked for with."""
 PROFILE = "profile"
 """Folder of a profile, in what a job leaves and in the artifacts of its run."""
 PROFILE_JSON = "profile.json"
@@ -59,6 +61,7 @@ class FailureKind(Enum):
     DISK_FULL = "disk_full"  # make room, or ask for a larger volume
     DIVERGED = "diverged"  # the loss is NaN or infinite: a lower learning rate; the same job would do so again
     CAPACITY = "capacity"  # there was no instance to run on: try again later, or with another instance type
+    OFF_PLAN = "off_plan"  # it would run on demand instead of on its training plan: the same job would do so again
     CROWDED = "crowded"  # of a trial that was trained side by side with others, out of memory: try it by itself
     UNTRIED = "untried"  # of a trial in a shared job that ended before the trial began: try it in another job
     ERROR = "error"  # anything else; the log tells

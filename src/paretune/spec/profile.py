@@ -8,15 +8,16 @@
     tags = {team = "search"}
     budget = "team.yaml"
 
-What is typed wins over the file. What only a job on SageMaker's instances can use is left out of a job on this machine;
-the job says so. Studies and designs take of it `budget`, `user` and
-`tags`; all else that their jobs have stands in their own files. A relative `budget` counts from the folder of the
-profile.
+What is typed wins over the file; of `tags` each name for itself. What only a job on SageMaker's instances can use is
+left out of a job on this machine; the job says so. Studies and designs take of it `budget`, `user` and `tags`; all else
+that their jobs have stands in their own files. A relative `budget` counts from the folder of the profile.
 """
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> di
     """
     useless = _useless(texts.get("instance_type"), texts.get("launcher"))
     profile = {name: text for name, text in read_profile(environment).items() if name not in useless}
-    return {**profile, **{name: text for name, text in texts.items() if text.strip() or name not in profile}}
+    typed = {name: text for name, text in texts.items() if text.strip() or name not in profile}
+    return {**profile, **typed, **_tags(profile, typed)}
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
@@ -94,7 +96,20 @@ def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
         BadInput: as `read_profile`.
     """
     profile = {name: text for name, text in read_profile(environment).items() if name in CHARGED}
-    return {**profile, **job}
+    return {**profile, **job, **_tags(profile, job)}
+
+
+def _tags(profile: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, str]:
+    """The tags of both, where the profile has some; of a name that both have, the value that is asked for.
+
+    Nothing where what is asked for cannot be read as tags: whoever reads it says so.
+    """
+    both = [source.get("tags") or {} for source in (profile, asked)]
+    with suppress(ValueError, RecursionError):
+        known, typed = (json.loads(tags) if isinstance(tags, str) else tags for tags in both)
+        if known and isinstance(known, Mapping) and isinstance(typed, Mapping):
+            return {"tags": spell({**known, **typed})}
+    return {}
 
 
 def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:

@@ -161,6 +161,12 @@ class RecordedJob:
         return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_told else None
 
     @property
+    def is_on_plan(self) -> bool:
+        """Whether it has run on a training plan: its hours cost nothing more."""
+        usd_per_hour = self.price_usd_per_hour
+        return bool(self.param("training_plan")) if usd_per_hour is None else usd_per_hour == 0
+
+    @property
     def plan_share_usd(self) -> float | None:
         """Dollars of a training plan's upfront fee that it has used up, in no cost; None of most jobs."""
         return self.run.metrics.get(metrics.PLAN_SHARE_USD)

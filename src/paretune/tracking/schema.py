@@ -61,6 +61,8 @@ BUCKET = "paretune.bucket"
 QUEUE = "paretune.queue"  # AWS Batch queue in which the job waited for its turn
 QUEUE_SECONDS = "paretune.queue_seconds"  # how long it waited there, which is not in job_seconds
 SERVICE_JOB = "paretune.service_job"  # ARN of the service job by which the queue has started its training job
+JOB_ARNS = "paretune.job_arns"
+"""ARNs, in the order of their creation, of the training jobs that a queue has named itself, of all attempts."""
 TRAINING_SECONDS = "paretune.training_seconds"
 """Of the last attempt of a job on managed spot, per instance: what on-demand instances would have billed."""
 ACCOUNT = "paretune.account"  # number of the AWS account

@@ -94,6 +94,9 @@ def test_a_changed_quote_launches_nothing(agent: Agent) -> None:
         ({"entry_script": "evil.py"}, "entry_script brings code of its own"),
         ({"image_uri": "evil/image"}, "image_uri brings code of its own"),
         ({"max_cost_usd": "1000"}, "max_cost_usd cannot be set here"),
+        ({"budget": "mine.yaml"}, "budget cannot be set here"),
+        ({"user": "boss"}, "user cannot be set here"),
+        ({"tags": '{"team": "rich"}'}, "tags cannot be set here: the profile of this server says whose its jobs are"),
         ({"learning_rate": "-1"}, "learning_rate must be greater than 0"),
         ({"sed": "1"}, "unknown parameter sed"),
         ({"dataset": "missing.csv"}, "missing.csv does not exist"),
@@ -121,6 +124,25 @@ def test_a_study_is_quoted_by_its_budget_and_launched_as_it_was_quoted(agent: Ag
     assert quoted["worst_case_usd"] == 1.5
     assert agent.begun[0].parameters["budget_usd"] == "1.5"
     assert "900" not in copy.read_text()
+
+
+@pytest.mark.parametrize("name", ["budget", "user", "tags"])
+def test_a_study_does_not_say_who_pays_for_it_either(agent: Agent, workplace: Path, name: str) -> None:
+    path = workplace / "rates.yaml"
+    value = "{team: rich}" if name == "tags" else "rich"
+    study = STUDY + "budget_usd: 1.5\n"
+    assert "job: {" in study
+    path.write_text(study.replace("job: {", f"job: {{{name}: {value}, "))
+
+    assert f"{name} cannot be set here" in agent.call("quote", study=str(path))
+
+
+def test_a_quoted_job_is_charged_as_the_profile_says(agent: Agent, workplace: Path) -> None:
+    (workplace / "paretune.toml").write_text('tags = {team = "search"}\nuser = "agent"')
+    agent.call("launch", quote=agent.call("quote", parameters=JOB)["quote"])
+
+    launched = agent.begun[0].parameters
+    assert (json.loads(launched["tags"]), launched["user"]) == ({"team": "search"}, "agent")
 
 
 def test_a_study_whose_copy_was_changed_after_the_quote_is_not_launched(agent: Agent, workplace: Path) -> None:

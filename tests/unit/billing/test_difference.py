@@ -204,6 +204,10 @@ def test_the_effective_rate_is_effective_dollars_by_hours() -> None:
     sums.add(Line(id="3", **{**HOUR, "type": "EdpDiscount"}, amount=Decimal(1), effective_usd=Decimal("-0.4")))
     sums.add(Line(id="4", **{**HOUR, "type": "Tax"}, amount=Decimal(1), effective_usd=Decimal(9)))
     sums.add(Line(id="5", **{**HOUR, "resource": ""}, amount=Decimal(9), effective_usd=Decimal(9)))  # of no region
+    sums.add(Line(id="6", **HOUR, amount=Decimal(40)))  # a training plan has paid for them
+    spot = {**HOUR, "usage_type": "EU-SpotTrain:ml.g5.xlarge"}
+    sums.add(Line(id="7", **spot, amount=Decimal(40), effective_usd=Decimal(12)))
+    sums.add(Line(id="8", **{**spot, "type": "EdpDiscount"}, effective_usd=Decimal(-1)))
     (rate,) = sums.rates("2026-11-20")
 
     assert (rate.instance_type, rate.region, rate.usd_per_hour) == ("ml.g5.xlarge", "eu-west-1", Decimal("0.8"))

@@ -1,5 +1,7 @@
 """Bills of made-up jobs, matched to the last digit: the oracle counts integers when it makes a line."""
 
+import hashlib
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from pathlib import Path
 
@@ -7,7 +9,9 @@ import pytest
 
 from paretune.billing.reading import EXACT, BillFiles
 from paretune.billing.reconciliation import APART, OTHERS, RECORDED, UNKNOWN, Reconciliation, reconcile
-from tests.stand_ins.bill import UNIT, Bill, BillMaker, Truth, write
+from paretune.launchers.base import run_of
+from paretune.launchers.shared import group_of
+from tests.stand_ins.bill import ARN, UNIT, Bill, BillMaker, Truth, write
 
 CENT = Decimal("0.01")
 
@@ -75,6 +79,37 @@ def test_every_job_is_matched_to_the_cent_and_every_dollar_is_in_one_place(
     assert found.totals[APART].lines
     assert repeated
     assert bill.silent | bill.unfinished
+
+
+def named_by_a_queue(bill: Bill) -> None:
+    """Give every job the name that AWS Batch gives its training job; runs record it, and no tag is on the bill."""
+    training_jobs: dict[str, list[str]] = {}
+    renamed = {}
+    for row in bill.rows:
+        name = str(row.get("line_item_resource_id", "")).removeprefix(ARN)
+        if (made_from := run_of(name)) is None:
+            continue
+        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+        renamed[name] = f"AWSBatch{name}"[:31] + digest
+        row |= {"line_item_resource_id": ARN + renamed[name], "resource_tags": {}}
+        for one in bill.recorded:
+            group, key = group_of(one.job_name)
+            if (group == name) if key else (one.run_id == made_from[0]):
+                training_jobs.setdefault(one.run_id, []).append(renamed[name].lower())
+    known = {run_id: tuple(dict.fromkeys(names)) for run_id, names in training_jobs.items()}
+    bill.recorded = [replace(one, training_jobs=known.get(one.run_id, ())) for one in bill.recorded]
+    bill.unknown = {renamed[name].lower(): cost for name, cost in bill.unknown.items()}
+
+
+def test_jobs_that_a_queue_has_named_are_matched_without_a_cost_allocation_tag(tmp_path: Path) -> None:
+    bill = BillMaker(4).add_jobs(60).add_unknown(3).add_others(40).bill
+    named_by_a_queue(bill)
+    found, repeated = reconciled(bill, tmp_path)
+
+    require_truth(bill, found, repeated)
+    assert any(len(one.training_jobs) > 1 for one in bill.recorded)  # attempts
+    assert bill.group_truths
+    assert len(found.unknown) == 3
 
 
 @pytest.mark.slow

@@ -247,6 +247,59 @@ def test_a_model_that_is_worse_than_words_alone_is_said_at_the_end_and_in_its_ru
     assert (desk.tags["verdict"], desk.tags["state"]) == (said, "Completed")
 
 
+def test_where_a_queue_runs_a_job_is_recorded_while_it_runs_and_of_all_its_attempts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, names: Names
+) -> None:
+    def arn(name: str) -> str:
+        return f"arn:aws:sagemaker:us-east-1:123456789012:training-job/AWSBatch{name}0ff"
+
+    monkeypatch.setattr(ScriptedJob, "detail", lambda _: "Training")
+    monkeypatch.setattr(ScriptedJob, "facts", lambda job: {"job_arn": arn(job.name), "service_job": f"of {job.name}"})
+    launcher = ScriptedLauncher([MEMORY, DONE])
+    attempts = desk.attempts(launcher)
+    attempts.poll()
+    first, second = names(2)
+
+    assert (desk.tags["job_arn"], desk.tags["service_job"]) == (arn(first), f"of {first}")
+    assert desk.tags["job_arns"] == arn(first)
+
+    while attempts.attempt == 1:
+        attempts.poll()
+    desk.follow(desk.attempts(launcher))  # another process
+
+    assert desk.tags["job_arn"] == arn(second)
+    assert desk.tags["job_arns"].split() == [arn(first), arn(second)]
+
+
+def test_a_job_that_bears_its_own_name_needs_no_list_of_names(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedJob, "facts", lambda job: {"job_arn": f"arn:aws:sagemaker:r:1:training-job/{job.name}"})
+
+    desk.follow(desk.attempts(ScriptedLauncher([DONE])))
+
+    assert "job_arns" not in desk.tags
+
+
+def test_a_job_that_was_stopped_for_it_lost_its_training_plan_is_booked_on_demand_and_not_tried_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def price(launcher: ScriptedLauncher, spec: JobSpec) -> Price | None:
+        return real(launcher, spec) if spec.training_plan is None else plan_price(spec, "us-east-1")
+
+    real = ScriptedLauncher.price
+    monkeypatch.setattr(ScriptedLauncher, "price", price)
+    monkeypatch.setattr(ScriptedJob, "has_lost_plan", lambda job: True)
+    launcher = ScriptedLauncher([(FailureKind.OFF_PLAN, "it would be billed on demand")])
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
+
+    with pytest.raises(JobFailed, match="it would be billed on demand"):
+        desk.follow(desk.attempts(launcher, training_plan=plan))
+
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01)  # 36 s x 1 USD per hour
+    assert "plan_share_usd" not in desk.metrics
+    assert float(desk.tags["price_usd_per_hour"]) == 1.0
+    assert len(launcher.created) == 1
+
+
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)
@@ -358,9 +411,25 @@ def test_one_job_names_all_types_on_demand_and_is_booked_on_the_one_that_was_tak
     assert launcher.created == names(1)
     assert list(launcher.documents[0].plans) == [OTHER, LARGE]
     assert (desk.tags["used_instance_type"], desk.tags["price_usd_per_hour"]) == (LARGE, "2")
-    assert "used_instance_count" not in desk.tags  # as was asked for
+    assert desk.tags["used_instance_count"] == "2"
     assert desk.metrics["cost_usd"] == pytest.approx(SECONDS * 2 * 2 / 3600)
     assert sum(f"SageMaker has taken 2 x {LARGE}" in message for message in desk.messages) == 1
+
+
+def test_the_count_of_an_attempt_on_fewer_instances_does_not_outlive_it(desk: Desk) -> None:
+    launcher = ScriptedLauncher([CAPACITY, DONE])
+    launcher.takes = (LARGE, 1)
+    changes = {"fallback_instance_types": LARGE, "instance_count": 2, "global_batch_size": 32}
+    attempts = desk.attempts(launcher, **changes, capacity_wait_minutes=5)
+    while attempts.attempt == 1:
+        attempts.poll()
+    assert desk.tags["used_instance_count"] == "1"
+    launcher.takes = (SMALL, 2)
+    desk.follow(attempts)
+
+    (run,) = desk.tracking.runs("")
+    job = RecordedJob(run)
+    assert (job.instance_type, job.instance_count) == (SMALL, 2)
 
 
 def test_what_was_taken_is_recorded_and_read_back_with_its_own_count(desk: Desk) -> None:

@@ -330,8 +330,22 @@ def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: 
     desk.client.set_tag(run_id, "paretune.claimed_at", "0")
     desk.client.set_tag(run_id, "paretune.secondary_status", "Training")
 
-    assert "no longer known" in desk.sync()[run_id].remark
+    remark = desk.sync()[run_id].remark
+    assert "no longer known" in remark
+    assert "what it has cost is not known (its worst case counts in budgets)" in remark
+    assert "cost_usd" not in desk.client.get_run(run_id).data.metrics
     assert desk.status(run_id) == "KILLED"
+
+
+def test_a_job_of_which_it_cannot_be_told_whether_it_ran_stays_open_and_hinders_no_other(desk: Desk) -> None:
+    unclear, fine = desk.leave(), desk.leave(EndingJob("", 0))
+    desk.client.set_tag(unclear, "paretune.claimed_at", "0")
+    desk.account.refused[job_name(unclear, 1)] = LostContact("neither AWS Batch nor SageMaker knows it any more")
+
+    found = desk.sync()
+
+    assert "neither AWS Batch" in found[unclear].remark
+    assert (desk.status(unclear), desk.status(fine)) == ("RUNNING", "FINISHED")
 
 
 def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> None:

@@ -1,5 +1,6 @@
 """Defaults of a team or a machine: read as they would be typed, and refused where they would surprise."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from paretune.core.errors import BadInput
 from paretune.spec.cluster import Cluster
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
-from paretune.spec.profile import ALLOWED, read_profile, remarks, with_profile
+from paretune.spec.profile import ALLOWED, charged, read_profile, remarks, with_profile
 
 
 @pytest.fixture
@@ -156,3 +157,30 @@ def test_a_queue_of_the_team_is_for_jobs_that_aws_runs(profile: Path) -> None:
     assert JobSpec.from_text(with_profile(on_aws, {})).queue == "team"
     assert JobSpec.from_text(with_profile(on_aws | {"launcher": "simulated"}, {})).queue is None
     assert JobSpec.from_text(with_profile({}, {})).queue is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ({"tags": '{"project": "triage"}'}, {"team": "search", "cost": "7", "project": "triage"}),
+        ({"tags": '{"team": "other"}'}, {"team": "other", "cost": "7"}),
+        ({"tags": "{}"}, {"team": "search", "cost": "7"}),
+        ({"tags": ""}, {"team": "search", "cost": "7"}),
+        ({}, {"team": "search", "cost": "7"}),
+    ],
+)
+def test_typed_tags_are_added_to_those_of_the_team(
+    profile: Path, typed: dict[str, str], expected: dict[str, str]
+) -> None:
+    profile.write_text('tags = {team = "search", cost = "7"}')
+
+    assert JobSpec.from_text(with_profile(typed, {})).tags == expected
+    of_a_study = {name: json.loads(text) for name, text in typed.items() if text}
+    assert JobSpec.from_text(charged(of_a_study, {})).tags == expected
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[1]", "[" * 100_000])
+def test_tags_that_are_none_are_refused_as_without_a_profile(profile: Path, text: str) -> None:
+    profile.write_text('tags = {team = "search"}')
+
+    assert with_profile({"tags": text}, {})["tags"] == text

@@ -41,7 +41,7 @@ class RunCost:
     Attributes:
         seconds: that the new cost counts, per instance.
         cost_usd: on the terms asked for; None where it cannot be known.
-        basis: of an effective cost: `bill`, or `rate` of the instance type.
+        basis: of an effective cost: `bill`, `rate` of the instance type, or `plan`: it is the recorded one.
         remark: why not, or what else is to be said.
         unknown: instance type and region whose price is missing.
         was_on_front, is_on_front: whether no run of its kind is as cheap and as good, by recorded and by new costs;
@@ -136,6 +136,9 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         return replace(cost, cost_usd=job.cost_usd, remark="local, its notional price is kept")
     if terms.rates is not None and job.effective_usd is not None:
         return replace(cost, cost_usd=job.effective_usd, basis="bill", remark="cost is what its bill says is paid")
+    if terms.rates is not None and job.is_on_plan:
+        kept = "on a training plan, which is paid in advance: the recorded cost, and the share of its fee beside it"
+        return replace(cost, cost_usd=job.cost_usd, basis="plan", remark=kept)
     seconds, why_not = _seconds(job, terms)
     if seconds is None:
         return replace(cost, remark=f"{why_not}: it cannot be priced again")

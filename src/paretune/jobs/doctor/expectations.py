@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from paretune.jobs.doctor.paid_job import ObservedJob
+from paretune.launchers.base import NAMED_BY_QUEUE
 from paretune.spec import metrics
 from paretune.spec.container import Event
 from paretune.tracking import schema
@@ -41,9 +42,6 @@ ABSENT = ("FailureReason", "WarmPoolStatus")
 """Fields that it does not have of one that has not failed and keeps no instances."""
 NOT_DESCRIBED = ("Tags",)
 """Parameters of CreateTrainingJob that DescribeTrainingJob does not repeat."""
-NAMED_BY_QUEUE = "AWSBatch"
-"""How the names of the training jobs begin that AWS Batch creates. Source: the managed policy
-AWSBatchServiceRolePolicyForSageMaker, read 2026-11-22."""
 MEASURED = (metrics.F1, metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS, metrics.JOB_SECONDS)
 """Metrics of the run, beside those of the bill."""
 ROUNDING_S = 2.0

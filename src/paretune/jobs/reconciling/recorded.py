@@ -34,6 +34,7 @@ def recorded_cost(run: RecordedRun) -> RecordedCost:
         instance_count=job.instance_count,
         price_usd_per_hour=_exact(job.price_usd_per_hour),
         started=datetime.fromtimestamp(run.started, UTC),
+        training_jobs=tuple(arn.rpartition("/")[2].lower() for arn in run.tags.get(schema.JOB_ARNS, "").split()),
         ended=None if is_open else datetime.fromtimestamp(run.ended, UTC) + timedelta(seconds=pool_s),
     )
 

@@ -19,6 +19,7 @@ from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
 from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
+from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.container import PROFILE, Event, FailureKind, JobReport, read_event, read_report
 from paretune.spec.script import RESULT_FILES, script_metrics
@@ -46,6 +47,10 @@ class AwsJob(Job):
     @abstractmethod
     def description(self) -> Mapping[str, Any]:
         """What DescribeTrainingJob said last; empty before there is a training job."""
+
+    def reject(self, reason: str) -> None:
+        """Stop it, for it does not run as it was asked for; `reason` is its failure where a place can keep that."""
+        self.stop()
 
     @abstractmethod
     def logged_events(self) -> list[Event]:
@@ -97,6 +102,7 @@ class SageMakerJob(AwsJob):
         self._read = 0  # events of the log; the reader belongs to all who look at this job
         self._transitions = 0
         self._results: Mapping[str, bytes] | None = None
+        self._rejected = ""
         self._keep_alive_s = 0.0  # as it was asked for; AWS says 0 once it is given back
 
     def state(self) -> JobState:
@@ -137,6 +143,15 @@ class SageMakerJob(AwsJob):
         self._asked_to_stop = True
         self._ask_to_stop()
 
+    def reject(self, reason: str) -> None:
+        """Stop it, for it does not run as it was asked for: that is its failure, unless it completes all the same.
+
+        Raises:
+            LostContact: AWS refuses to stop it.
+        """
+        self._rejected = reason
+        self.stop()
+
     def trials(self) -> int:
         """As its request said."""
         return self._trials
@@ -155,6 +170,8 @@ class SageMakerJob(AwsJob):
     def failure(self) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
         state = self.state()
+        if self._rejected and state in {JobState.FAILED, JobState.STOPPED}:
+            return FailureKind.OFF_PLAN, self._rejected
         if state is JobState.FAILED:
             status = self.description.get("TrainingJobStatus")
             if status == "Completed":
@@ -173,6 +190,10 @@ class SageMakerJob(AwsJob):
         shown = self.description.get("ResourceConfig", {})
         kind, count = shown.get("SelectedInstanceType"), shown.get("SelectedInstanceCount")
         return (str(kind), int(count)) if kind and count else None
+
+    def has_lost_plan(self) -> bool:
+        """Whether AWS shows it without the training plan that its environment names."""
+        return bool(lost_plan(self.description))
 
     def seconds(self) -> float:
         """Seconds from the job's creation to its end, or to now; waiting for instances included."""

@@ -34,6 +34,7 @@ from paretune.launchers.sagemaker.request import (
     index_environment,
     load_sdk,
     lost_capacity,
+    lost_plan,
     network_environment,
     tracking_environment,
 )
@@ -148,13 +149,18 @@ class SageMakerLauncher(Launcher):
         self.last_request = request
         job = self._create(document, request, staging)
         if document.spec.training_plan is not None:
-            self._require_plan(document)
+            self._require_plan(document, job)
         return job
 
     def attach(self, job_name: str) -> AwsJob | None:
-        """The training job of that name in this account and region."""
+        """The training job of that name in this account and region; one that has lost its training plan is stopped."""
         description = self._described(job_name)
-        return None if description is None else self._job(job_name, self._staging(), description, description)
+        if description is None:
+            return None
+        job = self._job(job_name, self._staging(), description, description)
+        if lost := lost_plan(description):  # whoever has created it was killed before they saw that
+            job.reject(_off_plan(job_name, lost))
+        return job
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region; none on a training plan, which is paid already."""
@@ -242,12 +248,13 @@ class SageMakerLauncher(Launcher):
             raise LostContact(f"{explain(error, 'create the training job')}\n{where}") from error
         raise LaunchRefused(explain(error, "create the training job")) from error
 
-    def _require_plan(self, document: JobDocument) -> None:
+    def _require_plan(self, document: JobDocument, job: AwsJob) -> None:
         """Stop the job that has just been created, unless AWS shows it with its training plan.
 
+        It has failed then, once it has stopped, and is billed on demand until that.
+
         Raises:
-            LaunchRefused: it has been asked to stop.
-            LostContact: it cannot be seen, or not be stopped: it may run on demand.
+            LostContact: it cannot be stopped: it may run on demand.
         """
         name, spec, doubt = document.job_name, document.spec, ""
         shown: Mapping[str, Any] = {}
@@ -256,20 +263,8 @@ class SageMakerLauncher(Launcher):
             shown = {} if found is None else found.get("ResourceConfig", {})
         except LaunchRefused as error:
             doubt = f" ({error})"
-        if not lost_capacity(spec, document.clusters[1:], shown):
-            return
-        lost = f"AWS does not show {name} with the training plan {spec.training_plan}{doubt}, so it would be billed"
-        try:
-            self.account.client("sagemaker").stop_training_job(TrainingJobName=name)
-        except AWS_ERRORS as error:
-            raise LostContact(
-                f"{lost} on demand, and it has not been stopped: {explain(error, 'stop the training job')}; stop it: "
-                f"`aws sagemaker stop-training-job --training-job-name {name} --region {self.account.region}`"
-            ) from error
-        raise LaunchRefused(
-            f"{lost} on demand: it was stopped at once; a newer sagemaker and boto3 may know training plans, or leave "
-            "training_plan out"
-        )
+        if lost_capacity(spec, document.clusters[1:], shown):
+            job.reject(_off_plan(name, f"{spec.training_plan}{doubt}"))
 
     def _described(self, job_name: str) -> Mapping[str, Any] | None:
         """What DescribeTrainingJob says; None where it knows no such job.
@@ -516,6 +511,15 @@ def _legacy_smp(spec: JobSpec) -> dict[str, Any]:
         "sagemaker_distributed_dataparallel_enabled": False,
         "sagemaker_instance_type": spec.instance_type,
     }
+
+
+def _off_plan(job_name: str, plan: str) -> str:
+    """Why a job is stopped that AWS shows without its training plan; `plan` may tell more of it."""
+    return (
+        f"AWS does not show {job_name} with the training plan {plan}, so it would be billed on demand: it was stopped "
+        "at once, and what it has cost until then is booked at the on-demand price; a newer sagemaker and boto3 may "
+        "know training plans, or leave training_plan out"
+    )
 
 
 def _script_faults(spec: JobSpec) -> list[str]:

@@ -23,6 +23,7 @@ from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.spec.cluster import Cluster, listed
+from paretune.spec.container import TRAINING_PLAN
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
@@ -92,6 +93,8 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
         request: dict[str, Any] = trainer._create_training_job_args(boto3=True)
     request = {name: value for name, value in request.items() if value not in (None, {}, [])}
     request["TrainingJobName"] = order.job_name
+    if order.cluster.training_plan is not None:
+        request["Environment"] = {**request.get("Environment", {}), TRAINING_PLAN: order.cluster.training_plan}
     if lost := lost_capacity(order.cluster, order.others, request.get("ResourceConfig", {})):
         raise LaunchRefused(f"the SageMaker SDK has left {lost} out of the request: another version of it may not")
     return request
@@ -106,8 +109,19 @@ def lost_capacity(cluster: Cluster, others: Sequence[Cluster], shown: Mapping[st
     types = [entry.get("InstanceType") for entry in ranked] if others else [shown.get("InstanceType")]
     if types != [one.instance_type for one in (cluster, *others)]:
         return "InstancePreferences" if others else "InstanceType"
-    plan = [shown.get("TrainingPlanArn"), *(ranked[0].get("TrainingPlanArns", ()) if ranked else ())]
-    return "TrainingPlanArn" if cluster.training_plan is not None and cluster.training_plan not in plan else ""
+    return "TrainingPlanArn" if cluster.training_plan not in (None, *_plans(shown)) else ""
+
+
+def lost_plan(described: Mapping[str, Any]) -> str:
+    """The training plan that a job was asked for with, as its environment says, and that AWS does not show it with."""
+    plan = str(described.get("Environment", {}).get(TRAINING_PLAN, ""))
+    return "" if plan in _plans(described.get("ResourceConfig", {})) else plan
+
+
+def _plans(shown: Mapping[str, Any]) -> list[str]:
+    """The training plans in a ResourceConfig; of several instance types only the first has any."""
+    ranked = shown.get("InstancePreferences", ())
+    return [shown.get("TrainingPlanArn", ""), *(ranked[0].get("TrainingPlanArns", ()) if ranked else ())]
 
 
 def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, archive: Path) -> Any:

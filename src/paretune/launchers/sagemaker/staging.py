@@ -119,7 +119,7 @@ class Staging:
         try:
             return self.s3.get_object(Bucket=self.bucket, Key=key)
         except AWS_ERRORS as error:
-            if code(error) in {"NoSuchKey", "404"}:
+            if code(error) in {"NoSuchKey", "NoSuchBucket", "404"}:
                 return None
             raise
 

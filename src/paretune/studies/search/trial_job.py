@@ -191,7 +191,8 @@ class TrialJob:
             retryable=retryable and kind is not FailureKind.DIVERGED,
             transient=kind is FailureKind.CAPACITY,
         )
-        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=kind is FailureKind.DIVERGED)
+        conclusive = kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN}
+        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=conclusive)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         found = self._with_best(self._by_itself(found))

@@ -1,10 +1,12 @@
 """What recorded runs cost on other terms, by sums worked out by hand."""
 
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from paretune.billing.rates import EffectiveRate
 from paretune.cli.output.repricing import RunCost, Terms, remarks, reprice
 from paretune.pricing.prices import Price, PriceList
 from paretune.tracking import RecordedJob, RecordedRun
@@ -97,6 +99,28 @@ def test_a_local_run_keeps_its_notional_cost() -> None:
 
     assert (found.cost_usd, found.difference_usd) == (1.0, 0.0)
     assert remarks([found], Terms(region="eu-west-1"), TODAY) == ["1 run: local, its notional price is kept"]
+
+
+RATE = EffectiveRate(
+    instance_type="ml.g5.xlarge",
+    region="eu-west-1",
+    instance_hours=Decimal(1),
+    effective_usd=Decimal(63),
+    as_of="2026-11-20",
+)
+
+
+@pytest.mark.parametrize(
+    ("recorded_usd_per_hour", "usd", "basis"),
+    [("0", 0.0, "plan"), ("2.5", 63.0, "rate")],  # the second has run on demand, on another type or without its plan
+)
+def test_a_run_on_a_training_plan_keeps_its_cost_at_effective_rates(
+    recorded_usd_per_hour: str, usd: float, basis: str
+) -> None:
+    planned = {"training_plan": "arn:plan", "price_region": "eu-west-1", "price_usd_per_hour": recorded_usd_per_hour}
+    found = cost(run(**planned, cost_usd=0.0), rates={("ml.g5.xlarge", "eu-west-1"): RATE})
+
+    assert (found.cost_usd, found.basis) == (pytest.approx(usd), basis)
 
 
 def test_a_spot_run_is_taken_at_its_seconds_before_the_discount() -> None:

@@ -258,7 +258,8 @@ class SageMaker:
         found = [
             job
             for name, job in self.jobs.items()
-            if request.get("NameContains", "") in name and job["LastModifiedTime"] > request["LastModifiedTimeAfter"]
+            if request.get("NameContains", "") in name
+            and ("LastModifiedTimeAfter" not in request or job["LastModifiedTime"] > request["LastModifiedTimeAfter"])
         ]
         start = int(request.get("NextToken", "0"))
         shown = ("TrainingJobName", "CreationTime", "LastModifiedTime", "TrainingJobStatus", "SecondaryStatus")
@@ -375,9 +376,16 @@ class S3:
 
     def get_object(self, **request: Any) -> dict[str, Any]:
         key = request["Key"]
+        if request["Bucket"] not in self.buckets:
+            raise error("NoSuchBucket", "The specified bucket does not exist", 404)
         if key not in self.objects:
             raise error("NoSuchKey", "The specified key does not exist.", 404)
         return {"Body": io.BytesIO(self.objects[key]), "ETag": self.etags[key], "LastModified": self.modified[key]}
+
+    def delete_objects(self, **request: Any) -> dict[str, Any]:
+        for entry in request["Delete"]["Objects"]:
+            self.objects.pop(entry["Key"], None)
+        return {}
 
     def head_bucket(self, **request: Any) -> dict[str, Any]:
         if request["Bucket"] not in self.buckets:

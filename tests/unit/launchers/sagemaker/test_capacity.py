@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, BudgetRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import lost_capacity
-from paretune.spec.container import JobDocument, JobInputs
+from paretune.spec.container import FailureKind, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, EPOCH, ROLE, Aws
+from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, EPOCH, ROLE, Aws, FakeClock
 
 PLAN = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-plan/mine"
 P5 = "ml.p5.48xlarge"
@@ -175,15 +175,53 @@ def drop_the_plan(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aws.sagemaker, "create_training_job", drop)
 
 
-def test_a_job_that_aws_shows_without_its_plan_is_stopped_at_once_and_refused(
-    launcher: SageMakerLauncher, aws: Aws, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_job_that_aws_shows_without_its_plan_is_stopped_at_once_and_has_failed_at_its_own_cost(
+    launcher: SageMakerLauncher,
+    aws: Aws,
+    plan: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    is_killed: bool,
+    clock: FakeClock,
 ) -> None:
     drop_the_plan(aws, monkeypatch)
+    if is_killed:  # between the creation and the look at what was created
+        with monkeypatch.context() as patch:
+            patch.setattr(SageMakerLauncher, "_require_plan", killed)
+            with pytest.raises(KeyboardInterrupt):
+                submit(launcher, **ON_PLAN)
+        assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "InProgress"
+        job = launcher.attach(NAME)
+    else:
+        job = launcher.submit(JobDocument.first(NAME, spec(**ON_PLAN)), JobInputs())
 
-    with pytest.raises(LaunchRefused, match=f"does not show {NAME} with the training plan .* it was stopped at once"):
-        submit(launcher, **ON_PLAN)
-
+    assert job is not None
     assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
+    aws.sagemaker.end(NAME, "Stopped", BillableTimeInSeconds=40)
+    clock.sleep(60)
+    assert job.state() is JobState.STOPPED
+    failure = job.failure()
+    assert failure is not None
+    assert failure[0] is FailureKind.OFF_PLAN
+    assert f"does not show {NAME} with the training plan {PLAN}, so it would be billed on demand" in failure[1]
+    assert job.has_lost_plan()
+    assert job.billable_seconds() == 40
+
+
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_job_on_its_plan_is_left_alone_by_whoever_finds_it(
+    launcher: SageMakerLauncher, aws: Aws, plan: dict[str, Any]
+) -> None:
+    for job in (ON_PLAN, ON_PLAN | {"fallback_instance_types": "ml.p4d.24xlarge"}):
+        aws.sagemaker.jobs.clear()
+        submit(launcher, **job)
+        found = launcher.attach(NAME)
+        assert found is not None
+        assert not found.has_lost_plan()
+    assert aws.count("StopTrainingJob") == 0
 
 
 def test_a_job_without_its_plan_that_cannot_be_stopped_is_said_to_run_with_the_command_that_stops_it(

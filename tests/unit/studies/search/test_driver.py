@@ -316,9 +316,12 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 
 
-def test_a_job_whose_loss_diverged_is_not_run_again_although_the_sampler_insists(desk: Desk) -> None:
-    diverged = (FailureKind.DIVERGED, "the loss is not a finite number")
-    desk.launcher.judge = lambda spec, times: diverged if spec.learning_rate == RATES[0] else DONE
+@pytest.mark.parametrize("kind", [FailureKind.DIVERGED, FailureKind.OFF_PLAN])
+def test_a_job_that_would_fail_again_for_the_same_reason_is_not_run_again_although_the_sampler_insists(
+    desk: Desk, kind: FailureKind
+) -> None:
+    failed = (kind, "the loss is not a finite number, or the plan is lost")
+    desk.launcher.judge = lambda spec, times: failed if spec.learning_rate == RATES[0] else DONE
     driver = desk.driver(sampler="random", n_trials=40)
     search(driver)
 

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
-from paretune.core.errors import LaunchRefused
+from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.finding import faults_of
-from paretune.launchers.base import CREATED_WITHIN_S
+from paretune.launchers.base import CREATED_WITHIN_S, NAMED_BY_QUEUE
+from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
@@ -21,6 +23,9 @@ from paretune.spec.container import TRIALS, JobDocument, JobInputs
 from paretune.spec.job import JobSpec
 
 _SHOWN_WITHIN_S = 6.0  # a service job that another process has just submitted
+_FORGOTTEN_S = 5 * 86_400.0
+"""So long AWS Batch is taken to know a job at least; how long it does its user guide does not say (read 2026-11-22)."""
+_BEGINNING = 31  # characters of a training job's name, of 63, that AWS Batch does not make up
 
 
 class QueueLauncher(SageMakerLauncher):
@@ -36,9 +41,13 @@ class QueueLauncher(SageMakerLauncher):
         return {**super().location_tags(), "queue": self._queue}
 
     def attach(self, job_name: str) -> AwsJob | None:
-        """The service job of that name in this queue, in whatever state it is."""
+        """The service job of that name in this queue; the training job of one that AWS Batch has forgotten.
+
+        Raises:
+            LostContact: it was submitted days ago and neither is found: it may have run, and been billed.
+        """
         found = self._service_jobs.find(job_name)
-        return None if found is None else self._queued(job_name, found)
+        return self._forgotten(job_name) if found is None else self._queued(job_name, found)
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The SubmitServiceJob request, with its payload as what it is; nothing is uploaded."""
@@ -54,20 +63,59 @@ class QueueLauncher(SageMakerLauncher):
 
     def _create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
         name = document.job_name
-        there = self._service_jobs.find(name)
+        there = self.attach(name)
         if there is not None:
-            return self._queued(name, there)
-        try:
-            submitted = self._service_jobs.submit(submission(document.spec, request))
-        except AWS_ERRORS as error:
-            if code(error) != REFUSED:
-                return self._after(error, name)
-            # Two processes that submit the same name at once send the same client token: AWS Batch refuses the second.
-            found = self._within(_SHOWN_WITHIN_S, lambda: self.attach(name))
-            if found is None:
-                raise LaunchRefused(explain(error, f"submit the job to the queue {self._queue}")) from error
-            return found
+            return there
+        with _marked(name, staging):
+            try:
+                submitted = self._service_jobs.submit(submission(document.spec, request))
+            except AWS_ERRORS as error:
+                if code(error) != REFUSED:
+                    return self._after(error, name)
+                # Two processes that submit a name at once send the same client token: AWS Batch refuses the second.
+                found = self._within(_SHOWN_WITHIN_S, lambda: self.attach(name))
+                if found is None:
+                    raise LaunchRefused(explain(error, f"submit the job to the queue {self._queue}")) from error
+                return found
         return self._queued(name, submitted, request)
+
+    def _forgotten(self, name: str) -> AwsJob | None:
+        """The training job of a name that AWS Batch does not know; None of one that it was never given."""
+        staging = self._staging()
+        submitted = staging.claim(_mark(name))
+        age = 0.0 if submitted is None else self._clock.now() - submitted.since
+        if submitted is None or age < CREATED_WITHIN_S:  # AWS Batch may show it in a moment
+            return None
+        described = self._created_for(name)
+        if described is not None:
+            return self._job(name, staging, described, described, training_job=described["TrainingJobName"])
+        if age < _FORGOTTEN_S:
+            return None
+        region, shown = self.account.region, _beginning(name)
+        raise LostContact(
+            f"{name} was submitted to the queue {self._queue} {age / 86_400:.0f} days ago, and neither AWS Batch nor "
+            "SageMaker knows it any more: it may have run and been billed, so it is not submitted again, and its worst "
+            f"case stays reserved; look for it (`aws sagemaker list-training-jobs --name-contains {shown} --region "
+            f"{region}`), and if it never ran: `aws s3 rm {staging.uri(_mark(name))}`"
+        )
+
+    def _created_for(self, name: str) -> Mapping[str, Any] | None:
+        """What DescribeTrainingJob says of the newest training job that AWS Batch has created for a job.
+
+        Raises:
+            LaunchRefused: AWS does not answer.
+        """
+        sagemaker = self.account.client("sagemaker")
+        try:
+            pages = sagemaker.get_paginator("list_training_jobs").paginate(NameContains=_beginning(name))
+            listed = [entry for page in pages for entry in page["TrainingJobSummaries"]]
+            for entry in sorted(listed, key=lambda entry: entry["CreationTime"], reverse=True):
+                told: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=entry["TrainingJobName"])
+                if _is_of(name, told):
+                    return told
+        except AWS_ERRORS as error:
+            raise LaunchRefused(explain(error, f"look for the training job of {name}")) from error
+        return None
 
     def _queued(self, name: str, found: ServiceJob, request: Mapping[str, Any] | None = None) -> QueuedJob:
         """A job by its request, or by what AWS Batch has kept of it."""
@@ -102,6 +150,38 @@ class QueueLauncher(SageMakerLauncher):
         if found is None:
             return self._clock.now() - claim.since < CREATED_WITHIN_S
         return not found.has_ended
+
+
+def _mark(name: str) -> str:
+    """Key of the object that says since when a job is submitted."""
+    return f"{PREFIX}/jobs/{name}/submitted"
+
+
+@contextmanager
+def _marked(name: str, staging: Staging) -> Iterator[None]:
+    """Say that a job is submitted, before it is; what AWS Batch has refused is not."""
+    staging.text(_mark(name), name)
+    try:
+        yield
+    except LaunchRefused:
+        with suppress(*AWS_ERRORS):
+            staging.remove(_mark(name))
+        raise
+
+
+def _beginning(name: str) -> str:
+    """How the names of the training jobs begin that AWS Batch creates for a job."""
+    return f"{NAMED_BY_QUEUE}{name}"[:_BEGINNING]
+
+
+def _is_of(name: str, described: Mapping[str, Any]) -> bool:
+    """Whether a training job was created for the job `name`: by the document that it reads, or what its script is told.
+
+    Names of the jobs of one run begin alike.
+    """
+    sources = [one.get("DataSource", {}).get("S3DataSource", {}) for one in described.get("InputDataConfig", [])]
+    told = described.get("HyperParameters", {}).get("sagemaker_job_name")
+    return told == json.dumps(name) or any(f"/jobs/{name}/" in one.get("S3Uri", "") for one in sources)
 
 
 def launcher_class(cluster: Cluster) -> type[SageMakerLauncher]:

@@ -372,6 +372,60 @@ def test_a_service_job_that_aws_batch_has_forgotten_is_over(
     assert "no longer knows" in failure[1]
 
 
+DAYS = 86_400.0
+
+
+@pytest.mark.parametrize("kind", ["quick", "failing"])
+def test_a_job_that_aws_batch_has_forgotten_is_found_in_sagemaker_and_not_paid_twice(
+    make: Make, aws: Aws, order: Order, players: Players, clock: FakeClock, kind: str
+) -> None:
+    submit(make(), order("quick", "paretune-run1-2"))  # another attempt, whose training job's name begins alike
+    before = submit(make(), order(kind))
+    state = play(players, before)
+    aws.queues._jobs.clear()
+    clock.time += 8 * DAYS
+
+    again = submit(make(), order(kind))
+
+    assert (again.name, again.state()) == (before.name, state)
+    assert again.billable_seconds() == before.billable_seconds() > 0
+    assert again.facts()["job_arn"] == before.facts()["job_arn"]
+    assert again.failure() == before.failure()
+    assert (aws.count("SubmitServiceJob"), len(aws.sagemaker.jobs)) == (2, 2)
+
+
+def test_a_job_of_which_nothing_is_left_is_neither_submitted_again_nor_said_to_be_none(
+    make: Make, aws: Aws, order: Order, clock: FakeClock
+) -> None:
+    submit(make(), order())
+    aws.queues._jobs.clear()
+    aws.sagemaker.jobs.clear()
+    clock.time += 6 * DAYS
+
+    for look in (lambda: make().attach("paretune-run1-1"), lambda: submit(make(), order())):
+        with pytest.raises(LostContact, match=r"6 days ago.*not submitted again.*list-training-jobs --name-contains"):
+            look()
+    assert aws.count("SubmitServiceJob") == 1
+
+
+def test_a_job_that_was_refused_is_submitted_whenever_it_is_asked_for_again(
+    make: Make, aws: Aws, order: Order, clock: FakeClock
+) -> None:
+    aws.queues.add(QUEUE, state="DISABLED")
+    with pytest.raises(LaunchRefused):
+        submit(make(), order())
+    clock.time += 6 * DAYS
+    aws.queues.add(QUEUE)
+
+    assert submit(make(), order()).state() is JobState.RUNNING
+
+
+def test_a_job_is_looked_for_also_before_there_is_a_bucket(make: Make, aws: Aws) -> None:
+    aws.s3.buckets.clear()
+
+    assert make().attach("paretune-run1-1") is None
+
+
 def test_attach_does_not_take_a_name_that_only_begins_alike_or_is_in_another_queue(
     make: Make, aws: Aws, order: Order
 ) -> None:
