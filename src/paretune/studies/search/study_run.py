@@ -212,7 +212,8 @@ class StudyRunWriter:
         condition = f"tags.`{PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` "
         with suppress(TrackingUnavailable):  # then all that is known here is written
             runs = self._tracking.runs(condition + ("LIKE '_%'" if is_last else "= '0'"))
-            self._ranks |= {run.run_id: int(run.tags[schema.PARETO_RANK]) for run in runs}
+            found = {run.run_id: run.tags.get(schema.PARETO_RANK, "") for run in runs}
+            self._ranks |= {run_id: int(text) for run_id, text in found.items() if text}  # taken back meanwhile
             self._knows_front = True
 
 
