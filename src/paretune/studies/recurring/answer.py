@@ -51,6 +51,9 @@ def _words(job: NightJob) -> str:
     return ", ".join(f"{name}={value}" for name, value in job.point.items())
 
 
+_A_CENT = 0.005  # USD, rounded
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecurResult(Result):
     """One night, and all nights so far.
@@ -123,10 +126,8 @@ class RecurResult(Result):
         saved, spent = own.get("saved_usd"), sum(float(str(row["spent_usd"] or 0)) for row in self.nights)
         nights = f"{len(self.nights)} night{'s' if len(self.nights) > 1 else ''}: {usd(spent)}"
         if isinstance(saved, float):
-            less = (
-                f"about {usd(abs(saved))} {'less' if saved >= 0 else 'more'} than the default every night (estimated)"
-            )
-            nights += f", {less}"
+            far = f"about {usd(abs(saved))} {'less' if saved > 0 else 'more'} than"
+            nights += f", {far if abs(saved) >= _A_CENT else 'as'} the default every night (estimated)"
         return [nights, *filter(None, [self.registered]), self.open_command]
 
     def __str__(self) -> str:
