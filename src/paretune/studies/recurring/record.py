@@ -85,7 +85,8 @@ def picture(name: str, rows: Sequence[Row]) -> Picture:
         axes.set_xlabel("night")
         axes.set_ylabel("USD")
         axes.set_ylim(bottom=0)
-        axes.legend(frameon=False)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
     return Picture(name="nights", title=title, caption="", draw=draw)
 
