@@ -224,7 +224,11 @@ def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> Non
     split.search(driver)
 
     jobs = [
-        (driver.history.notes[number].kind, trial.parameters["gradient_accumulation_steps"], tuple(trial.point.items()))
+        (
+            driver.history.notes[number].kind,
+            trial.parameters.get("gradient_accumulation_steps"),
+            tuple(trial.point.items()),
+        )
         for number, trial in driver.trials.items()
     ]
     assert len(jobs) == len(set(jobs))
