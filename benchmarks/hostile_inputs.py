@@ -1,6 +1,6 @@
 """Gives every command broken and harmful input: how many end in a traceback, start or write something, and how long.
 
-    python benchmarks/hostile_inputs.py             20,000 inputs, about fifteen minutes
+    python benchmarks/hostile_inputs.py             20,000 inputs
     python benchmarks/hostile_inputs.py --small     100
 
 An input is a command with one to four harmful parameters or a broken file; its seed gives it again. Everything runs in

@@ -9,6 +9,8 @@ from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 
+from paretune.core.tags import AWS_PREFIX
+
 USAGE_TYPES = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
 """Types of lines that say what was used; the second is covered by a reservation, the third by a Savings Plan."""
 _PLANS = frozenset({"SavingsPlanNegation", "SavingsPlanRecurringFee", "SavingsPlanUpfrontFee", "RIFee"})
@@ -129,4 +131,4 @@ def tag_name(key: str) -> str:
     return plain.removeprefix("resource_tags_").removeprefix("user_")
 
 
-RUN_TAG = tag_name("paretune:run")
+RUN_TAG = tag_name(f"{AWS_PREFIX}run")
