@@ -19,8 +19,8 @@ from paretune.spec.container import FailureKind, JobDocument, JobFolder, JobRepo
 from paretune.training import checkpoints, device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer
-from paretune.training.on_processor import suit_processor
 from paretune.training.on_processor.memory import keep_freed_memory, use_one_arena
+from paretune.training.on_processor.suiting import suit_processor
 from paretune.training.returned import ReturnedFolder
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.data import as_batch, read_vocabulary

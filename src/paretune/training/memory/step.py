@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_iter
 from paretune.estimating.traced.step import KINDS, StepSetting, TracedStep, envelope
 from paretune.training.memory.likeness import like_gpu
 from paretune.training.model import table_with_unused_rows, with_trained_weights
-from paretune.training.on_processor import suit_processor
+from paretune.training.on_processor.suiting import suit_processor
 from paretune.training.sharding import layers_of
 
 _ROWS = (2, 4)

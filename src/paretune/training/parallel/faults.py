@@ -7,7 +7,6 @@ import transformers
 from paretune.spec.job import JobSpec
 from paretune.training.parallel.activations import activation_faults
 from paretune.training.parallel.stages import stage_faults
-from paretune.training.parallel.tensor import tensor_faults
 
 _OWN_LOOP = {
     "gradient_checkpointing": "use the parameter activation_checkpointing",
@@ -21,6 +20,8 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     degrees, faults = spec.degrees, list[str]()
     classifies = spec.task != "causal-lm"
     if spec.strategy == "fsdp" and degrees.tensor > 1:
+        from paretune.training.parallel.tensor import tensor_faults  # imports DTensor: a second
+
         faults += tensor_faults(config, degrees.tensor, spec.model)
     if spec.strategy == "fsdp" and degrees.pipeline > 1:
         faults += stage_faults(config, degrees.pipeline, spec.model, classifies=classifies) + _pipeline_faults(spec)

@@ -16,7 +16,7 @@ from paretune.core.errors import BadInput, first_line
 from paretune.spec.container import JobFolder
 from paretune.training import device
 from paretune.training.model import find_model, load_tokenizer, longest_text
-from paretune.training.on_processor import suit_processor
+from paretune.training.on_processor.suiting import suit_processor
 from paretune.training.rows.data import tokenise
 
 CLASSES, LABELS, NUMBER = "single_label_classification", "multi_label_classification", "regression"

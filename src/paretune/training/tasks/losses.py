@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.distributed.fsdp import FSDPModule
 
 from paretune.spec import metrics
 
@@ -50,6 +49,8 @@ class Units:
     @torch.no_grad()
     def put_into(self, model: Any) -> None:
         """Make a model that answers in learnt units answer in the labels' own ones."""
+        from torch.distributed.fsdp import FSDPModule  # a second, which the check before a job has no use for
+
         for part in model.modules():
             if isinstance(part, FSDPModule):
                 part.reshard()  # else what is changed is a copy for the forward pass, which is not saved

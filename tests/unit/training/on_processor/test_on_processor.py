@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
-from paretune.training.on_processor import suit_processor
 from paretune.training.on_processor.attention import LONGEST_ROWS, attention_by_products
 from paretune.training.on_processor.dropout import ByteDropout, byte_threshold, drop
+from paretune.training.on_processor.suiting import suit_processor
 
 
 def llama(**changes: Any) -> Any:
