@@ -3,7 +3,7 @@
     python benchmarks/long_lives.py                     # 30 simulated days: 8,640 rounds of four hosts; about an hour
     python benchmarks/long_lives.py --part drivers      # eight processes on one study; --storage postgresql://...
     python benchmarks/long_lives.py --part jobs         # 200 simulated jobs at a time under one driver
-    python benchmarks/long_lives.py --part memory       # 10,000 trials of one driver beside as many of Optuna alone
+    python benchmarks/long_lives.py --part memory       # 10,000 trials of one driver beside Optuna and MLflow alone
     python benchmarks/long_lives.py --small             # a minute of the first
 
 Rounds: `study --once` every five virtual minutes from one of four hosts at random, whose clocks differ by up to 90
@@ -20,6 +20,7 @@ import math
 import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -36,7 +37,8 @@ from unittest import mock
 import arguments
 
 HOSTS, APART_S, SKEW_S = 4, 300.0, 90.0
-KILLED, REFUSED = "killed", "refused"
+KILLED = "killed"
+MEMORY = "{:8,} trials {:6.1f} MiB {:6.0f} s of the processor"
 
 
 class Killed(BaseException):
@@ -372,57 +374,63 @@ def resident_mib() -> float:
 
 
 def memory(asked: argparse.Namespace, folder: Path) -> None:
-    """Memory and time of one driver over many trials, and of Optuna alone."""
+    """Memory and time of one driver over many trials, and of Optuna and MLflow alone."""
     from paretune.studies.search.study_run import StudyRunWriter
 
-    seen: dict[int, tuple[float, float]] = {}
     marks = {*range(500, asked.trials, 500), asked.trials // 10, asked.trials - 1}
-    ended = StudyRunWriter.trial_ended
+    ended, printed, seen = StudyRunWriter.trial_ended, sys.stdout, set[int]()
 
     def watched(self: Any, trial: Any) -> None:
         self._next_page = math.inf
         ended(self, trial)
-        if len(self._driver.trials) in marks:
-            seen[len(self._driver.trials)] = (resident_mib(), time.process_time())
+        if (count := len(self._driver.trials)) in marks - seen:
+            seen.add(count)
+            print(MEMORY.format(count, resident_mib(), time.process_time()), file=printed, flush=True)
 
     study_of(folder, n_trials=asked.trials)
+    print("paretune", flush=True)
     with (
-        mock.patch("paretune.studies.search.stopping._is_matched", return_value=False),  # asked, never the study's end
+        mock.patch("paretune.studies.search.stopping._is_matched", never_matched),
         mock.patch.object(StudyRunWriter, "trial_ended", watched),
     ):
         command("study", "--study", "study.yaml", "--n_trials", str(asked.trials), "--n_parallel", "4")
-    alone = optuna_alone(folder, marks)
-    for name, found in (("paretune", seen), ("Optuna alone", alone)):
-        print(
-            name,
-            *(f"{trials:,} trials {mib:.0f} MiB {seconds:.0f} s" for trials, (mib, seconds) in found.items()),
-            sep="; ",
-        )
+    print("Optuna and MLflow alone", flush=True)
+    libraries_alone(folder, marks)
 
 
-def optuna_alone(folder: Path, marks: set[int]) -> dict[int, tuple[float, float]]:
-    """The same number of random trials, asked and told in its own storage, in a process of its own."""
-    import json
-    import subprocess
+def never_matched(*_: object) -> bool:
+    """In place of the test that ends a study; a mock would keep all that it is called with."""
+    return False
 
+
+def libraries_alone(folder: Path, marks: set[int]) -> None:
+    """The same number of trials in Optuna's own storage and of runs in MLflow's, in a process of its own.
+
+    Optuna's trials are read before each one is asked for, as every sampler but the random one does.
+    """
     code = f"""
-import gc, json, optuna, psutil, time
+import gc, mlflow, optuna, psutil, time
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 study = optuna.create_study(
     storage="sqlite:///{folder}/alone.db", sampler=optuna.samplers.RandomSampler(), directions=["minimize", "maximize"]
 )
-seen = {{}}
+mlflow.set_tracking_uri("sqlite:///{folder}/alone-runs.db")
+client = mlflow.MlflowClient()
 for number in range({max(marks)}):
+    study.get_trials(deepcopy=False)
     trial = study.ask()
     a, b, c = trial.suggest_int("a", 0, 1), trial.suggest_int("b", 0, 2), trial.suggest_float("c", 1e-5, 1e-4, log=True)
+    run = client.create_run("0").info.run_id
+    client.log_metric(run, "f1", b)
+    client.log_text(run, "{{}}", "spec.json")
+    client.set_terminated(run)
     study.tell(trial, [a + c, b])
     if number + 1 in {marks}:
         gc.collect()
-        seen[number + 1] = psutil.Process().memory_info().rss / 2**20, time.process_time()
-print(json.dumps(seen))
+        used = psutil.Process().memory_info().rss / 2**20
+        print({MEMORY!r}.format(number + 1, used, time.process_time()), flush=True)
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {int(number): tuple(values) for number, values in json.loads(found.stdout).items()}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=folder)
 
 
 def main() -> None:
