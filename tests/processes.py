@@ -41,9 +41,9 @@ def working_in(folder: Path) -> list[psutil.Process]:
 
 
 class Command:
-    """A command in a process of its own; what it prints goes to a file."""
+    """A command in a process, a `subprocess.Popen` or what is asked like one; what it prints goes to a file."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    def __init__(self, process: Any, log: Path) -> None:
         self.process = process
         self._log = log
 
@@ -76,8 +76,15 @@ def command(
             start_new_session=True,
             **options,
         )
-    try:
+    with ended(process, home):
         yield Command(process, log)
+
+
+@contextmanager
+def ended(process: Any, home: Path) -> Iterator[None]:
+    """After the block the process and every one that works in `home` are gone."""
+    try:
+        yield
     finally:
         if process.poll() is None:
             process.kill()

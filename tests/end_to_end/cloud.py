@@ -13,6 +13,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
+from tests.forks.commands import forked
 from tests.processes import Command, command, paretune, wait_until
 from tests.stand_ins.sagemaker.emulator import Emulator
 
@@ -28,11 +29,13 @@ class Cloud:
         emulator: the account.
         folder: the user's current folder.
         environment: what the user's shell has set.
+        has_forks: whether commands are forks of a process that has imported paretune, which begin at once.
     """
 
     emulator: Emulator
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
+    has_forks: bool = True
 
     def __post_init__(self) -> None:
         self.environment = (
@@ -51,11 +54,11 @@ class Cloud:
 
     def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
         """The same, while the block runs."""
-        return self._command(paretune(*(words or ("main",)), *spelled(job)), self.environment)
+        return self._command([*(words or ("main",)), *spelled(job)], self.environment)
 
     def restart(self, run_id: str, **job: object) -> AbstractContextManager[Command]:
         """The command `main` for an MLflow run that is there."""
-        return self._command(paretune("main", *spelled(job)), self.environment | {"MLFLOW_RUN_ID": run_id})
+        return self._command(["main", *spelled(job)], self.environment | {"MLFLOW_RUN_ID": run_id})
 
     def mlflow(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A command of MLflow's."""
@@ -123,13 +126,11 @@ class Cloud:
         return self.emulator.jobs()[job_number]
 
     def _command(self, words: list[str], environment: dict[str, str]) -> AbstractContextManager[Command]:
-        return command(
-            words,
-            home=self.folder / ".paretune",
-            cwd=self.folder,
-            environment=environment,
-            log=self.folder / f"printed-{len(list(self.folder.glob('printed-*')))}",
-        )
+        place: dict[str, Any] = {"home": self.folder / ".paretune", "cwd": self.folder, "environment": environment}
+        log = self.folder / f"printed-{len(list(self.folder.glob('printed-*')))}"
+        if self.has_forks:
+            return forked(words, log=log, **place)
+        return command(paretune(*words), log=log, **place)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.commands import Commands, serving
 from tests.faults.table import PAGE, Counts
 from tests.faults.worlds import World, Worlds
+from tests.forks.commands import Commands, serving
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more

@@ -18,8 +18,8 @@ from mlflow.entities import Run
 
 from tests.conftest import copy_store, user_s_own
 from tests.end_to_end.cloud import Cloud, account, spelled
-from tests.faults.commands import Commands, Forked
 from tests.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
+from tests.forks.commands import Commands, Forked
 from tests.processes import wait_until
 from tests.stand_ins.sagemaker.emulator import Emulator
 

@@ -1,4 +1,4 @@
-"""Commands as forks of one process that has imported everything: `python -m tests.faults.fork_server FOLDER`.
+"""Commands as forks of one process that has imported everything: `python -m tests.forks.server FOLDER`.
 
 A command begins a tenth of a second after it was asked for, not three seconds, so that hundreds can be killed. Each
 line of standard input is a request, `Order` as JSON; each line of standard output the process id of what was begun. The

@@ -1,18 +1,22 @@
-"""Commands that tests begin, kill and wait for: forks of a server (`fork_server`)."""
+"""Commands that tests begin, kill and wait for: forks of a server (`server`)."""
 
+import atexit
+import math
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 
-from tests.faults.fork_server import Order, as_line
-from tests.processes import wait_until
+from tests.forks.server import Order, as_line
+from tests.processes import Command, ended, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -84,13 +88,15 @@ class Commands:
         self._codes = codes
         self._numbers = count()
 
-    def begin(self, words: list[str], *, cwd: Path, environment: Mapping[str, str], **options: object) -> Forked:
-        """Begin a command; `options` are those of `Order`."""
+    def begin(
+        self, words: list[str], *, cwd: Path, environment: Mapping[str, str], log: Path | None = None, **options: object
+    ) -> Forked:
+        """Begin a command, with a log of its own in `cwd` unless it is given one; `options` are those of `Order`."""
         order = Order(
             words=words,
             cwd=str(cwd),
             environment=dict(environment),
-            log=str(cwd / f"printed-{next(self._numbers):04}"),
+            log=str(log or cwd / f"printed-{next(self._numbers):04}"),
             **options,  # type: ignore[arg-type]
         )
         assert self._process.stdin is not None  # both are pipes
@@ -104,6 +110,40 @@ class Commands:
         return Forked(pid, order, self._codes)
 
 
+class ForkedProcess:
+    """A command under way, asked and ended as a `subprocess.Popen` is; its folder has a file for what it prints."""
+
+    def __init__(self, forked: Forked) -> None:
+        self._forked = forked
+        self.pid = forked.pid
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._forked.code
+
+    def wait(self, timeout: float = math.inf) -> int:
+        """Its exit code; subprocess.TimeoutExpired where it has not ended after `timeout` seconds."""
+        if not self._forked.has_ended_within(timeout):
+            raise subprocess.TimeoutExpired(self._forked.order.words, timeout)
+        return self._forked.code  # type: ignore[return-value]  # it has ended
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal; nothing when it has ended."""
+        self._forked.send(number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def usual_server() -> Commands:
+    """A server that is begun when it is asked for, and ends with this process."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(serving(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+
+
 @contextmanager
 def serving(folder: Path) -> Iterator[Commands]:
     """A server of forks; after the block it and all commands are gone."""
@@ -111,7 +151,7 @@ def serving(folder: Path) -> Iterator[Commands]:
     codes.mkdir(parents=True)
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.faults.fork_server", str(codes)],
+            [sys.executable, "-W", "ignore", "-m", "tests.forks.server", str(codes)],
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -129,3 +169,12 @@ def serving(folder: Path) -> Iterator[Commands]:
         process.stdin.close()
         process.stdout.close()
         process.wait(30)
+
+
+@contextmanager
+def forked(words: list[str], *, home: Path, cwd: Path, environment: Mapping[str, str], log: Path) -> Iterator[Command]:
+    """Run paretune with these words as `command` does, in a fork of a process that has imported it."""
+    log.touch()
+    process = ForkedProcess(usual_server().begin(["paretune", *words], cwd=cwd, environment=environment, log=log))
+    with ended(process, home):
+        yield Command(process, log)
