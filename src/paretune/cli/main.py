@@ -190,7 +190,7 @@ def _parser(*, with_all: bool = True) -> argparse.ArgumentParser:
 class _Command:
     """What a command does, which function (`module:name`) does it, and how what was typed is read.
 
-    `own` gives the help of its own parameters; those of a job follow in groups where it takes them.
+    `own` gives the help of its own parameters; those of a job follow in groups where it takes them, but for some.
     """
 
     about: str
@@ -198,19 +198,24 @@ class _Command:
     read: Callable[[Mapping[str, str], list[str]], Any]
     own: Callable[[], dict[str, str]] = dict
     takes_jobs: bool = False
+    but_for: tuple[str, ...] = ()
 
     def groups(self) -> dict[str, dict[str, str]]:
         """Title of each group of parameters to their names and lines of help."""
-        lines = self.own() | {name: line for name, line in parameter_help().items() if self.takes_jobs}
+        lines = self.own() | self._of_jobs()
         return grouped(lines, groups_of(JobSpec), "parameters of this command")
 
     def basic_groups(self) -> tuple[dict[str, dict[str, str]], int]:
         """The same with the basic parameters of a job alone, and how many others there are."""
-        lines, known = self.own(), parameter_help() if self.takes_jobs else {}
+        lines, known = self.own(), self._of_jobs()
         basic = {name: line for name, line in known.items() if name in basics_of(JobSpec) and name not in lines}
         groups = {"parameters of this command": lines, "the most used parameters of a job": basic}
         left_out = len(known.keys() - basic.keys() - lines.keys())
         return {title: shown for title, shown in groups.items() if shown}, left_out
+
+    def _of_jobs(self) -> dict[str, str]:
+        known = parameter_help() if self.takes_jobs else {}
+        return {name: line for name, line in known.items() if name not in self.but_for}
 
 
 _COMMANDS = {
@@ -248,6 +253,7 @@ _COMMANDS = {
         readers.study,
         lambda: {"study": "the study's file, such as studies/smoke.yaml", **study_help()},
         takes_jobs=True,
+        but_for=("dry_run",),
     ),
     "schedule": _Command(
         "an entry for cron, Kubernetes, GitHub or EventBridge Scheduler that calls the rounds of a study",
@@ -268,6 +274,7 @@ _COMMANDS = {
         readers.recur,
         lambda: {"file": "the recurring training's file, such as examples/nightly.yaml", **recur_help()},
         takes_jobs=True,
+        but_for=("dry_run",),
     ),
     "sync": _Command(
         "adopt running jobs, collect finished ones, fill MLflow", "paretune.cli.commands.sync:run", readers.nothing

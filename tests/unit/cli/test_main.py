@@ -284,6 +284,7 @@ def test_help_lists_the_ten_parameters_that_come_first_and_how_many_more_there_a
     assert {"model", "dataset", "learning_rate", "instance_type", "max_cost_usd", "dry_run"} <= set(listed)
     assert f"{len(parameter_help()) - 10} more: paretune main --help all" in out
     assert "--study VALUE" in shown("study", "--help")
+    assert "--dry_run" not in shown("study", "--help", "all")
 
 
 def test_a_shell_gets_what_completes_commands_parameters_and_values(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -46,6 +47,8 @@ SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _OF_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives that follow from the cluster of any job, whatever it trains."""
+DRY = "dry_run"
+"""Parameter of a job that no study can have: it would launch nothing."""
 _LONGEST_NAME = 80  # characters
 
 
@@ -166,6 +169,18 @@ def _own_faults(draft: Draft) -> Iterator[Fault]:
             yield from (((section, name), text) for text in faults_in(name, part))
     if draft.job.get("probe_steps") is not None:
         yield ("job", "probe_steps"), "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
+    if _is_set(draft.job.get(DRY)):
+        text = (
+            f"dry_run launches nothing, and this launches jobs: leave it out; `{command_line('main', {DRY: 'true'})}`"
+        )
+        yield ("job", DRY), f"{text} with the parameters of job checks one of them, launcher=simulated plays all"
+
+
+def _is_set(value: Any) -> bool:
+    """Whether a switch of the job is true; what is neither true nor false is another rule's."""
+    with suppress(ValueError):
+        return value is not None and bool(parse(DRY, spell(value), bool))
+    return False
 
 
 def term_faults(draft: Any, terms: Any) -> Iterator[Fault]:

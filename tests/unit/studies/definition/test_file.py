@@ -105,7 +105,7 @@ job:
   text_column: no                # and this for false
   label_column: "on"
   max_seq_length: "64"
-  dry_run: yes
+  again: yes
   fallback_instance_types: [ml.g5.2xlarge, ml.g6.xlarge]
   instance_type: ml.g5.xlarge
   training_arguments: {weight_decay: 1e-2, lr_scheduler_type: cosine, group_by: [1, 2.5, no, true, "3", null]}
@@ -117,7 +117,7 @@ budget_usd: 1_0
     spec = study.spec_at({"compiler": "none"})
 
     assert (spec.learning_rate, spec.max_eval_samples, spec.max_train_samples) == (1e-4, 100, None)
-    assert (spec.text_column, spec.label_column, spec.max_seq_length, spec.dry_run) == ("no", "on", 64, True)
+    assert (spec.text_column, spec.label_column, spec.max_seq_length, spec.again) == ("no", "on", 64, True)
     assert spec.instance_types() == ("ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge")
     assert spec.training_arguments == {
         "weight_decay": 0.01,
@@ -616,6 +616,15 @@ def test_a_grid_and_a_budget_end_a_study_without_a_number_of_trials(tmp_path: Pa
     assert read(tmp_path, text, sampler="grid", learning_rate="1e-4").n_trials is None
 
 
+@pytest.mark.parametrize("typed", [{}, {"dry_run": "true"}])
+def test_dry_run_is_refused_for_a_study_would_launch_jobs(tmp_path: Path, typed: dict[str, str]) -> None:
+    text = GOOD if typed else GOOD.replace("job:\n", "job:\n  dry_run: true\n")
+    (fault,) = faults(tmp_path, text, **typed)
+
+    assert "dry_run launches nothing, and this launches jobs: leave it out" in fault
+    assert read(tmp_path, GOOD, dry_run="false").n_trials == 10
+
+
 def test_a_combination_that_makes_no_job_is_no_fault_of_the_file_but_of_its_point(tmp_path: Path) -> None:
     text = CLOUD.replace(RATE, "strategy: {choices: [ddp, smddp]}").replace(
         BATCH, "instance_type: {choices: [ml.g5.xlarge, ml.p4d.24xlarge]}"
@@ -712,7 +721,7 @@ studies = st.builds(
             "text_column": words,
             "num_train_epochs": st.floats(0.01, 100),
             "max_train_samples": st.integers(1, 10**9),
-            "dry_run": st.booleans(),
+            "again": st.booleans(),
             "training_arguments": st.dictionaries(
                 words.map("x{}".format), st.integers() | words | st.none(), max_size=2
             ),

@@ -38,6 +38,11 @@ def test_the_default_is_what_the_job_says_and_comes_first(tmp_path: Path) -> Non
     assert (file.metric, file.floor) == ("f1", 0.9)
 
 
+def test_dry_run_is_refused_for_a_night_would_launch_a_job(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="dry_run launches nothing"):
+        RecurFile.read(written(tmp_path, GOOD), {"dry_run": "true"})
+
+
 def test_a_default_among_the_choices_is_one_point(tmp_path: Path) -> None:
     file = RecurFile.read(written(tmp_path, GOOD.replace("learning_rate: 4e-5", "learning_rate: 2e-5")), {})
 
