@@ -231,10 +231,9 @@ class _Rows:
         texts = self.texts(_UNBLENDED)
         try:
             costs = pc.cast(pc.if_else(pc.equal(texts, ""), "0", texts), pa.float64())
-        except pa.ArrowInvalid:  # some are no numbers
-            costs = pa.array(
-                [self._number(_UNBLENDED, text) if text else 0 for text in texts.to_pylist()], pa.float64()
-            )
+        except pa.ArrowInvalid:  # some are no numbers, or are written in another way
+            told = (self._number(_UNBLENDED, text or "0") for text in texts.to_pylist())
+            costs = pa.array(list(map(float, told)), pa.float64())
         found: Keys = costs.to_numpy(zero_copy_only=False).view(np.int64) * _ODD[2]
         return found
 
@@ -294,7 +293,7 @@ class _Rows:
 
     def _number(self, name: str, text: str) -> Decimal:
         try:
-            found = Decimal(text)
+            found = Decimal(text.replace("_", "?"))  # Python takes 1_000 for a number
         except InvalidOperation:
             found = Decimal("nan")
         if not found.is_finite() or max(-int(found.as_tuple().exponent), found.adjusted()) > _DIGITS:

@@ -103,6 +103,7 @@ def test_what_is_no_bill_is_refused(name: str, content: bytes, part: str, tmp_pa
     [
         ("line_item_unblended_cost", "dear", "line_item_unblended_cost must be a number, got 'dear'"),
         ("line_item_unblended_cost", "nan", "line_item_unblended_cost must be a number, got 'nan'"),
+        ("line_item_unblended_cost", "1_000", "line_item_unblended_cost must be a number, got '1_000'"),
         ("line_item_unblended_cost", "1e400", "line_item_unblended_cost must be a number, got '1e400'"),
         ("line_item_unblended_cost", "1e-99999999", "line_item_unblended_cost must be a number, got '1e-99999999'"),
         ("line_item_currency_code", "CNY", "line_item_currency_code must be USD, got CNY"),

@@ -224,7 +224,7 @@ def test_effective_dollars_are_drawn_and_others_priced_by_the_rate_of_the_bill(
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["reconcile"], ["bill must name a Cost and Usage Report 2.0"]),
+        (["reconcile"], ["paretune: bill must name a Cost and Usage Report 2.0"]),
         (["reconcile", "--bill", "nowhere.csv"], ["got nowhere.csv: there is no such"]),
         (
             ["report", "--rate", "effective", "--region", "us-east-1", "--spot_share", "0.5"],
