@@ -365,7 +365,7 @@ def _columns_of(path: Path) -> list[str]:
             return list(parquet.read_schema(path).names)
         with csv.open_csv(_opened(path)) as reader:
             return list(reader.schema.names)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
 
 

@@ -85,6 +85,7 @@ def test_without_the_columns_that_may_be_missing_the_dollars_are_the_same(tmp_pa
     [
         ("a.parquet", b"PAR1 but not", "cannot be read as a bill"),
         ("a.csv", b"", "cannot be read as a bill"),
+        ("a.csv", b"identity\xed,b\n1,2\n", "cannot be read as a bill"),
         ("a.csv.gz", b"not gzip", "cannot be read as a bill"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-12], "a.csv.gz"),
         ("a.csv", b"identity/LineItemId,lineItem/UsageType\n1,2\n", "is a legacy Cost and Usage Report"),
