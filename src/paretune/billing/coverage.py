@@ -46,17 +46,17 @@ class Coverage:
         told = _later(self._hourly_of_service, day)
         return told if self.until is None else _later(told, self.until - LATE)
 
-    def lacks(self, start: datetime, end: datetime) -> str:
-        """Why the bill does not tell all of a job in this time; empty where it does."""
+    def lacks(self, start: datetime, end: datetime, spare: timedelta = timedelta(0)) -> str:
+        """Why the bill does not tell all of a job in this time, but for its last `spare`; empty where it does."""
         told = self.told_until
         if told is None:
             return "the bill has no lines of an hour or a day: export it with TIME_GRANULARITY HOURLY or DAILY"
-        needed = _months(start, end)
+        needed = _months(start, end - spare)
         for year, month in needed:
             if (year, month) not in self.months:
                 together = ": reconcile a folder with all months of the job" if len(needed) > 1 else ""
                 return f"the bill has no lines of {year}-{month:02}{together}"
-        if end > told:
+        if end - spare > told:
             ended = f"the job ended at {end:%Y-%m-%d %H:%M}"
             return f"the bill tells SageMaker's hours up to {told:%Y-%m-%d %H:%M} UTC, and {ended}"
         return ""

@@ -18,7 +18,8 @@ RECORDED, APART, UNKNOWN, OTHERS = "recorded jobs", "tax, credits and plans", "u
 _CLOSING = timedelta(minutes=10)
 """Time from the last billed second of a job to the end of its run, at most; the bill need not cover it."""
 _SHORT = Decimal("0.02")
-"""Share of the recorded hours that a bill may lack: AWS and the record may differ by the seconds of an ending job."""
+"""Share of the recorded hours that a bill may lack, but one minute of each instance at least and five at most: AWS and
+the record may differ by the seconds of an ending job, and an hour that has not been delivered yet is more."""
 _NAME_THEM = "name savings_plan_savings_plan_effective_cost and reservation_effective_cost in the query of the export"
 
 
@@ -117,7 +118,8 @@ def _closed(account: Account, coverage: Coverage) -> RunBill:
     short = expected - hours
     has_all = expected > 0 and short <= Decimal(one.instance_count) / 3600
     lacks = _lacks(one, coverage, has_all_hours=has_all)
-    if not lacks and short > max(expected * _SHORT, Decimal(one.instance_count) / 60):
+    minute = Decimal(one.instance_count) / 60
+    if not lacks and short > max(minute, min(5 * minute, expected * _SHORT)):
         lacks = f"the bill has {hours:.2f} of {expected:.2f} recorded instance hours"
     if not lacks and account.effective_usd is None:
         lacks = f"the bill does not tell what is paid in effect for hours of a plan or reservation: {_NAME_THEM}"
@@ -128,7 +130,7 @@ def _lacks(one: RecordedCost, coverage: Coverage, *, has_all_hours: bool = False
     """Why the bill does not tell all of a run yet; with all hours, months before its end tell nothing of it."""
     if one.ended is None:
         return "the job, or its warm pool, has not ended"
-    if has_all_hours:
-        end = one.ended if one.pool_seconds else one.ended - _CLOSING
-        return coverage.lacks(end, end)
-    return coverage.lacks(one.started, one.ended)
+    if not has_all_hours:
+        return coverage.lacks(one.started, one.ended)
+    spare = timedelta(0) if one.pool_seconds else _CLOSING
+    return coverage.lacks(one.ended - spare, one.ended, spare)

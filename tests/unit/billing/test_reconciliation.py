@@ -137,6 +137,7 @@ def test_a_bill_that_lacks_recorded_hours_of_a_job_is_not_complete_however_late_
     assert early.bills[0].lacks.startswith("the bill tells SageMaker's hours up to 2026-11-01 01:00 UTC")
     assert late.bills[0].lacks == "the bill has 1.00 of 3.00 recorded instance hours"
     assert one_job(MONTH, 3, 3, MONTH + timedelta(days=20)).bills[0].lacks == ""
+    assert "99.00 of 100.00" in one_job(MONTH, 100, 99, MONTH + timedelta(days=20)).bills[0].lacks
 
 
 def test_a_run_created_before_the_month_of_all_of_its_hours_does_not_wait_for_the_month_before() -> None:
