@@ -31,12 +31,13 @@ SPELLINGS = ("user_paretune_run", "user:paretune:run", "paretune:run", "user_par
 _SAVED = (64, 100)  # what a Savings Plan leaves of the list price
 _COSTS = (
     *("line_item_unblended_cost", "line_item_net_unblended_cost", "pricing_public_on_demand_cost"),
-    *("savings_plan_savings_plan_effective_cost", "reservation_effective_cost", "line_item_usage_amount"),
+    *("savings_plan_savings_plan_effective_cost", "savings_plan_net_savings_plan_effective_cost"),
+    *("reservation_effective_cost", "line_item_usage_amount"),
 )
 _TEXTS = (
     *("identity_line_item_id", "line_item_line_item_type", "line_item_product_code", "line_item_resource_id"),
     *("line_item_usage_type", "line_item_unblended_rate", "pricing_public_on_demand_rate", "line_item_currency_code"),
-    *("pricing_unit", "bill_bill_type"),
+    *("pricing_unit", "bill_bill_type", "bill_payer_account_id", "line_item_usage_account_id"),
 )
 _TIMES = ("line_item_usage_start_date", "line_item_usage_end_date")
 

@@ -9,9 +9,11 @@ from datetime import datetime
 from decimal import Decimal
 
 from paretune.billing.lines import Line
-from paretune.launchers.base import job_name, run_of
+from paretune.launchers.base import NAMED, NAMED_BY_QUEUE, job_name, run_of
 from paretune.launchers.shared import group_of
 
+OF_A_QUEUE = f"{NAMED_BY_QUEUE}{NAMED}".lower()
+"""How the names of our training jobs that a queue has named begin, in lower case."""
 _STEP = Decimal("1e-12")
 """Shares are rounded to it; the last one of a line takes what is left, so that all add up to the line."""
 
@@ -25,6 +27,7 @@ class RecordedCost:
         seconds: billed per instance, of all attempts.
         pool_seconds: billed per instance after the job.
         price_usd_per_hour: of one instance.
+        instance_type: of its last attempt; empty where it is not known, which is taken for the type of all lines.
         ended: when the last of its instances was given back; None while it runs or is kept.
         training_jobs: names in lower case of its jobs in SageMaker that are named after none of its attempts: a queue
             names them itself.
@@ -40,6 +43,22 @@ class RecordedCost:
     started: datetime
     ended: datetime | None
     training_jobs: tuple[str, ...] = ()
+    instance_type: str = ""
+
+    @property
+    def instance_hours(self) -> Decimal:
+        """Hours of its jobs, without warm pools, that a bill must have at least; 0 where none need be on one.
+
+        Attempts may have had other numbers of instances than the last one, which is the one recorded; what was booked
+        for them tells.
+        """
+        if self.price_usd_per_hour == 0:  # a training plan has paid for them
+            return Decimal(0)
+        hours = self.seconds * self.instance_count / 3600
+        if self.cost_usd is None or self.price_usd_per_hour is None:
+            return hours
+        kept = self.pool_seconds * self.instance_count / 3600
+        return min(hours, max(Decimal(0), self.cost_usd / self.price_usd_per_hour - kept))
 
 
 class Accounts:
@@ -62,8 +81,15 @@ class Accounts:
                 members.append(leader)
 
     def runs_of(self, line: Line) -> list[RecordedCost]:
-        """The runs that a line is billed for: by the job that its ARN names, else by its tag; empty where none is."""
-        return self._of_job(line.job_name) or (self._of_job(job_name(line.run_tag, 1)) if line.run_tag else [])
+        """The runs that a line is billed for: by the job that its ARN names, else by its tag; empty where none is.
+
+        A training job of another name has a copied tag, unless a queue has named it.
+        """
+        found = self._of_job(line.job_name)
+        if found or not line.run_tag:
+            return found
+        is_anothers = line.resource.startswith("arn:") and line.job_name and not line.job_name.startswith(OF_A_QUEUE)
+        return [] if is_anothers else self._of_job(job_name(line.run_tag, 1))
 
     def _of_job(self, name: str) -> list[RecordedCost]:
         if name in self._groups:
@@ -87,14 +113,14 @@ def shares(line: Line, runs: Sequence[RecordedCost]) -> list[Line]:
         for name in ("amount", "unblended_usd", "list_usd", "effective_usd")
         if (value := getattr(line, name)) is not None
     }
-    listed = split.get("list_usd")
+    listed, effective = split.get("list_usd"), split.get("effective_usd")
     return [
         replace(
             line,
             amount=split["amount"][place],
             unblended_usd=split["unblended_usd"][place],
             list_usd=None if listed is None else listed[place],
-            effective_usd=split["effective_usd"][place],
+            effective_usd=None if effective is None else effective[place],
         )
         for place in range(len(runs))
     ]

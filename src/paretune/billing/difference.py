@@ -39,7 +39,8 @@ class RunBill:
     Attributes:
         jobs: names of its jobs that the bill has lines of.
         billed_usd: unblended, before tax, credits, refunds and the fees of plans.
-        effective_usd: with Savings Plans, reservations and private rates, before tax and credits.
+        effective_usd: with Savings Plans, reservations and private rates, before tax and credits; None where a line is
+            covered by one and the bill does not tell what is paid for it.
         apart_usd: of its lines that are not in `billed_usd`, by kind.
         parts: PARTS to dollars; they and `residue` add up to billed_usd - cost_usd. Empty without a recorded cost.
         lacks: why the bill does not tell all of it yet; empty where it does.
@@ -49,7 +50,7 @@ class RunBill:
     jobs: tuple[str, ...]
     lines: int
     billed_usd: Decimal
-    effective_usd: Decimal
+    effective_usd: Decimal | None
     apart_usd: Mapping[str, Decimal]
     parts: Mapping[str, Decimal]
     residue: tuple[Residue, ...]
@@ -79,8 +80,10 @@ class Account:
     jobs: dict[str, None] = field(default_factory=dict)  # a set that keeps its order
     lines: int = 0
     billed_usd: Decimal = _ZERO
-    effective_usd: Decimal = _ZERO
-    _hours: Decimal = _ZERO
+    effective_usd: Decimal | None = _ZERO
+    hours: Decimal = _ZERO  # of instances, without those that the bill calls a warm pool's
+    _other_usd: Decimal = _ZERO  # of instances of another type than the last attempt's, at the bill's own rate
+    _hours: Decimal = _ZERO  # of the recorded type
     _pool_lines: int = 0
     _apart: dict[str, Decimal] = field(default_factory=dict)
     _parts: dict[str, Decimal] = field(default_factory=lambda: dict.fromkeys(PARTS, _ZERO))
@@ -96,7 +99,8 @@ class Account:
             self._apart[kind.value] = self._apart.get(kind.value, _ZERO) + line.unblended_usd
             return
         self.billed_usd += line.unblended_usd
-        self.effective_usd += line.effective_usd
+        told, paid = self.effective_usd, line.effective_usd
+        self.effective_usd = None if told is None or paid is None else told + paid
         if kind is LineKind.DISCOUNT:
             self._parts["discount"] += line.unblended_usd
         elif kind is LineKind.OTHER:
@@ -112,6 +116,10 @@ class Account:
 
     def _add_hours(self, line: Line, listed: Decimal) -> None:
         """Instance hours: what they cost beyond the recorded price is the price, rounding, or not explained."""
+        self.hours += line.amount
+        if self.recorded.instance_type not in ("", line.instance_type):
+            self._other_usd += listed
+            return
         self._hours += line.amount
         apart = listed - line.amount * (self.recorded.price_usd_per_hour or _ZERO)
         if abs(apart) <= ROUNDING_USD:
@@ -146,7 +154,8 @@ class Account:
     def _explained(self) -> tuple[dict[str, Decimal], list[Residue]]:
         """The parts and the residue, once what was recorded is taken off the hours and the warm pool.
 
-        Lines that do not tell a warm pool's hours from others are compared with the seconds of both.
+        Lines that do not tell a warm pool's hours from others are compared with the seconds of both. Of attempts on
+        several instance types the sum of what was booked is known alone: it is compared with the hours of all.
         """
         one = self.recorded
         if one.cost_usd is None:
@@ -155,9 +164,11 @@ class Account:
         own, kept = (
             (seconds * one.instance_count * price / 3600).quantize(_STEP) for seconds in (one.seconds, one.pool_seconds)
         )
+        if self._other_usd:
+            own = one.cost_usd - kept
         taken = own if self._pool_lines else own + kept
         parts["pool"] -= kept if self._pool_lines else _ZERO
-        apart = self._hours * price - taken
+        apart = self._hours * price + self._other_usd - taken
         parts["rounding" if abs(apart) <= ROUNDING_USD * max(1, self.lines) else "seconds"] += apart
         in_record = own + kept - one.cost_usd
         if abs(in_record) <= ROUNDING_USD:

@@ -54,7 +54,8 @@ class Line:
         unblended_usd: `line_item_unblended_cost`.
         list_usd: what it would have cost on demand by the public price; None where the bill does not say.
         rate: dollars per unit of `amount` behind `list_usd`, or behind `unblended_usd` without one; None if not told.
-        effective_usd: what is paid for it with Savings Plans, reservations and private rates.
+        effective_usd: what is paid for it with Savings Plans, reservations and private rates; None where a plan or a
+            reservation covers it and the bill does not tell what of that falls to it.
     """
 
     id: str
@@ -67,7 +68,7 @@ class Line:
     unblended_usd: Decimal = field(default=Decimal(0))
     list_usd: Decimal | None = None
     rate: Decimal | None = None
-    effective_usd: Decimal = field(default=Decimal(0))
+    effective_usd: Decimal | None = field(default=Decimal(0))
 
     @property
     def kind(self) -> LineKind:
@@ -76,8 +77,10 @@ class Line:
 
     @property
     def job_name(self) -> str:
-        """Name of the training job that its resource is; empty where it is none."""
+        """Name of the training job that its resource is, by ARN or by the name alone; empty where it is none."""
         head, _, name = self.resource.partition(":training-job/")
+        if re.fullmatch(r"[\w.-]+", self.resource):
+            return self.resource.lower()
         return name.lower() if head.startswith("arn:") else ""
 
     @property
@@ -128,7 +131,7 @@ def instance_type_of(usage_type: str) -> str:
 def tag_name(key: str) -> str:
     """A tag's key without the spellings that bills give it: `user:paretune:run` and `user_paretune_run` are one."""
     plain = re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
-    return plain.removeprefix("resource_tags_").removeprefix("user_")
+    return re.sub(r"^(resource_?tags_|tags_)?(user_)?", "", plain)
 
 
 RUN_TAG = tag_name(f"{AWS_PREFIX}run")

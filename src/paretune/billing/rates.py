@@ -43,8 +43,12 @@ class RateSums:
     """Adds up the hours and effective dollars of all training instances of a bill, whoever they were for.
 
     Those of managed spot are left out, and those that cost nothing: a training plan has paid for them in advance.
+
+    Attributes:
+        unknown: types and regions without a rate: the bill does not tell what is paid for some of their hours.
     """
 
+    unknown: set[tuple[str, str]] = field(default_factory=set)
     _sums: dict[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
@@ -52,9 +56,11 @@ class RateSums:
         hours = line.amount if line.kind in (LineKind.INSTANCE, LineKind.POOL) else Decimal(0)
         if not (line.instance_type and line.region) or (not hours and line.kind is not LineKind.DISCOUNT):
             return
+        key = line.instance_type, line.region
+        if line.effective_usd is None:
+            self.unknown.add(key)
         if line.is_spot or not line.effective_usd:
             return
-        key = line.instance_type, line.region
         known_hours, known_usd = self._sums.get(key, (Decimal(0), Decimal(0)))
         self._sums[key] = known_hours + hours, known_usd + line.effective_usd
 
@@ -63,7 +69,7 @@ class RateSums:
         return tuple(
             EffectiveRate(instance_type=kind, region=region, instance_hours=hours, effective_usd=usd, as_of=as_of)
             for (kind, region), (hours, usd) in sorted(self._sums.items())
-            if hours > 0
+            if hours > 0 and (kind, region) not in self.unknown
         )
 
 

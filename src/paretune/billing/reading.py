@@ -4,11 +4,10 @@ Only lines of SageMaker trainings become `Line`s. All others, usually nearly all
 Columns and table settings: AWS Data Exports user guide, "Cost and Usage Report (CUR) 2.0" (read 2026-11-22).
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Context, Decimal, InvalidOperation
 from functools import reduce
 from pathlib import Path
@@ -19,18 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from paretune.billing.lines import RUN_TAG, USAGE_TYPES, Line, LineKind, kind_of, tag_name
+from paretune.billing.coverage import Coverage
+from paretune.billing.deliveries import BillFile, Claims, Scope, bill_files
+from paretune.billing.lines import USAGE_TYPES, Line, LineKind, kind_of
 from paretune.billing.seen import Keys, Seen
+from paretune.billing.tag_columns import is_tag_column, run_tags
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 
 EXACT = Context(prec=60)
 """Decimal arithmetic that rounds nothing: costs have at most 20 digits after the point, and 60 hold their products."""
-SUFFIXES = (".parquet", ".csv", ".gz")
 _ROWS = 65_536  # at a time
 _SERVICE = "AmazonSageMaker"
 _ID, _TYPE, _USAGE = "identity_line_item_id", "line_item_line_item_type", "line_item_usage_type"
 _START, _END = "line_item_usage_start_date", "line_item_usage_end_date"
-_PRODUCT, _RESOURCE, _TAGS = "line_item_product_code", "line_item_resource_id", "resource_tags"
+_PRODUCT, _RESOURCE, _OPERATION = "line_item_product_code", "line_item_resource_id", "line_item_operation"
+_PAYER, _ACCOUNT = "bill_payer_account_id", "line_item_usage_account_id"
+_PERIOD = "bill_billing_period_start_date"
 _AMOUNT, _UNBLENDED = "line_item_usage_amount", "line_item_unblended_cost"
 _NET, _CURRENCY = "line_item_net_unblended_cost", "line_item_currency_code"
 _LIST, _LIST_RATE, _RATE = "pricing_public_on_demand_cost", "pricing_public_on_demand_rate", "line_item_unblended_rate"
@@ -45,13 +48,18 @@ _NECESSARY = {
     _RESOURCE: "make the export with INCLUDE_RESOURCES TRUE (Billing console: Include resource IDs)",
 }
 """Column to what adds it to an export."""
-_READ = (*_TEXTS, *_NUMBERS, _PRODUCT, _START, _END, _TAGS)
+_READ = frozenset({*_TEXTS, *_NUMBERS, _PRODUCT, _START, _END, _PERIOD, _PAYER, _ACCOUNT, _OPERATION})
+_KEY = (_ID, _TYPE, _RESOURCE, _USAGE, _OPERATION, _PAYER, _ACCOUNT)
+"""With the times: what tells a line from others. An id alone is unique within one file of a delivery."""
+_COVERED = {"SavingsPlanCoveredUsage": (_PLAN_NET, _PLAN), "DiscountedUsage": (_RESERVED_NET, _RESERVED)}
+"""Type of a line to the columns that tell what is paid for it in effect, the best first."""
 _ODD = np.array([0x1E3779B97F4A7C15, 0x42B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.int64)
 """Large odd numbers, so that different times and costs move a hash to different places."""
 _SUM = pa.decimal256(76, 38)
-_LONGEST = timedelta(days=1)  # of a line that tells up to when there are lines
-_DELIVERY = re.compile(r"(?P<month>(?:.*/)?BILLING_PERIOD=[^/]+)/(?P<name>[^/]+)/")
-_LEGACY = "lineItem/"
+_LEGACY = re.compile("lineItem/|(line_item|identity)_[a-z]+(type|id|cost|date)$")
+"""A column of a legacy report, as AWS names it and as Athena does (lineItem/UsageType, line_item_usagetype)."""
+_ZONE = re.compile(r"(?:\.\d+)?\s*(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?")
+_DIGITS = 60  # before or after the point: more are no dollars
 
 
 @dataclass
@@ -67,74 +75,74 @@ class Sum:
         self.usd = EXACT.add(self.usd, usd)
 
 
-@dataclass
-class Coverage:
-    """Which months the bill is of, and up to when it has lines of an hour or a day; None without such lines."""
-
-    months: set[tuple[int, int]] = field(default_factory=set)
-    until: datetime | None = None
-
-    def add(self, start: datetime, end: datetime) -> None:
-        """A line of usage in this time."""
-        self.months.add((start.year, start.month))
-        if end - start <= _LONGEST and (self.until is None or end > self.until):
-            self.until = end
-
-    def lacks(self, start: datetime, end: datetime) -> str:
-        """Why the bill does not tell all of a job in this time; empty where it does."""
-        if self.until is None:
-            return "the bill has no lines of an hour or a day: export it with TIME_GRANULARITY HOURLY or DAILY"
-        year, month = start.year, start.month
-        while (year, month) <= (end.year, end.month):
-            if (year, month) not in self.months:
-                return f"the bill has no lines of {year}-{month:02}"
-            year, month = (year + 1, 1) if month == 12 else (year, month + 1)
-        if end > self.until:
-            return f"the bill ends at {self.until:%Y-%m-%d %H:%M} UTC and the job at {end:%Y-%m-%d %H:%M}"
-        return ""
-
-
 class BillFiles:
     """The files of a bill; `lines` reads them, and then the sums are known.
 
     Attributes:
         others: of all lines but those that `lines` gives.
         repeated: lines that have come before, which are not counted.
-        changed: those of `repeated` whose cost was another one.
         left_out: deliveries of a billing period that a later one in the same folder replaces.
+        without_tags: names of the files that have no column of tags.
 
     Raises:
         BadInput: there is no bill, or its columns do not suffice; all faults at once.
     """
 
-    def __init__(self, place: Path) -> None:
-        self.files, self.left_out = _files(place)
+    def __init__(self, place: Path, address: str = "") -> None:
+        self.files, self.left_out = bill_files(place, address)
         self.others = Sum()
         self.coverage = Coverage()
-        self.repeated = self.changed = 0
+        self.repeated = 0
+        self.without_tags: list[str] = []
+        self._rows = 0
+        self._claims = Claims()
+        self._changed: dict[str, int] = {}
         self._seen, self._seen_with_cost = Seen(), Seen()
+        self._net: dict[str, bool] = {}
         faults: list[str] = []
-        for path in self.files:
+        for file in self.files:
             with collecting(faults):
-                _check_columns(path, _columns_of(path))
+                names = _columns_of(file.path)
+                _check_columns(file.path, names)
+                if not any(map(is_tag_column, names)):
+                    self.without_tags.append(file.path.name)
         refuse(faults)
 
     def lines(self) -> Iterator[Line]:
         """The lines of SageMaker trainings, each once.
 
         Raises:
-            BadInput: a file is damaged, a number is none, or a currency is not USD.
+            BadInput: a file is damaged, a number is none, a currency is not USD, there are no lines, or it is not known
+                which lines count: then only after all lines, none of which may be used.
         """
-        for path in self.files:
+        for file in self.files:
             try:
-                for batch in _batches(path):
-                    yield from self._of_batch(_Rows(path, batch))
+                for batch in _batches(file.path, _is_read):
+                    yield from self._of_batch(_Rows(file.path, batch), file)
             except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                raise _unreadable(path, error) from error
+                raise _unreadable(file.path, error) from error
+        self._claims.refuse_doubled()
+        refuse(
+            [
+                f"{count:,} lines of {name} have come before with other costs: give one delivery of each month"
+                for name, count in self._changed.items()
+            ]
+        )
+        if not self._rows:
+            raise BadInput(["the bill has no lines: give the files of an export that has been delivered"])
 
-    def _of_batch(self, rows: "_Rows") -> Iterator[Line]:
+    def _tells_net(self, delivery: str) -> bool:
+        """Whether any usage in a delivery has a net cost; the column alone may be empty, or filled with zeros."""
+        if delivery not in self._net:
+            parts = [file.path for file in self.files if file.delivery == delivery]
+            self._net[delivery] = any(map(_has_net, parts))
+        return self._net[delivery]
+
+    def _of_batch(self, rows: "_Rows", file: BillFile) -> Iterator[Line]:
+        self._rows += len(rows)
         rows = self._fresh(rows)
         self._cover(rows)
+        self._claims.add(file.delivery, rows.scopes(file.month))
         of_service = pc.equal(rows.texts(_PRODUCT), _SERVICE)
         is_training = pc.match_substring_regex(rows.texts(_USAGE), "Train")
         is_named = pc.match_substring(rows.texts(_RESOURCE), ":training-job/")
@@ -144,7 +152,9 @@ class BillFiles:
         wanted = pc.and_(of_service, pc.or_(pc.or_(is_training, is_named), pa.array(is_tagged)))
         self.others.add(*rows.only(pc.invert(wanted)).total())
         found = np.flatnonzero(wanted.to_numpy(zero_copy_only=False))
-        yield from rows.only(wanted).lines([tags.get(int(place), "") for place in found])
+        if len(found):
+            named = [tags.get(int(place), "") for place in found]
+            yield from rows.only(wanted).lines(named, tells_net=self._tells_net(file.delivery))
 
     def _fresh(self, rows: "_Rows") -> "_Rows":
         """The rows that have not come before."""
@@ -152,13 +162,15 @@ class BillFiles:
         is_fresh = self._seen.fresh(keys)
         is_new_cost = self._seen_with_cost.fresh(keys + rows.cost_keys())
         self.repeated += int(np.sum(~is_fresh))
-        self.changed += int(np.sum(~is_fresh & is_new_cost))
+        if changed := int(np.sum(~is_fresh & is_new_cost)):
+            self._changed[rows.file] = self._changed.get(rows.file, 0) + changed
         return rows.only(pa.array(is_fresh))
 
     def _cover(self, rows: "_Rows") -> None:
-        for start, end, kind in rows.distinct_times():
+        for start, end, kind, product in rows.distinct_times():
             if kind in USAGE_TYPES and start and end:
-                self.coverage.add(datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
+                times = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+                self.coverage.add(*times, of_service=product == _SERVICE)
 
 
 class _Rows:
@@ -172,6 +184,11 @@ class _Rows:
     def __len__(self) -> int:
         return int(self._batch.num_rows)
 
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return self._path.name
+
     def only(self, mask: Any) -> "_Rows":
         return _Rows(self._path, self._batch.filter(mask))
 
@@ -182,22 +199,28 @@ class _Rows:
         return pc.fill_null(pc.cast(self._batch.column(name), pa.string()), "")
 
     def times(self, name: str) -> Any:
-        """A column of times as seconds since the epoch, 0 where nothing stands; all of a bill are in UTC."""
+        """A column of times as seconds since the epoch, 0 where nothing stands; in UTC unless they say another zone."""
         column = self._batch.column(name)
         if pa.types.is_timestamp(column.type):
             seconds = pc.cast(pc.cast(column, pa.timestamp("s", column.type.tz), safe=False), pa.int64())
             return pc.fill_null(seconds, 0)
-        texts = pc.utf8_slice_codeunits(self.texts(name), 0, 19)
+        whole = self.texts(name)
+        texts = pc.utf8_slice_codeunits(whole, 0, 19)
         filled = pc.if_else(pc.equal(texts, ""), "1970-01-01T00:00:00", texts)
+        ends = pc.dictionary_encode(pc.utf8_slice_codeunits(whole, 19))
         try:
-            return pc.cast(pc.cast(filled, pa.timestamp("s")), pa.int64())
-        except pa.ArrowInvalid as error:
+            seconds = pc.cast(pc.cast(filled, pa.timestamp("s")), pa.int64())
+            ahead = pa.array([_ahead_s(text) for text in ends.dictionary.to_pylist()], pa.int64())
+            return pc.subtract(seconds, ahead.take(ends.indices))
+        except (pa.ArrowInvalid, ValueError) as error:
             how = "must be times such as 2026-11-01T10:00:00Z"
             raise BadInput([f"{self._path}: {name} {how}: {first_line(error)}"]) from error
 
     def keys(self) -> Keys:
-        """A hash of what tells a line from others: its id, which is unique in a billing period, its type and time."""
-        joined = pc.binary_join_element_wise(self.texts(_ID), self.texts(_TYPE), "\x1f").to_pylist()
+        """A hash of what tells a line from others; shape (N,). BadInput where a line has no id."""
+        if pc.any(pc.equal(self.texts(_ID), "")).as_py():
+            raise BadInput([f"{self._path}: {_ID} must not be empty: without it, a line may count twice"])
+        joined = pc.binary_join_element_wise(*map(self.texts, _KEY), "\x1f").to_pylist()
         found: Keys = np.fromiter(map(hash, joined), np.int64, len(joined))
         for name, odd in ((_START, _ODD[0]), (_END, _ODD[1])):
             found = found + self.times(name).to_numpy() * odd
@@ -205,40 +228,57 @@ class _Rows:
 
     def cost_keys(self) -> Keys:
         """The same of the unblended cost alone, however it is written; shape (N,)."""
+        texts = self.texts(_UNBLENDED)
         try:
-            costs = pc.cast(self._batch.column(_UNBLENDED), pa.float64())
-        except pa.ArrowInvalid:  # some are no numbers, such as empty cells
-            texts = self.texts(_UNBLENDED).to_pylist()
-            costs = pa.array([self._number(_UNBLENDED, text) if text else 0 for text in texts], pa.float64())
-        found: Keys = pc.fill_null(costs, 0).to_numpy(zero_copy_only=False).view(np.int64) * _ODD[2]
+            costs = pc.cast(pc.if_else(pc.equal(texts, ""), "0", texts), pa.float64())
+        except pa.ArrowInvalid:  # some are no numbers, or are written in another way
+            told = (self._number(_UNBLENDED, text or "0") for text in texts.to_pylist())
+            costs = pa.array(list(map(float, told)), pa.float64())
+        found: Keys = costs.to_numpy(zero_copy_only=False).view(np.int64) * _ODD[2]
         return found
 
-    def distinct_times(self) -> Iterator[tuple[int, int, str]]:
-        """The different beginnings, ends and types of the rows."""
-        columns = {"start": self.times(_START), "end": self.times(_END), "type": self.texts(_TYPE)}
+    def scopes(self, of_folder: str) -> set[tuple[str, Scope]]:
+        """Billing months and accounts that the usage in the rows is of.
+
+        Without a column of the billing period it is that of the folder, and without one there the month of the usage.
+        """
+        start = self.times(_START)
+        if _PERIOD in self._names:
+            period = self.times(_PERIOD)
+            start = pc.if_else(pc.equal(period, 0), start, period)
+        month = pc.floor_temporal(pc.cast(start, pa.timestamp("s")), unit="month")
+        columns = {"month": month, "payer": self.texts(_PAYER), "account": self.texts(_ACCOUNT)}
+        is_usage = pc.is_in(self.texts(_TYPE), pa.array(sorted(USAGE_TYPES)))
+        different = pa.table(columns).filter(is_usage).group_by(list(columns)).aggregate([])
+        times, payers, accounts = (different.column(name).to_pylist() for name in columns)
+        named = of_folder if _PERIOD not in self._names else ""
+        found = zip(times, payers, accounts, strict=True)
+        return {(named or f"{time:%Y-%m}", (payer, account)) for time, payer, account in found}
+
+    def distinct_times(self) -> Iterator[tuple[int, int, str, str]]:
+        """The different beginnings, ends, types and products of the rows."""
+        columns = {"start": self.times(_START), "end": self.times(_END)}
+        columns |= {"type": self.texts(_TYPE), "product": self.texts(_PRODUCT)}
         found = pa.table(columns).group_by(list(columns)).aggregate([])
         return zip(*(found.column(name).to_pylist() for name in columns), strict=True)
 
     def total(self) -> tuple[Decimal, int]:
         """Unblended dollars of all rows, and how many rows those are."""
         texts = self.texts(_UNBLENDED)
-        try:
-            costs = pc.cast(pc.if_else(pc.equal(texts, ""), "0", texts), _SUM)
-            return pc.sum(costs).as_py() or Decimal(0), len(self)
-        except pa.ArrowInvalid:  # some have more than 38 digits after the point, or are no numbers
-            found = (self._number(_UNBLENDED, text) for text in texts.to_pylist() if text)
-            return reduce(EXACT.add, found, Decimal(0)), len(self)
+        if not pc.any(pc.match_substring_regex(texts, r"[eE][+-]?\d{3}")).as_py():  # Arrow crashes on large exponents
+            try:
+                costs = pc.cast(pc.if_else(pc.equal(texts, ""), "0", texts), _SUM)
+                return pc.sum(costs).as_py() or Decimal(0), len(self)
+            except pa.ArrowInvalid:  # some have more than 38 digits after the point, or are no numbers
+                pass
+        found = (self._number(_UNBLENDED, text) for text in texts.to_pylist() if text)
+        return reduce(EXACT.add, found, Decimal(0)), len(self)
 
     def run_tags(self) -> dict[int, str]:
         """Row to the value of its tag `paretune:run`."""
-        if _TAGS not in self._names:
-            return {}
-        column = self._batch.column(_TAGS)
-        if pa.types.is_map(column.type):
-            return _tags_of_map(column)
-        return _tags_of_texts(self.texts(_TAGS))
+        return run_tags(self._batch)
 
-    def lines(self, run_tags: Sequence[str]) -> Iterator[Line]:
+    def lines(self, run_tags: Sequence[str], *, tells_net: bool) -> Iterator[Line]:
         """The rows as lines; BadInput where a number is none or the currency is not USD."""
         texts = {name: self.texts(name).to_pylist() for name in _TEXTS}
         cells = {name: self.texts(name).to_pylist() for name in _NUMBERS if name in self._names}
@@ -249,14 +289,14 @@ class _Rows:
                 raise BadInput(
                     [f"{self._path}: {_CURRENCY} must be USD, got {told[_CURRENCY]}: costs are recorded in dollars"]
                 )
-            yield _line(told, numbers, run_tag, tells_net=_NET in self._names)
+            yield _line(told, numbers, run_tag, tells_net=tells_net)
 
     def _number(self, name: str, text: str) -> Decimal:
         try:
-            found = Decimal(text)
+            found = Decimal(text.replace("_", "?"))  # Python takes 1_000 for a number
         except InvalidOperation:
             found = Decimal("nan")
-        if not found.is_finite():
+        if not found.is_finite() or max(-int(found.as_tuple().exponent), found.adjusted()) > _DIGITS:
             raise BadInput([f"{self._path}: {name} must be a number, got {text!r}: export the bill again"])
         return found
 
@@ -278,8 +318,8 @@ def _line(told: Mapping[str, str], numbers: Mapping[str, Decimal], run_tag: str,
     )
 
 
-def _effective_usd(told: Mapping[str, str], numbers: Mapping[str, Decimal], *, tells_net: bool) -> Decimal:
-    """What is paid for a line in effect, before tax and credits.
+def _effective_usd(told: Mapping[str, str], numbers: Mapping[str, Decimal], *, tells_net: bool) -> Decimal | None:
+    """What is paid for a line in effect, before tax and credits; None where it is covered and no column tells.
 
     A discount that is a line of its own (INCLUDE_MANUAL_DISCOUNT_COMPATIBILITY) counts where there are no net costs;
     where there are, those of the discounted lines hold it already.
@@ -289,59 +329,34 @@ def _effective_usd(told: Mapping[str, str], numbers: Mapping[str, Decimal], *, t
         return Decimal(0)
     if kind is LineKind.DISCOUNT and tells_net:
         return numbers.get(_NET, Decimal(0))
-    special = {"SavingsPlanCoveredUsage": (_PLAN_NET, _PLAN), "DiscountedUsage": (_RESERVED_NET, _RESERVED)}
-    named = (*special.get(told[_TYPE], ()), _NET, _UNBLENDED)
+    if told[_TYPE] in _COVERED:  # a share of 0 is none: exports without net costs may fill the column with zeros
+        paid = next((numbers[name] for name in _COVERED[told[_TYPE]] if numbers.get(name)), None)
+        is_free = not any(numbers.get(name) for name in (_AMOUNT, _UNBLENDED, _LIST))
+        return Decimal(0) if paid is None and is_free else paid
+    named = (_NET, _UNBLENDED) if tells_net else (_UNBLENDED,)
     return next((numbers[name] for name in named if name in numbers), Decimal(0))
 
 
-def _tags_of_map(column: Any) -> dict[int, str]:
-    keys = pc.dictionary_encode(column.keys)
-    ours = [number for number, key in enumerate(keys.dictionary.to_pylist()) if tag_name(key) == RUN_TAG]
-    if not ours:
-        return {}
-    places = np.flatnonzero(np.isin(keys.indices.to_numpy(zero_copy_only=False), ours))
-    rows = np.searchsorted(column.offsets.to_numpy(), places, side="right") - 1
-    values = column.items.take(pa.array(places)).to_pylist()
-    return {int(row): value for row, value in zip(rows, values, strict=True) if value and 0 <= row < len(column)}
+def _ahead_s(text: str) -> int:
+    """Seconds by which a zone is ahead of UTC, from what stands behind a time; ValueError for anything else."""
+    found = _ZONE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time zone")
+    sign, hours, minutes = found.groups()
+    return 0 if sign is None else int(f"{sign}1") * (int(hours) * 3600 + int(minutes or 0) * 60)
 
 
-def _tags_of_texts(texts: Any) -> dict[int, str]:
-    found = {}
-    for place in np.flatnonzero(pc.match_substring(texts, "paretune").to_numpy(zero_copy_only=False)):
-        try:
-            tags = json.loads(texts[int(place)].as_py())
-        except ValueError:
-            continue
-        named = (
-            [str(value) for key, value in tags.items() if tag_name(key) == RUN_TAG] if isinstance(tags, dict) else []
-        )
-        found.update({int(place): value for value in named if value})
-    return found
-
-
-def _files(place: Path) -> tuple[list[Path], list[str]]:
-    """The files at a path, by name, and the deliveries that were left out."""
-    if place.is_file():
-        found = [place]
-    elif place.is_dir():
-        found = sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    else:
-        raise BadInput([f"bill must be a file or folder of a Cost and Usage Report, or s3://..., got {place}: no such"])
-    if not found:
-        raise BadInput(
-            [f"bill {place} has no file that ends in {', '.join(SUFFIXES)}: name the folder `data` of an export"]
-        )
-    return _newest_deliveries(place, found)
-
-
-def _newest_deliveries(place: Path, found: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """An export that creates new files keeps every delivery of a month in a folder whose name begins with its time."""
-    of_path = {path: _DELIVERY.match(path.relative_to(place).as_posix()) for path in found}
-    newest: dict[str, str] = {}
-    for delivery in filter(None, of_path.values()):
-        newest[delivery["month"]] = max(newest.get(delivery["month"], ""), delivery["name"])
-    old = {path: one for path, one in of_path.items() if one and one["name"] != newest[one["month"]]}
-    return [path for path in found if path not in old], sorted({one[0].rstrip("/") for one in old.values()})
+def _has_net(path: Path) -> bool:
+    """Whether any usage in a file has a net cost other than 0."""
+    if _NET not in _columns_of(path):
+        return False
+    for batch in _batches(path, lambda name: name in (_NET, _TYPE)):
+        rows = _Rows(path, batch)
+        is_usage = pc.is_in(rows.texts(_TYPE), pa.array(sorted(USAGE_TYPES)))
+        is_told = pc.match_substring_regex(rows.texts(_NET), "^[^eE]*[1-9]")
+        if pc.any(pc.and_(is_usage, is_told)).as_py():
+            return True
+    return False
 
 
 def _columns_of(path: Path) -> list[str]:
@@ -350,24 +365,30 @@ def _columns_of(path: Path) -> list[str]:
             return list(parquet.read_schema(path).names)
         with csv.open_csv(_opened(path)) as reader:
             return list(reader.schema.names)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
 
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:
-    if any(name.startswith(_LEGACY) for name in names):
+    twice = sorted({name for name in names if _is_read(name) and names.count(name) > 1})
+    refuse([f"{path}: column {name} is there {names.count(name)} times: export the bill again" for name in twice])
+    missing = [name for name in _NECESSARY if name not in names]
+    if missing and any(map(_LEGACY.match, names)):
         raise BadInput([f"{path} is a legacy Cost and Usage Report: make a Data Export of the table CUR 2.0"])
-    refuse([f"{path}: column {name} is missing: {how}" for name, how in _NECESSARY.items() if name not in names])
+    refuse([f"{path}: column {name} is missing: {_NECESSARY[name]}" for name in missing])
 
 
-def _batches(path: Path) -> Iterator[Any]:
-    """The columns of a file that are read, some rows at a time."""
+def _is_read(name: str) -> bool:
+    return name in _READ or is_tag_column(name)
+
+
+def _batches(path: Path, is_wanted: Callable[[str], bool]) -> Iterator[Any]:
+    """The wanted columns of a file, some rows at a time."""
     if path.suffix.lower() == ".parquet":
         with parquet.ParquetFile(path) as file:
-            names = [name for name in _READ if name in file.schema_arrow.names]
-            yield from file.iter_batches(batch_size=_ROWS, columns=names)
+            yield from file.iter_batches(batch_size=_ROWS, columns=list(filter(is_wanted, file.schema_arrow.names)))
         return
-    names = [name for name in _READ if name in _columns_of(path)]
+    names = list(filter(is_wanted, _columns_of(path)))
     texts = csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.string()))
     with csv.open_csv(_opened(path), convert_options=texts) as reader:
         yield from reader

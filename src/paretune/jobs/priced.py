@@ -9,7 +9,7 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
     if price is None:
         return {}
     return {
-        schema.PRICE_USD_PER_HOUR: f"{price.usd_per_hour:g}",
+        schema.PRICE_USD_PER_HOUR: _all_digits(price.usd_per_hour),
         schema.PRICE_REGION: price.region or None,
         schema.PRICE_AS_OF: price.as_of or None,
         schema.PRICE_SOURCE: price.source,
@@ -28,3 +28,8 @@ def recorded_price(job: RecordedJob) -> Price | None:
         instance_type=job.instance_type,
         confidence="notional",  # nothing is to be said of it: the job's own launch has said it
     )
+
+
+def _all_digits(usd_per_hour: float) -> str:
+    """The shortest text that is exactly the number: a bill is compared with it to the last digit."""
+    return repr(usd_per_hour).removesuffix(".0")

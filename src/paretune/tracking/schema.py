@@ -103,6 +103,7 @@ PRICE_SOURCE = "paretune.price_source"
 BILL = "paretune.bill"
 """What `reconcile` knows of a job's bill: BILL_COMPLETE, its `billed_usd` is final; or `not complete yet: ` and why."""
 BILL_COMPLETE = "complete"
+BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that ends earlier does not replace its figures
 
 # A study and its trials.
 STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials

@@ -115,6 +115,7 @@ any_run = st.builds(
     pool_seconds=st.just(Decimal(0)) | st.just(Decimal(7)),
     instance_count=st.integers(1, 64),
     price_usd_per_hour=st.none() | st.decimals(0, 200, places=6),
+    instance_type=st.sampled_from(["", "ml.g5.xlarge", "ml.g5.12xlarge"]),
 )
 
 
@@ -160,6 +161,34 @@ def test_a_line_belongs_to_the_run_of_any_attempt_and_to_all_that_share_a_job() 
     assert runs(resource="", run_tag="c") == ["c", "d"]
     assert runs(resource="", run_tag="b") == ["b"]
     assert runs(resource=f"{ARN}others-c-1") == []
+
+
+def test_the_tag_of_a_job_of_another_name_is_a_copy_unless_a_queue_has_named_it() -> None:
+    accounts = Accounts([recorded()])
+
+    def runs(resource: str) -> list[str]:
+        return [one.run_id for one in accounts.runs_of(Line(**{"id": "1", **HOUR, "resource": resource}, run_tag="a"))]
+
+    assert runs(f"{ARN}somebody-elses") == []
+    assert runs(f"{ARN}AWSBatchparetune-a-10123456789abcdef") == runs("paretune-a-1") == ["a"]
+
+
+def test_a_job_is_known_by_its_bare_name_too() -> None:
+    accounts = Accounts([recorded()])
+
+    assert accounts.runs_of(Line(**{"id": "1", **HOUR, "resource": "paretune-a-1"}))
+    assert not accounts.runs_of(Line(**{"id": "1", **HOUR, "resource": "paretune-b-1"}))
+
+
+def test_attempts_on_two_instance_types_differ_by_nothing_where_bill_and_record_say_the_same() -> None:
+    one = recorded(instance_count=1, seconds=Decimal(3600), cost_usd=Decimal("4.25"), instance_type="ml.g5.xlarge")
+    other = {"usage_type": "EU-Train:ml.g5.12xlarge", "amount": "0.5", "unblended_usd": "3.5", "rate": "7"}
+    last = {**FULL, "amount": "0.5", "unblended_usd": "0.75"}
+
+    assert not any(bill_of(one, other, last).parts.values())
+    assert not bill_of(one, other, last).residue
+    longer = bill_of(one, {**other, "amount": "1", "unblended_usd": "7"}, last)
+    assert {name: usd for name, usd in longer.parts.items() if usd} == {"seconds": Decimal("3.5")}
 
 
 @pytest.mark.parametrize(

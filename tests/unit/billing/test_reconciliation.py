@@ -2,16 +2,19 @@
 
 import hashlib
 from dataclasses import replace
+from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from paretune.billing.accounts import RecordedCost
 from paretune.billing.reading import EXACT, BillFiles
 from paretune.billing.reconciliation import APART, OTHERS, RECORDED, UNKNOWN, Reconciliation, reconcile
 from paretune.launchers.base import run_of
 from paretune.launchers.shared import group_of
-from tests.stand_ins.bill import ARN, UNIT, Bill, BillMaker, Truth, write
+from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, Truth, write, write_file
 
 CENT = Decimal("0.01")
 
@@ -58,7 +61,7 @@ def require_truth(bill: Bill, found: Reconciliation, repeated: int) -> None:
         assert found.totals[UNKNOWN].usd == usd(sum(bill.unknown.values()))
         assert found.totals[RECORDED].usd == sum((one.billed_usd for one in found.bills), Decimal(0))
     assert sum(one.lines for one in found.totals.values()) == len(bill.rows)
-    assert (found.repeated, found.changed) == (repeated, 0)
+    assert found.repeated == repeated
     assert {one.run_id for one in found.without_lines} == bill.silent - bill.unfinished
 
 
@@ -110,6 +113,38 @@ def test_jobs_that_a_queue_has_named_are_matched_without_a_cost_allocation_tag(t
     assert any(len(one.training_jobs) > 1 for one in bill.recorded)  # attempts
     assert bill.group_truths
     assert len(found.unknown) == 3
+
+
+def one_job(started: datetime, hours: int, billed: int, tail: datetime) -> Reconciliation:
+    """A job of so many hours, so many of which are on a bill that goes on with other services until `tail`."""
+    bill = Bill(net=False)
+    for hour in range(billed):
+        told = {"line_item_resource_id": f"{ARN}paretune-a-1", "line_item_usage_amount": UNIT}
+        bill.row("Usage", "USE1-Train:ml.g5.xlarge", 2 * UNIT, MONTH + timedelta(hours=hour), **told)
+    bill.row("Usage", "BoxUsage", UNIT, tail, line_item_product_code="AmazonEC2")
+    ran = {"run_id": "a", "job_name": "paretune-a-1", "cost_usd": Decimal(2 * hours), "seconds": Decimal(3600 * hours)}
+    price = {"price_usd_per_hour": Decimal(2), "pool_seconds": Decimal(0), "instance_count": 1}
+    times = {"started": started, "ended": MONTH + timedelta(hours=hours, minutes=1)}
+    with TemporaryDirectory() as folder:
+        write_file(bill.rows, Path(folder) / "a.csv", net=False)
+        return reconcile(BillFiles(Path(folder)), [RecordedCost(**{**ran, **price, **times})])
+
+
+def test_a_bill_that_lacks_recorded_hours_of_a_job_is_not_complete_however_late_it_is() -> None:
+    early = one_job(MONTH, 3, 1, MONTH + timedelta(hours=4))
+    late = one_job(MONTH, 3, 1, MONTH + timedelta(days=20))
+
+    assert early.bills[0].lacks.startswith("the bill tells SageMaker's hours up to 2026-11-01 01:00 UTC")
+    assert late.bills[0].lacks == "the bill has 1.00 of 3.00 recorded instance hours"
+    assert one_job(MONTH, 3, 3, MONTH + timedelta(days=20)).bills[0].lacks == ""
+    assert "99.00 of 100.00" in one_job(MONTH, 100, 99, MONTH + timedelta(days=20)).bills[0].lacks
+
+
+def test_a_run_created_before_the_month_of_all_of_its_hours_does_not_wait_for_the_month_before() -> None:
+    before = MONTH - timedelta(seconds=10)
+
+    assert one_job(before, 1, 1, MONTH + timedelta(days=20)).bills[0].is_complete
+    assert "reconcile a folder with all months" in one_job(before, 2, 1, MONTH + timedelta(days=20)).bills[0].lacks
 
 
 @pytest.mark.slow

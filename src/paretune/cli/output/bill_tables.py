@@ -84,16 +84,17 @@ def sentences(done: Reconciled) -> list[str]:
     names = {
         "the bill covers these runs and has no line of them": [one.run_id for one in found.without_lines],
         "on the bill, and no run here tells of them": [one.name for one in found.unknown],
-        "an earlier bill told all of these runs, so its figures stay": list(done.kept),
+        "another bill told more of these runs, so its figures stay": list(done.kept),
         "MLflow did not take these figures (repeat the command)": list(done.unwritten),
         "left out, for a later delivery replaces it": list(found.left_out),
+        "no effective rate, for the bill does not tell what is paid for all of their hours": list(found.unrated),
+        "without a column of tags (resource_tags), so a line belongs to a job by its ARN alone": list(
+            found.without_tags
+        ),
     }
     said += [f"{what}: {_listed(those)}" for what, those in names.items() if those]
     if found.repeated:
-        other = (
-            f", {found.changed:,} of them with another cost: name one delivery of each month" if found.changed else ""
-        )
-        said.append(f"{found.repeated:,} lines come again and count once{other}")
+        said.append(f"{found.repeated:,} lines come again and count once")
     return said
 
 
@@ -120,7 +121,7 @@ def _table(bills: list[RunBill]) -> str:
         [
             bill.run_id[:_SHORT],
             "" if bill.recorded.cost_usd is None else f"{bill.recorded.cost_usd:,.2f}",
-            *(f"{usd:,.2f}" for usd in (bill.billed_usd, bill.effective_usd)),
+            *("" if usd is None else f"{usd:,.2f}" for usd in (bill.billed_usd, bill.effective_usd)),
             "" if bill.difference_usd is None else _usd(bill.difference_usd),
             *(_usd(bill.parts[name]) if bill.parts else "" for name in PARTS),
             _usd(_residue(bill)),

@@ -24,6 +24,9 @@ def effective_rates(tracking: Tracking, jobs: Sequence[RecordedJob]) -> Mapping[
                 found[key] = rate
     if not found and all(job.effective_usd is None for job in jobs):
         raise BadInput(
-            ["rate=effective needs a bill that has been read: `paretune reconcile --bill FILE` reads one (CUR 2.0)"]
+            [
+                "rate=effective needs a bill that has been read: `paretune reconcile --bill FILE` reads one (CUR 2.0), "
+                "and says which instance types it has no effective rate of"
+            ]
         )
     return found

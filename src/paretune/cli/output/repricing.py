@@ -11,6 +11,9 @@ from paretune.pricing.prices import Price, PriceList, price_remarks
 from paretune.spec import metrics
 from paretune.tracking import RecordedJob
 
+_OF_BILL = "cost is what its bill says is paid, storage included"
+_OF_RATE = "cost is seconds x the effective rate of a bill, without storage: a little less than its bill will say"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
@@ -135,7 +138,7 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
     if not cost.is_billed:
         return replace(cost, cost_usd=job.cost_usd, remark="local, its notional price is kept")
     if terms.rates is not None and job.effective_usd is not None:
-        return replace(cost, cost_usd=job.effective_usd, basis="bill", remark="cost is what its bill says is paid")
+        return replace(cost, cost_usd=job.effective_usd, basis="bill", remark=_OF_BILL)
     if terms.rates is not None and job.is_on_plan:
         kept = "on a training plan, which is paid in advance: the recorded cost, and the share of its fee beside it"
         return replace(cost, cost_usd=job.cost_usd, basis="plan", remark=kept)
@@ -175,9 +178,7 @@ def _at_rate(cost: RunCost, rates: Mapping[tuple[str, str], EffectiveRate]) -> R
         confidence="notional",  # of a bill, there is no doubt to be told
     )
     usd = price.cost_usd(cost.seconds or 0.0, job.instance_count)
-    return replace(
-        cost, price=price, cost_usd=usd, basis="rate", remark="cost is seconds x the effective rate of a bill"
-    )
+    return replace(cost, price=price, cost_usd=usd, basis="rate", remark=_OF_RATE)
 
 
 def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from paretune.billing.deliveries import SUFFIXES
 from paretune.billing.difference import RunBill
-from paretune.billing.reading import SUFFIXES, BillFiles
+from paretune.billing.reading import BillFiles
 from paretune.billing.reconciliation import Reconciliation, reconcile
 from paretune.jobs.reconciling.recorded import recorded_cost, runs_on_the_bill
 from paretune.jobs.reconciling.request import ReconcileRequest
@@ -23,7 +24,8 @@ class Reconciled:
 
     Attributes:
         written: runs that have got another figure than they had.
-        kept: ids of runs whose figures of a bill that told all of them were kept, for this one does not.
+        kept: ids of runs whose figures of another bill were kept, for it told all of them and this one does not, or it
+            goes further than this one.
         unwritten: ids of runs that MLflow did not take the figures of.
     """
 
@@ -42,40 +44,57 @@ def reconcile_runs(request: ReconcileRequest, tracking: Tracking, environment: M
         BadInput: the bill cannot be read; nothing has been recorded then.
         TrackingUnavailable: MLflow does not answer.
     """
-    files = BillFiles(_on_disk(request.bill, environment))
+    address = request.bill if request.bill.startswith(IN_S3) else ""
+    files = BillFiles(_on_disk(request.bill, environment), address)
     runs = {run.run_id: run for run in runs_on_the_bill(tracking)}
     found = reconcile(files, [recorded_cost(run) for run in runs.values()])
+    until = "" if found.coverage.until is None else f"{found.coverage.until:%Y-%m-%dT%H:%M:%SZ}"
     written, kept, unwritten = 0, list[str](), list[str]()
     for bill in found.bills:
         run = runs[bill.run_id]
-        if run.tags.get(schema.BILL) == schema.BILL_COMPLETE and not bill.is_complete:
+        if _tells_less(run, bill, until):
             kept.append(bill.run_id)
-        elif _is_new(run, bill):
-            (unwritten.append(bill.run_id) if not _record(tracking, bill) else None)
+        elif _is_new(run, bill, until):
+            (unwritten.append(bill.run_id) if not _record(tracking, bill, until) else None)
             written += 1
     return Reconciled(found=found, written=written - len(unwritten), kept=tuple(kept), unwritten=tuple(unwritten))
 
 
 def _figures(bill: RunBill) -> dict[str, float]:
-    return {metrics.BILLED_USD: float(bill.billed_usd), metrics.EFFECTIVE_USD: float(bill.effective_usd)}
+    told = {metrics.BILLED_USD: bill.billed_usd, metrics.EFFECTIVE_USD: bill.effective_usd}
+    return {name: float(usd) for name, usd in told.items() if usd is not None}
 
 
 def _state(bill: RunBill) -> str:
     return schema.BILL_COMPLETE if bill.is_complete else f"{_NOT_YET}: {bill.lacks}"
 
 
-def _is_new(run: RecordedRun, bill: RunBill) -> bool:
+def _tells_less(run: RecordedRun, bill: RunBill, until: str) -> bool:
+    """Whether what the run has of another bill is more than what this one says of it."""
+    had_all = run.tags.get(schema.BILL) == schema.BILL_COMPLETE
+    if had_all != bill.is_complete:
+        return had_all
+    return until < run.tags.get(schema.BILL_UNTIL, "")
+
+
+def _is_new(run: RecordedRun, bill: RunBill, until: str) -> bool:
     """Whether the run does not say the same already."""
-    figures = _figures(bill)
-    return run.tags.get(schema.BILL) != _state(bill) or any(run.metrics.get(name) != figures[name] for name in figures)
+    figures, tags = _figures(bill), _tags(bill, until)
+    return any(run.tags.get(name) != tags[name] for name in tags) or any(
+        run.metrics.get(name) != figures[name] for name in figures
+    )
 
 
-def _record(tracking: Tracking, bill: RunBill) -> bool:
+def _tags(bill: RunBill, until: str) -> dict[str, str]:
+    return {schema.BILL: _state(bill), schema.BILL_UNTIL: until}
+
+
+def _record(tracking: Tracking, bill: RunBill, until: str) -> bool:
     """Write the figures of a run in one request; whether MLflow has taken them."""
     run = tracking.run(bill.run_id)
     with run.later():
         run.log_metrics(_figures(bill))
-        run.set_tags({schema.BILL: _state(bill)})
+        run.set_tags({**_tags(bill, until)})
     run.flush()
     return not run.has_gap
 

@@ -19,10 +19,10 @@ class ReconcileRequest:
     bill: str = parameter("", "Cost and Usage Report 2.0, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
 
     def __post_init__(self) -> None:
-        faults = check(self)
         if not self.bill.strip():
-            faults.append("bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/")
-        elif not self.bill.startswith(IN_S3) and not exists(self.bill):
+            raise BadInput(["bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/"])
+        faults = check(self)
+        if not self.bill.startswith(IN_S3) and not exists(self.bill):
             faults.append(f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {self.bill}: there is no such")
         if faults:
             raise BadInput(faults)

@@ -29,7 +29,7 @@ class Total:
         instance_hours: billable seconds, with those of kept instances, times instances, in hours.
         best_f1: of the jobs that completed, whatever they trained on.
         without_cost: jobs whose dollars are not known.
-        billed: jobs that `billed_usd` is of.
+        billed: jobs that `billed_usd` is of; of `billed_in_part` of them, no bill has told all yet.
     """
 
     way: str
@@ -45,6 +45,7 @@ class Total:
     best_f1: float | None
     without_cost: int
     billed: int
+    billed_in_part: int
 
 
 def totals(jobs: Sequence[RecordedJob], studies: Mapping[str, str], by: str | None = None) -> list[Total]:
@@ -102,6 +103,10 @@ def _total(way: str, key: str, origin: str, group: Sequence[RecordedJob]) -> Tot
         best_f1=max((job.f1 for job in group if job.is_completed and job.f1 is not None), default=None),
         without_cost=costs.count(None),
         billed=len(billed) - billed.count(None),
+        billed_in_part=sum(
+            usd is not None and job.run.tags.get(schema.BILL) != schema.BILL_COMPLETE
+            for job, usd in zip(group, billed, strict=True)
+        ),
     )
 
 

@@ -52,7 +52,10 @@ def sentences(found: Sequence[Total]) -> list[str]:
     for total in everything:
         if total.billed_usd is not None:
             those = f"{total.billed:,} of {total.jobs:,} {total.origin} runs"
-            said.append(f"billed is what AWS's bill says of {those}; cost is from list prices, of all that are priced")
+            part = f" ({total.billed_in_part:,} of them in part: not complete yet)" if total.billed_in_part else ""
+            said.append(
+                f"billed is what AWS's bill says of {those}{part}; cost is from list prices, of all that are priced"
+            )
     if any(total.best_f1 is not None for total in everything):
         said.append("best F1 is that of any model and data set of the row")
     return said

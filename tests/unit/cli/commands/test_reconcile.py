@@ -165,11 +165,33 @@ def test_a_partial_bill_is_not_final_and_does_not_replace_a_whole_one(
     whole = store.get_run(run_id).data
     _, document, _ = run("reconcile", "--bill", str(tmp_path / "part.csv"))
 
-    assert early.startswith("not complete yet: the bill ends at ")
+    assert early.startswith("not complete yet: the bill ")
     assert whole.tags["paretune.bill"] == "complete"
     assert whole.metrics["billed_usd"] == pytest.approx(truth(bill)[run_id])
     assert store.get_run(run_id).data.metrics == whole.metrics
     assert document["recorded"] == 0
+    assert any("its figures stay" in said and run_id in said for said in document["remarks"])
+
+
+def test_of_two_bills_that_tell_all_of_a_run_the_later_one_counts_in_whatever_order_they_are_read(
+    run: Run, store: MlflowClient, bill: Bill, tmp_path: Path
+) -> None:
+    run_id, first = min(truth(bill).items())
+    write_file(bill.rows, tmp_path / "newer.csv")
+    newest = max(row["line_item_usage_start_date"] for row in bill.rows)
+    older = [dict(row) for row in bill.rows if row["line_item_usage_start_date"] != newest]
+    about = next(row for row in older if f"paretune-{run_id}-" in row.get("line_item_resource_id", ""))
+    about["line_item_unblended_cost"] += UNIT
+    write_file(older, tmp_path / "older.csv")
+
+    run("reconcile", "--bill", str(tmp_path / "older.csv"))
+    before = billed(store, bill)[run_id]
+    run("reconcile", "--bill", str(tmp_path / "newer.csv"))
+    after = billed(store, bill)[run_id]
+    _, document, _ = run("reconcile", "--bill", str(tmp_path / "older.csv"))
+
+    assert before == pytest.approx(first + 1)
+    assert after == billed(store, bill)[run_id] == pytest.approx(first)
     assert any("its figures stay" in said and run_id in said for said in document["remarks"])
 
 
@@ -202,7 +224,7 @@ def test_effective_dollars_are_drawn_and_others_priced_by_the_rate_of_the_bill(
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["reconcile"], ["bill must name a Cost and Usage Report 2.0"]),
+        (["reconcile"], ["paretune: bill must name a Cost and Usage Report 2.0"]),
         (["reconcile", "--bill", "nowhere.csv"], ["got nowhere.csv: there is no such"]),
         (
             ["report", "--rate", "effective", "--region", "us-east-1", "--spot_share", "0.5"],
@@ -261,7 +283,7 @@ def test_a_bill_is_read_from_s3_without_what_lies_beside_its_data(
     run: Run, bill: Bill, bucket: str, tmp_path: Path
 ) -> None:
     s3, half = s3_client(None, {}), len(bill.rows) // 2
-    for name, rows in {"1.csv.gz": bill.rows[:half], "2.parquet": bill.rows[half:]}.items():
+    for name, rows in {"e-00001.csv.gz": bill.rows[:half], "e-00002.parquet": bill.rows[half:]}.items():
         write_file(rows, tmp_path / name)
         s3.upload_file(str(tmp_path / name), bucket, f"export/data/BILLING_PERIOD=2026-11/{name}")
     s3.put_object(Bucket=bucket, Key="export/metadata/BILLING_PERIOD=2026-11/export-Manifest.json", Body=b"{}")

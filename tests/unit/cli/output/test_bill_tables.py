@@ -24,7 +24,7 @@ def test_the_text_has_the_largest_differences_the_sums_and_what_is_on_one_side_o
     assert f"- {repeated} lines come again and count once" in lines
     assert f"1: {next(iter(bill.unknown))}" in said
     assert f"{len(bill.silent - bill.unfinished)}: " in said
-    assert "an earlier bill told all of these runs, so its figures stay: 1: kept-before" in said
+    assert "another bill told more of these runs, so its figures stay: 1: kept-before" in said
     assert sum(line.startswith("- not explained: ") for line in lines) == sum(len(one.residue) for one in found.bills)
 
 
