@@ -479,6 +479,8 @@ class JobRunWriter:
 
     def _book(self) -> None:
         """Book the job's cost against its budgets: before its run is closed, so that `sync` does it after a kill."""
+        if not self._launcher.is_billed:
+            return
         try:
             accounts, usd = self.workplace.accounts(self.spec.budget), self.billed_usd()
             if accounts is None or accounts.book(self.run.run_id, usd, self.promised_usd()) or not usd:

@@ -98,7 +98,12 @@ class Workplace:
         Raises:
             BadInput: the file has faults, or its storage does not answer.
         """
-        if budget is None or not self.launcher.is_billed:
+        if budget is None:
+            return None
+        if not self.launcher.is_billed:
+            from paretune.budgets.file import BudgetFile
+
+            BudgetFile.read(budget)  # what is wrong with it is told all the same
             return None
         if budget not in self._accounts:
             self._accounts[budget] = accounts_of(budget, self.home, self.environment)

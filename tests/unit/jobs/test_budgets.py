@@ -112,6 +112,8 @@ def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(paye
 def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
     here = make_workplace(home=tmp_path / "home")
     assert here.accounts("team.yaml") is None
+    with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist"):
+        here.accounts("nowhere.yaml")
     assert check_budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here) == []
     writer = JobRunWriter(JobSpec(budget="team.yaml"), here)
     writer.begin(JobInputs())
