@@ -3,14 +3,15 @@
 A job's worst case is reserved before it is created, in the transaction that compares it with every budget whose tags it
 has; its cost is booked in place of it when it has ended. What was reserved by a process that was killed stays reserved
 until whoever collects the job books it. A job counts in the calendar month (UTC) in which it was reserved, however long
-it runs. One reservation covers all attempts of a job: its maximum runtime is for all of them together.
+it runs. One reservation covers all attempts of a job: its maximum runtime is for all of them together. A job that was
+booked and is started again in a later month gets a second entry: each month keeps the dollars that were promised in it.
 
 Simulated jobs have accounts of their own, with the same limits: they never use up a budget of real dollars.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ ENTRIES = sa.Table(
     sa.Column("worst_usd", sa.Float, nullable=False),
     sa.Column("booked_usd", sa.Float),  # empty while it runs
     sa.Column("kept_usd", sa.Float),  # the most that instances kept after it can still cost; 0 once that is booked
+    sa.Column("reserved_at", sa.Float),  # seconds since the epoch, of the launcher's clock; empty up to version 1
     sa.Index("paretune_budget_entries_month", "month", "origin"),
     sa.Index("paretune_budget_entries_run", "run_id"),
 )
@@ -49,6 +51,13 @@ TAGS = sa.Table(
     sa.Column("name", sa.String(128), primary_key=True),
     sa.Column("value", sa.String(256), nullable=False),
 )
+BEGUN_WITHIN_S = 3600.0
+"""Seconds after which a reservation without an MLflow run counts as that of a killed process.
+
+A run is opened within seconds. A driver that slept for so long between the two reserves anew before it creates a job.
+"""
+_LATER = "@"
+"""What follows the name of a job in its entries of later months, before the month."""
 LOCK = sa.Table("paretune_budget_lock", METADATA, sa.Column("number", sa.Integer, primary_key=True))
 
 
@@ -158,6 +167,21 @@ class Accounts:
         """Whether they are in a file of this machine, which no other one sees."""
         return self._engine.dialect.name == "sqlite"
 
+    def take_over(self, address: str) -> None:
+        """Copy the accounts of another SQLite file, unless there are entries here already.
+
+        Raises:
+            BadInput: a newer version of paretune has written them.
+        """
+        there = open_engine(address, keeps_connections=False)
+        with self._transaction() as connection, there.begin() as former:
+            if connection.execute(sa.select(ENTRIES.c.job).limit(1)).first() or not _has_accounts(former):
+                return
+            migrate(former, shown(address))
+            for table in (ENTRIES, TAGS):
+                if rows := [dict(row) for row in former.execute(sa.select(table)).mappings()]:
+                    connection.execute(table.insert(), rows)
+
     def reserve(self, claim: Claim, within: sa.Connection | None = None) -> None:
         """Reserve a job's worst case, unless that is done; of all budgets that it counts against, or of none.
 
@@ -172,23 +196,20 @@ class Accounts:
             former = self._find(connection, claim)
             if former is not None and former.booked_usd is None:
                 return
-            month, spent = month_of(claim.now), 0.0
-            if former is not None:
-                spent = former.booked_usd + (former.kept_usd or 0.0)
-            new_here = spent if former is not None and former.month != month else 0.0  # it moves to this month
-            usd = None if claim.worst_usd is None else claim.worst_usd + new_here
-            self._admit(connection, replace(claim, worst_usd=usd))
+            self._admit(connection, claim)
             if claim.worst_usd is None:  # no budget is concerned
                 return
-            new: dict[str, Any] = {"month": month, "worst_usd": spent + claim.worst_usd, "origin": claim.origin}
-            if former is not None:
-                new |= {"booked_usd": None, "kept_usd": None}
-                connection.execute(ENTRIES.update().where(ENTRIES.c.job == former.job).values(**new))
+            if former is None:
+                _insert(connection, claim, claim.job, claim.run_id)
                 return
-            connection.execute(ENTRIES.insert().values(job=claim.job, run_id=claim.run_id, **new))
-            if claim.tags:
-                rows = [{"job": claim.job, "name": name, "value": text} for name, text in claim.tags.items()]
-                connection.execute(TAGS.insert(), rows)
+            spent, same = former.booked_usd + (former.kept_usd or 0.0), ENTRIES.c.job == former.job
+            if former.month == month_of(claim.now):
+                again = {"booked_usd": None, "kept_usd": None, "reserved_at": claim.now, "origin": claim.origin}
+                connection.execute(ENTRIES.update().where(same).values(worst_usd=spent + claim.worst_usd, **again))
+                return
+            connection.execute(ENTRIES.update().where(same).values(booked_usd=spent, kept_usd=0.0))
+            first = former.job.partition(_LATER)[0]
+            _insert(connection, claim, f"{first}{_LATER}{month_of(claim.now)}", claim.run_id or former.run_id)
 
     def check(self, claim: Claim) -> list[Standing]:
         """The budgets that a job counts against; nothing is reserved.
@@ -212,11 +233,19 @@ class Accounts:
     def book(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
         """Replace the reservation of the job of a run by what it has cost; all of it where that is not known.
 
-        `kept_usd`, the most that instances kept after it can cost, stays reserved until `book_kept`. False where the
-        job has no reservation here.
+        `usd` is what the job has cost since it was first started. `kept_usd`, the most that instances kept after it can
+        cost, stays reserved until `book_kept`. False where the job has no reservation here.
         """
-        values = {"booked_usd": ENTRIES.c.worst_usd if usd is None else usd, "kept_usd": kept_usd}
-        return self._change(ENTRIES.update().where(ENTRIES.c.run_id == run_id).values(**values)) > 0
+        entries = sa.select(ENTRIES).where(ENTRIES.c.run_id == run_id).order_by(ENTRIES.c.month.desc())
+        with self._transaction() as connection:
+            found = connection.execute(entries).all()
+            if not found:
+                return False
+            newest, *earlier = found
+            here = newest.worst_usd if usd is None else max(0.0, usd - sum(row.booked_usd or 0.0 for row in earlier))
+            values = {"booked_usd": here, "kept_usd": kept_usd}
+            connection.execute(ENTRIES.update().where(ENTRIES.c.job == newest.job).values(**values))
+        return True
 
     def book_kept(self, run_id: str, usd: float) -> None:
         """Add what instances kept after the job of a run have cost, in place of what is reserved for them; once."""
@@ -230,6 +259,27 @@ class Accounts:
             if connection.execute(ENTRIES.delete().where(never)).rowcount:
                 connection.execute(TAGS.delete().where(TAGS.c.job == job))
 
+    def release_unbegun(self, origin: str, now: float) -> list[str]:
+        """Take back reservations of jobs that were never begun, for their process was killed; their names.
+
+        Those that have no run BEGUN_WITHIN_S after they were made; `now` is that of the launcher's clock.
+        """
+        is_old = ENTRIES.c.reserved_at < now - BEGUN_WITHIN_S
+        query = sa.select(ENTRIES.c.job).where(ENTRIES.c.run_id == "", ENTRIES.c.origin == origin, is_old)
+        with self._transaction() as connection:
+            jobs = list(connection.execute(query).scalars())
+        for job in jobs:
+            self.release(job)
+        return jobs
+
+    def unmatched(self) -> tuple[list[Budget], list[str]]:
+        """Budgets whose tags no job has had yet although some had others, and the names of all tags that jobs had."""
+        with self._transaction() as connection:
+            jobs = sa.select(ENTRIES.c.job)
+            never = [one for one in self.file.budgets if not connection.execute(_of(jobs, one).limit(1)).first()]
+            known = list(connection.execute(sa.select(TAGS.c.name).distinct().order_by(TAGS.c.name)).scalars())
+        return ([one for one in never if one.tags], known) if known else ([], [])
+
     def unbooked(self) -> list[str]:
         """MLflow runs of jobs that are reserved and not booked: they run, or their launcher was killed."""
         query = sa.select(ENTRIES.c.run_id).where(ENTRIES.c.booked_usd.is_(None), ENTRIES.c.run_id != "")
@@ -237,11 +287,11 @@ class Accounts:
             return list(connection.execute(query).scalars())
 
     def _find(self, connection: sa.Connection, claim: Claim) -> Any:
-        """The entry of a job; None where there is none."""
-        same = ENTRIES.c.job == claim.job
+        """The newest entry of a job; None where there is none."""
+        same = (ENTRIES.c.job == claim.job) | ENTRIES.c.job.startswith(f"{claim.job}{_LATER}", autoescape=True)
         if claim.run_id:  # that of a trial was made before it had a run
             same |= ENTRIES.c.run_id == claim.run_id
-        return connection.execute(sa.select(ENTRIES).where(same)).first()
+        return connection.execute(sa.select(ENTRIES).where(same).order_by(ENTRIES.c.month.desc())).first()
 
     def _admit(self, connection: sa.Connection, claim: Claim) -> list[Standing]:
         standings = self._standings(connection, claim.now, claim.origin, claim.tags)
@@ -288,13 +338,29 @@ def least_left(standings: Sequence[Standing]) -> Standing | None:
     return min(standings, key=lambda standing: standing.left_usd, default=None)
 
 
+def _of(query: sa.Select[Any], budget: Budget) -> sa.Select[Any]:
+    """Of what a query of the entries finds, the jobs that have the tags of a budget."""
+    for name, text in budget.tags.items():
+        own = sa.select(TAGS.c.job).where(TAGS.c.job == ENTRIES.c.job, TAGS.c.name == name, TAGS.c.value == text)
+        query = query.where(own.exists())
+    return query
+
+
+def _insert(connection: sa.Connection, claim: Claim, job: str, run_id: str) -> None:
+    new = {"month": month_of(claim.now), "worst_usd": claim.worst_usd, "origin": claim.origin}
+    connection.execute(ENTRIES.insert().values(job=job, run_id=run_id, reserved_at=claim.now, **new))
+    if claim.tags:
+        connection.execute(TAGS.insert(), [{"job": job, "name": name, "value": it} for name, it in claim.tags.items()])
+
+
+def _has_accounts(connection: sa.Connection) -> bool:
+    return sa.inspect(connection).has_table(ENTRIES.name)
+
+
 def _balance(connection: sa.Connection, budget: Budget, month: str, origin: str) -> Balance:
     has_ended = ENTRIES.c.booked_usd.is_not(None)
     spent = sa.func.sum(sa.case((has_ended, ENTRIES.c.booked_usd), else_=0.0))
     committed = sa.func.sum(sa.case((has_ended, ENTRIES.c.kept_usd), else_=ENTRIES.c.worst_usd))
     query = sa.select(spent, committed).where(ENTRIES.c.month == month, ENTRIES.c.origin == origin)
-    for name, text in budget.tags.items():
-        own = sa.select(TAGS.c.job).where(TAGS.c.job == ENTRIES.c.job, TAGS.c.name == name, TAGS.c.value == text)
-        query = query.where(own.exists())
-    row = connection.execute(query).one()
+    row = connection.execute(_of(query, budget)).one()
     return Balance(spent_usd=row[0] or 0.0, committed_usd=row[1] or 0.0)

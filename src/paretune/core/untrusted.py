@@ -27,6 +27,11 @@ def exists(path: str | Path) -> bool:
     return os.path.exists(os.path.expanduser(path))
 
 
+def absolute(path: str) -> str:
+    """The path from the root, so that it means the same file in every folder; links stay. `~` is the user's home."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def is_folder(path: str | Path) -> bool:
     """Whether there is such a folder; False for what cannot be a path."""
     return os.path.isdir(os.path.expanduser(path))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paretune.core.commands import command_line, options
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.core.tags import Attribution
+from paretune.core.untrusted import absolute
 from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.models import FinishedJob, record_model
 from paretune.jobs.notes.job_note import job_note
@@ -478,13 +479,15 @@ class JobRunWriter:
 
     def _book(self) -> None:
         """Book the job's cost against its budgets: before its run is closed, so that `sync` does it after a kill."""
+        if not self._launcher.is_billed:
+            return
         try:
             accounts, usd = self.workplace.accounts(self.spec.budget), self.billed_usd()
             if accounts is None or accounts.book(self.run.run_id, usd, self.promised_usd()) or not usd:
                 return
             said = (
                 f"its {usd:.4g} USD are in no budget of {accounts.file.path}: {accounts.where} has no reservation of "
-                "it; set PARETUNE_STORAGE and PARETUNE_HOME as they were when it was launched"
+                "it; set PARETUNE_STORAGE as it was when it was launched"
             )
         except (BadInput, LostContact) as error:
             said = f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
@@ -532,7 +535,7 @@ class JobRunWriter:
                 **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
                 **price_tags(self._price),
                 **{f"{schema.PREFIX}{name}": text for name, text in self.attribution.named().items()},
-                schema.BUDGET: self.spec.budget,
+                schema.BUDGET: absolute(self.spec.budget) if self.spec.budget and launcher.is_billed else None,
             }
         )
 

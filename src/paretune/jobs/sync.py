@@ -91,20 +91,25 @@ class Sync:
         """Book what jobs that have ended still hold of the budgets that recent jobs have counted against."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
         said = []
-        for budget, run in {run.tags[schema.BUDGET]: run for run in recent}.items():
+        for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
             place = self._place(run)
             if isinstance(place, str):
                 said.append(Collected(run_id=run.run_id, remark=f"its budgets: {place}"))
                 continue
             try:
-                accounts = place[1].accounts(budget)
+                budget = RecordedJob(run).budget
+                accounts, origin = place[1].accounts(budget), place[1].launcher.origin
                 booked = {} if accounts is None else book_ended(accounts, self.tracking)
+                unbegun = [] if accounts is None else accounts.release_unbegun(origin, place[1].clock.now())
             except (BadInput, LostContact) as error:
                 said.append(Collected(run_id=run.run_id, remark=f"its budgets cannot be booked: {error}"))
                 continue
             for run_id, usd in booked.items():
                 cost = "its worst case" if usd is None else f"{usd:.4g} USD"
                 said.append(Collected(run_id=run_id, remark=f"{cost} booked against the budgets of {budget}"))
+            if unbegun:
+                freed = f"{len(unbegun)} reservations of trials that were never begun are taken back from {budget}"
+                said.append(Collected(run_id=run.run_id, remark=freed))
         return said
 
     def _take_up(self, run: RecordedRun) -> str:

@@ -120,7 +120,7 @@ class KeptPool:
     def _book_kept(self, found: Retention) -> None:
         """Book what the instances have cost against the budgets of the job, where their file is there."""
         with suppress(BadInput):
-            accounts = self._workplace.accounts(self.job.run.tags.get(schema.BUDGET))
+            accounts = self._workplace.accounts(self.job.budget)
             if accounts is not None:
                 accounts.book_kept(self.run_id, self.usd(found) or 0.0)
 

@@ -23,18 +23,19 @@ from paretune.tracking import Tracking
 if TYPE_CHECKING:
     from paretune.budgets.accounts import Accounts
 
-
+_HOME = ".paretune"
+_STUDIES = "studies.db"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
 """Variable of the environment with the storage of studies, designs and budgets that name none: no password is typed."""
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
     """The folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or else .paretune of the current one."""
-    return Path(environment.get("PARETUNE_HOME") or Path.cwd() / ".paretune")
+    return Path(environment.get("PARETUNE_HOME") or Path.cwd() / _HOME)
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
-    """Address of the database of studies, designs and budgets that name no other one.
+    """Address of the database of studies and designs that name no other one.
 
     That is PARETUNE_STORAGE, or else a file of the home folder.
 
@@ -43,10 +44,31 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     """
     address = environment.get(STORAGE_VARIABLE)
     if not address:
-        return f"sqlite:///{home / 'studies.db'}"
+        return f"sqlite:///{home / _STUDIES}"
     if fault := address_fault(address):
         raise BadInput([f"{STORAGE_VARIABLE}: {fault}"])
     return address
+
+
+def accounts_of(budget: str, home: Path, environment: Mapping[str, str]) -> "Accounts":
+    """The accounts of a file of budgets: in its storage, in PARETUNE_STORAGE, or in a file beside it.
+
+    Beside it, they are the same for everybody on this machine who uses the file, in whatever folder. Up to version 0.3
+    they were in the home folder: what stands there is taken over, once.
+
+    Raises:
+        BadInput: the file has faults, or its storage does not answer.
+    """
+    from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
+    from paretune.budgets.file import BudgetFile
+
+    file = BudgetFile.read(budget)
+    beside = Path(budget).expanduser().resolve().parent / _HOME
+    accounts = Accounts(file, usual_storage(beside, environment))
+    is_usual = file.storage is None and not environment.get(STORAGE_VARIABLE)
+    if is_usual and home.resolve() != beside and (home / _STUDIES).is_file():
+        accounts.take_over(f"sqlite:///{home / _STUDIES}")
+    return accounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,18 +93,20 @@ class Workplace:
     _accounts: dict[str, "Accounts"] = field(default_factory=dict)
 
     def accounts(self, budget: str | None) -> "Accounts | None":
-        """The accounts of a file of budgets, the parameter `budget` of a job; None of none.
+        """The accounts of a file of budgets, the parameter `budget` of a job; None of none, or where nobody is paid.
 
         Raises:
             BadInput: the file has faults, or its storage does not answer.
         """
         if budget is None:
             return None
-        if budget not in self._accounts:
-            from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
+        if not self.launcher.is_billed:
             from paretune.budgets.file import BudgetFile
 
-            self._accounts[budget] = Accounts(BudgetFile.read(budget), usual_storage(self.home, self.environment))
+            BudgetFile.read(budget)  # what is wrong with it is told all the same
+            return None
+        if budget not in self._accounts:
+            self._accounts[budget] = accounts_of(budget, self.home, self.environment)
         return self._accounts[budget]
 
     @contextmanager

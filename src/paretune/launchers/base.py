@@ -202,6 +202,8 @@ class Launcher(ABC):
     """How the figures of its jobs are obtained: measured or simulated. Recorded as `paretune.origin`."""
     reads_inputs = True
     """Whether its jobs need the prepared rows and the model; else `submit` gets none."""
+    is_billed = True
+    """Whether somebody is billed for its jobs, or would be; else their dollars are notional, and use up no budget."""
     outlives = True
     """Whether its jobs go on when the process that started them dies."""
     creates_at_once = False

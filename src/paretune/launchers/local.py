@@ -222,6 +222,7 @@ class LocalLauncher(Launcher):
     """
 
     name = "local"
+    is_billed = False
     outlives = False
     creates_at_once = True
     overrun_s = STOP_GRACE_S

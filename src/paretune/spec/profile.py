@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, refuse
-from paretune.core.untrusted import is_file
+from paretune.core.untrusted import absolute, is_file
 from paretune.spec.cluster import OF_A_QUEUE, SIMULATED, Cluster, listed
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
@@ -34,7 +34,7 @@ _NOT_HERE = {"instance_type", "instance_count", "launcher", "strategy", "process
 _ON_INSTANCES = {
     *("legacy_smp", "instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes", "subnets", "security_group_ids"),
-    *("package_index", "kms_key", "on_interrupt", "training_plan", "queue", *OF_A_QUEUE),
+    *("package_index", "kms_key", "on_interrupt", "training_plan", "queue", *OF_A_QUEUE, "budget"),
 }
 """Parameters that mean nothing for a job on this machine."""
 _ON_THIS_MACHINE = {"local_price_usd_per_hour"}
@@ -92,11 +92,14 @@ def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
 def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """Parameters of a job of a study or a design, with what of the profile says whose it is and who pays.
 
+    A `budget` is an absolute path: whoever goes on with the study may do so in another folder.
+
     Raises:
         BadInput: as `read_profile`.
     """
     profile = {name: text for name, text in read_profile(environment).items() if name in CHARGED}
-    return {**profile, **job, **_tags(profile, job)}
+    found = {**profile, **job, **_tags(profile, job)}
+    return found | ({"budget": absolute(str(found["budget"]))} if found.get("budget") else {})
 
 
 def _tags(profile: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, str]:

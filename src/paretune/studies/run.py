@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
 from paretune.database.address import shown
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
@@ -19,6 +19,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.live import live_front
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.rounds import FINISHED, SEARCHED, in_turn, note_end, noted_end
+from paretune.studies.scheduling import SERVERS_ONLY, file_faults
 from paretune.studies.search import joint
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.ledger import Ledger
@@ -87,6 +88,8 @@ def run_study_file(
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
+    if workplaces.environment.get(SERVERS_ONLY):
+        refuse(file_faults(storage, workplaces.environment.get("MLFLOW_TRACKING_URI", "")))
     if workplaces.environment.get(STORAGE_VARIABLE):
         file, own = replace(file, storage=storage), replace(own, storage=storage)
     with workplaces.interruption.listening():

@@ -3,6 +3,7 @@
 A round that exits with 75 ("call again") has done its work, so no entry counts it as a failure. Two rounds at a time do
 no harm, the second one exits at once; where a scheduler can be told to begin no second one, it is. No entry has a
 secret in it: an address with a password is read from a secret of the scheduler, or a file that only its user can read.
+A round in a container that is given no such address is refused: a file of its own would say that nothing was paid yet.
 """
 
 import json
@@ -14,15 +15,23 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
+from paretune.database.address import shown
+
+SERVERS_ONLY = "PARETUNE_SERVERS_ONLY"
+"""Variable of the environment of a round whose files end with it: storage and tracking must be servers."""
+TRACKING_SERVERS = ("http://", "https://", "arn:", "postgresql")
+"""How addresses of MLflow begin that are no files."""
 AGAIN = '{ code=$?; [ "$code" -eq 75 ] || exit "$code"; }'
 """What follows `||` after a round in a shell: only 75 counts as an end without fault."""
 _READ_ADDRESS = (
     'import boto3,sys;print(boto3.client("secretsmanager").get_secret_value(SecretId=sys.argv[1])["SecretString"])'
 )
 _ROUND = (
-    'export PARETUNE_STORAGE="$(python -c "$1" "$2")"; '
+    's="$(python -c "$1" "$2")" && [ -n "$s" ] || exit 2; export PARETUNE_STORAGE="$s"; '
     'paretune study --study "$3" --once; code=$?; [ $code -eq 0 ] || [ $code -eq 75 ]'
 )
+_FILE = "study.yaml"
+"""Name of the study's file in a pod: a key of a ConfigMap has no spaces and no quotes."""
 _INPUT = "/opt/ml/processing/input/study"
 _MOST_S = 1800
 """Seconds after which a round in a container is ended; with the start of the container it takes a few minutes."""
@@ -41,7 +50,8 @@ class Schedule:
         every_minutes: between the beginnings of two rounds.
         storage: address without a password, to be typed; empty where it is a secret or the default.
         has_secret: whether the storage's address has a password, so that it is none of what is typed.
-        variables: of the environment that a round on this machine needs, without a password.
+        names_storage: whether the study's file, or what is typed, says where the storage is.
+        variables: of the environment that a round needs, without a password.
         tracking_uri: of MLflow, without a password; empty where it is the default.
         image_uri: of a container image that has paretune installed.
         role: that the round has in AWS.
@@ -56,6 +66,7 @@ class Schedule:
     every_minutes: int
     storage: str = ""
     has_secret: bool = False
+    names_storage: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     tracking_uri: str = ""
     image_uri: str = ""
@@ -72,9 +83,36 @@ class Schedule:
 
     @property
     def command(self) -> str:
-        """A round, for a shell in the folder of the study's file."""
+        """A round, for a shell in the folder from which the study's file was named."""
+        return self.command_on(self.study)
+
+    def command_on(self, file: str) -> str:
+        """A round, where the study's file is at this path."""
         storage = f" --storage {shlex.quote(self.storage)}" if self.storage else ""
-        return f"paretune study --study {shlex.quote(self.study)} --once{storage}"
+        return f"paretune study --study {shlex.quote(file)} --once{storage}"
+
+    @property
+    def in_container(self) -> dict[str, str]:
+        """Variables of the environment of a round in a container, none of them a secret."""
+        region = {name: self.region for name in ("AWS_REGION", "AWS_DEFAULT_REGION") if self.region}
+        known = {name: text for name, text in self.variables.items() if text}
+        return {SERVERS_ONLY: "1", **region, **known}
+
+
+def file_faults(storage: str, tracking_uri: str) -> list[str]:
+    """What a round in a container would keep in files, which end with it; `storage` is an address."""
+    faults = []
+    if not tracking_uri.startswith(TRACKING_SERVERS):
+        faults.append(
+            "MLFLOW_TRACKING_URI must name a server for rounds in containers, such as https://... or the ARN of a "
+            f"managed MLflow, got {shown(tracking_uri) or 'nothing'}: a file ends with its container"
+        )
+    if not storage.startswith("postgresql"):
+        faults.append(
+            f"storage must be postgresql://... for rounds in containers, got {shown(storage) or 'nothing'}: a file "
+            "ends with its container; set PARETUNE_STORAGE in the scheduler's secret"
+        )
+    return faults
 
 
 def cron_expression(every_minutes: int) -> str:
@@ -102,7 +140,7 @@ def cron_line(schedule: Schedule, folder: Path, home: Path, program: str) -> str
     variables = {**schedule.variables, "MLFLOW_TRACKING_URI": schedule.tracking_uri}
     known = "".join(f"export {name}={shlex.quote(text)}; " for name, text in variables.items() if text)
     if schedule.has_secret:
-        known += f". {shlex.quote(str(secrets))}; "
+        known += f'. {shlex.quote(str(secrets))} && [ -n "$PARETUNE_STORAGE" ] || exit 2; '
     words = schedule.command.replace("paretune", program, 1)
     log = shlex.quote(str(home / "rounds.log"))
     places = f"cd {shlex.quote(str(folder))} && mkdir -p {shlex.quote(str(home))}"
@@ -116,12 +154,13 @@ def cron_line(schedule: Schedule, folder: Path, home: Path, program: str) -> str
 
 def kubernetes_manifest(schedule: Schedule) -> str:
     """A CronJob, with the commands that make what it reads."""
+    variables = {**schedule.in_container, "PARETUNE_HOME": "/home-of-paretune"}
     container = {
         "name": "round",
         "image": schedule.image_uri,
-        "command": ["sh", "-c", f"cd /study && {{ {_inside(schedule)} || {AGAIN}; }}"],
+        "command": ["sh", "-c", f"cd /study && {{ {schedule.command_on(_FILE)} || {AGAIN}; }}"],
         "envFrom": [{"secretRef": {"name": "paretune"}}],
-        "env": [{"name": "PARETUNE_HOME", "value": "/home-of-paretune"}],
+        "env": [{"name": name, "value": text} for name, text in variables.items()],
         "volumeMounts": [
             {"name": "study", "mountPath": "/study", "readOnly": True},
             {"name": "home", "mountPath": "/home-of-paretune"},
@@ -149,11 +188,11 @@ def kubernetes_manifest(schedule: Schedule) -> str:
             },
         },
     }
-    file = Path(schedule.study).name
+    needed = ["MLFLOW_TRACKING_URI"] if schedule.names_storage else ["PARETUNE_STORAGE", "MLFLOW_TRACKING_URI"]
+    literals = " ".join(f'--from-literal={name}="${{{name}:?}}"' for name in needed)
     remarks = [
-        f"# kubectl create configmap {schedule.slug} --from-file={file}={shlex.quote(schedule.study)}",
-        '# kubectl create secret generic paretune --from-literal=PARETUNE_STORAGE="$PARETUNE_STORAGE" '
-        '--from-literal=MLFLOW_TRACKING_URI="$MLFLOW_TRACKING_URI"',
+        f"# kubectl create configmap {schedule.slug} --from-file={_FILE}={shlex.quote(schedule.study)}",
+        f"# kubectl create secret generic paretune {literals}",
         "# the pod needs AWS credentials: a service account with a role (EKS), or AWS_* in the same secret",
     ]
     return "\n".join([*remarks, yaml.safe_dump(manifest, sort_keys=False, width=1000).strip()])
@@ -162,17 +201,18 @@ def kubernetes_manifest(schedule: Schedule) -> str:
 def github_workflow(schedule: Schedule) -> str:
     """A workflow for .github/workflows of the repository that has the study's file."""
     group = f"paretune-{schedule.slug}"
+    secrets = ("PARETUNE_STORAGE", "MLFLOW_TRACKING_URI")
     steps = [
         {"uses": "actions/checkout@v4"},
         {"uses": "actions/setup-python@v5", "with": {"python-version": "3.11"}},
         {
             "uses": "aws-actions/configure-aws-credentials@v4",
-            "with": {"role-to-assume": "${{ secrets.PARETUNE_ROLE }}", "aws-region": schedule.region},
+            "with": {"role-to-assume": "${{ secrets.AWS_ROLE_TO_ASSUME }}", "aws-region": schedule.region},
         },
         {"run": "python -m pip install -r requirements.txt"},
         {
             "run": f"{schedule.command} || {AGAIN}",
-            "env": {name: f"${{{{ secrets.{name} }}}}" for name in ("PARETUNE_STORAGE", "MLFLOW_TRACKING_URI")},
+            "env": schedule.in_container | {name: f"${{{{ secrets.{name} }}}}" for name in secrets},
         },
     ]
     workflow = {
@@ -184,7 +224,7 @@ def github_workflow(schedule: Schedule) -> str:
     }
     remarks = [
         f"# .github/workflows/{group}.yml; requirements.txt installs paretune with its extra postgresql",
-        "# secrets of the repository: PARETUNE_ROLE, PARETUNE_STORAGE, MLFLOW_TRACKING_URI",
+        f"# secrets of the repository: AWS_ROLE_TO_ASSUME (the role of the round itself), {', '.join(secrets)}",
     ]
     return "\n".join([*remarks, yaml.safe_dump(workflow, sort_keys=False, width=1000).strip()])
 
@@ -216,7 +256,7 @@ def eventbridge_request(schedule: Schedule, location: str) -> dict[str, object]:
             "ContainerEntrypoint": ["sh", "-c", _ROUND],
             "ContainerArguments": ["round", _READ_ADDRESS, schedule.secret, f"{_INPUT}/{Path(schedule.study).name}"],
         },
-        "Environment": {"MLFLOW_TRACKING_URI": schedule.tracking_uri, "AWS_DEFAULT_REGION": schedule.region},
+        "Environment": {"MLFLOW_TRACKING_URI": schedule.tracking_uri, **schedule.in_container},
         "ProcessingInputs": [
             {
                 "InputName": "study",
@@ -245,8 +285,3 @@ def eventbridge_request(schedule: Schedule, location: str) -> dict[str, object]:
             "RetryPolicy": {"MaximumRetryAttempts": 0},
         },
     }
-
-
-def _inside(schedule: Schedule) -> str:
-    """A round in a container, where the study's file lies in the current folder and the storage is a variable."""
-    return f"paretune study --study {shlex.quote(Path(schedule.study).name)} --once"

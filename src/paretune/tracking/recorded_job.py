@@ -1,12 +1,14 @@
 """A recorded run, and the job that it records, read back."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.commands import parameters_of
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import exists
 from paretune.spec import metrics
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import PROJECT, JobSpec
@@ -195,12 +197,21 @@ class RecordedJob:
         location = {name: text for name, text in tags.items() if text}
         if self.is_foreign:
             cluster = {"instance_type": self.instance_type, "instance_count": self.instance_count}
-            budget = self._tag(schema.BUDGET) or None
-            return JobSpec(launcher="sagemaker", entry_script=PROJECT, budget=budget, **cluster, **location)  # type: ignore[arg-type]
+            return JobSpec(launcher="sagemaker", entry_script=PROJECT, budget=self.budget, **cluster, **location)  # type: ignore[arg-type]
         if not self.command:
             raise BadInput(["no command of paretune is recorded"])
         spec = JobSpec.from_text(parameters_of(self.command))
+        spec = spec if self.budget == spec.budget else spec.replace(budget=self.budget)
         return spec.replace(**location) if spec.on_sagemaker else spec
+
+    @property
+    def budget(self) -> str | None:
+        """File of the budgets that it counts against; as it was typed where the recorded path leads nowhere here."""
+        recorded, typed = self._tag(schema.BUDGET), ""
+        if self.command and not self.is_foreign:
+            with suppress(ValueError):
+                typed = parameters_of(self.command).get("budget", "")
+        return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec_from_params(self) -> JobSpec:
         """The specification with derived batch sizes; a simulated job is given as the real one that it stands for.

@@ -121,15 +121,26 @@ def test_a_job_that_is_adopted_is_not_reserved_a_second_time_and_one_that_begins
     assert left(accounts)["nlp"] == 4.0
 
 
-def test_a_job_that_begins_anew_in_another_month_takes_what_it_has_cost_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_a_study", [False, True])
+def test_a_job_that_begins_anew_in_another_month_leaves_what_it_has_cost_in_the_first(
+    tmp_path: Path, of_a_study: bool
+) -> None:
     accounts = accounts_in(tmp_path)
-    accounts.reserve(claim("a", 3.0))
+    asked: dict[str, Any] = {"job": "study/1", "run_id": ""} if of_a_study else {"job": "a"}
+    accounts.reserve(claim(**asked, worst_usd=3.0))
+    accounts.name_run("study/1", "a")
     accounts.book("a", 3.0)
     with pytest.raises(BudgetRefused, match="worst case 6 USD does not fit"):
-        accounts.reserve(claim("a", 3.0, now=DECEMBER))
-    accounts.reserve(claim("a", 2.0, now=DECEMBER))
-
-    assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (5.0, 0.0)
+        accounts.reserve(claim(**asked, worst_usd=6.0, now=DECEMBER))
+    for _ in range(2):
+        accounts.reserve(claim(**asked, worst_usd=4.0, now=DECEMBER))
+        assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 1.0)
+    for _ in range(2):
+        accounts.book("a", 3.5)  # both together
+        assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 4.5)
+    accounts.reserve(claim(**asked, worst_usd=1.0, now=DECEMBER))
+    accounts.book("a", None)
+    assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 3.5)
 
 
 def test_only_what_was_never_begun_is_released(tmp_path: Path) -> None:
@@ -207,6 +218,19 @@ def test_the_tables_of_the_revisions_are_those_of_the_code_and_a_newer_version_i
 
     with pytest.raises(BadInput, match="was written by a newer paretune"):
         accounts_in(tmp_path)
+
+
+def test_accounts_of_version_1_go_on_and_nothing_of_unknown_age_is_taken_back(tmp_path: Path) -> None:
+    accounts_in(tmp_path).reserve(claim("study/1", 2.0, run_id=""))
+    engine = open_engine(f"sqlite:///{tmp_path / 'studies.db'}")
+    with engine.begin() as connection:
+        connection.execute(sa.text("alter table paretune_budget_entries drop column reserved_at"))
+        connection.execute(sa.text("update paretune_budget_schema set version_num = '1'"))
+    engine.dispose()
+
+    accounts = accounts_in(tmp_path)
+    assert accounts.release_unbegun("measured", NOVEMBER + 1e6) == []
+    assert left(accounts)["nlp"] == 3.0
 
 
 def test_a_storage_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:

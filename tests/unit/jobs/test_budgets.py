@@ -7,19 +7,21 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.budgets.accounts import Standing
+from paretune.budgets.accounts import BEGUN_WITHIN_S, Accounts, Claim, Standing
+from paretune.budgets.file import BudgetFile
 from paretune.cli.main import main
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import _preview, run_job
 from paretune.jobs.recording import JobRunWriter, check_budgets
-from paretune.jobs.sync import Sync
+from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
+from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import RecordedJob, Tracking, tracking_uri
 from tests.unit.jobs.test_adoption import User
-from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE
+from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE, SMALL
 from tests.workplaces import make_workplace
 
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
@@ -81,18 +83,102 @@ def test_a_job_that_is_booked_where_nothing_was_reserved_says_so(payer: Payer, t
     assert any("its 0.01 USD are in no budget of team.yaml" in text for text in result.remarks)
 
 
-def test_sync_books_the_job_of_a_killed_command(payer: Payer) -> None:
-    payer.is_killed()
+def test_one_file_used_from_two_folders_has_one_set_of_accounts(payer: Payer, tmp_path: Path) -> None:
+    file = str(Path("team.yaml").resolve())
+    homes = [replace(payer.place(), home=tmp_path / name) for name in ("one", "other")]
+    JobRunWriter(payer.spec(max_runtime_minutes=240.0, budget=file), homes[0]).reserve()
+
+    with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
+        check_budgets(payer.spec(max_runtime_minutes=240.0, budget=file), homes[1])
+
+
+def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(payer: Payer, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    former = Accounts(BudgetFile.read("team.yaml"), f"sqlite:///{home / 'studies.db'}")
+    asked: dict[str, Any] = {"tags": {"team": "nlp"}, "origin": "measured", "now": payer.clock.now(), "what": SMALL}
+    former.reserve(Claim(job="a", run_id="a", worst_usd=4.0, **asked))
+    place = replace(payer.place(), home=home)
+
+    with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
+        check_budgets(payer.spec(max_runtime_minutes=240.0), place)
+    accounts = replace(place, _accounts={}).accounts("team.yaml")
+    assert accounts is not None
+    accounts.book("a", 1.0)
+    former.reserve(Claim(job="b", run_id="b", worst_usd=0.5, **asked))  # nobody looks there any more
+    assert payer.standing().balance.spent_usd == 1.0
+    check_budgets(payer.spec(max_runtime_minutes=240.0), replace(place, _accounts={}))
+
+
+def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
+    here = make_workplace(home=tmp_path / "home")
+    assert here.accounts("team.yaml") is None
+    with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist"):
+        here.accounts("nowhere.yaml")
+    assert check_budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here) == []
+    writer = JobRunWriter(JobSpec(budget="team.yaml"), here)
+    writer.begin(JobInputs())
+    writer.reserve()
+    writer.run.flush()
+    assert payer.standing("all").balance.committed_usd == 0.0
+    assert "paretune.budget" not in writer.run.tags()
+
+
+def sync_all(payer: Payer) -> list[Collected]:
     place = payer.place()
-    Sync(
+    return Sync(
         workplace_of=lambda spec: place,
         tracking=place.tracking,
         interruption=Interruption(),
         on_events=lambda events: None,
     ).run()
 
+
+def test_sync_books_the_job_of_a_killed_command(payer: Payer) -> None:
+    payer.is_killed()
+    sync_all(payer)
+
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
+
+
+def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_name(
+    payer: Payer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payer.is_killed()
+    own, elsewhere = Path("team.yaml").resolve(), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "team.yaml").write_text(TEAM)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri())
+    monkeypatch.chdir(elsewhere)
+    sync_all(payer)
+
+    assert not (elsewhere / ".paretune").exists()
+    monkeypatch.chdir(own.parent)
+    balance = payer.standing().balance
+    assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
+
+
+def test_where_the_recorded_path_leads_nowhere_the_file_is_the_one_that_was_typed(payer: Payer) -> None:
+    run_id = payer.is_killed()
+    (run,) = payer.place().tracking.runs(f"attributes.run_id = '{run_id}'")
+    assert RecordedJob(run).spec().budget == str(Path("team.yaml").resolve())
+    moved = replace(run, tags={**run.tags, "paretune.budget": "/another/machine/team.yaml"})
+    assert RecordedJob(moved).spec().budget == "team.yaml"
+    Path("team.yaml").unlink()
+    assert RecordedJob(moved).budget == "/another/machine/team.yaml"
+
+
+def test_sync_takes_back_what_a_study_reserved_that_was_killed_before_its_trial_had_a_run(payer: Payer) -> None:
+    payer.type()  # tells `sync` which file there is
+    accounts, now = payer.place().accounts("team.yaml"), payer.clock.now()
+    assert accounts is not None
+    asked: dict[str, Any] = {"worst_usd": 1.0, "tags": {"team": "nlp"}, "origin": "measured", "what": SMALL}
+    accounts.reserve(Claim(job="study/1", now=now - BEGUN_WITHIN_S - 1, **asked))
+    accounts.reserve(Claim(job="study/2", now=now - 1, **asked))
+    said = sync_all(payer)
+
+    assert payer.standing().balance.committed_usd == 1.0  # the second one may be about to begin
+    assert any("1 reservations of trials that were never begun are taken back" in entry.remark for entry in said)
 
 
 def test_a_job_that_does_not_fit_is_refused_before_a_run_is_opened(payer: Payer) -> None:
@@ -171,7 +257,7 @@ def test_a_price_that_is_not_known_fits_no_budget(payer: Payer) -> None:
 
 def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_running_one(payer: Payer) -> None:
     payer.is_killed()
-    home = Path("studies.db")
+    home = Path(".paretune/studies.db")
     home.rename("away.db")
     home.mkdir()  # so that SQLite cannot open it
     result = payer.type()
@@ -183,15 +269,11 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     Path("away.db").rename("studies.db")
 
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
-    place = payer.place()
-    said = Sync(
-        workplace_of=lambda spec: place,
-        tracking=place.tracking,
-        interruption=Interruption(),
-        on_events=lambda events: None,
-    ).run()
+    said = sync_all(payer)
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
-    assert any("0.01 USD booked against the budgets of team.yaml" in entry.remark for entry in said)
+    assert any(
+        f"0.01 USD booked against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in said
+    )
 
 
 def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: Payer) -> None:
@@ -210,7 +292,7 @@ def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: 
 def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
     mine = payer.client.get_run(payer.type().run_id).data.tags
     assert (mine["paretune.user"], mine["paretune.team"]) == ("ana", "nlp")
-    assert mine["paretune.budget"] == "team.yaml"
+    assert mine["paretune.budget"] == str(Path("team.yaml").resolve())
     assert "paretune.study" not in mine
     (name,) = payer.launcher.created
     assert payer.launcher.jobs[name].document.attribution.aws_tags() == {

@@ -463,11 +463,11 @@ def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: Use
     worst = (60 * 60 + 180) / 3600 * USD_PER_HOUR
     nlp = f"{{name: nlp, usd_per_month: {1.5 * worst}, tags: {{team: nlp}}}}"
     (user.folder / "team.yaml").write_text(f"storage: sqlite:///accounts.db\nbudgets: [{nlp}]\n")
-    chosen = {"tags": {"team": "nlp"}, "user": "ana", "budget": "team.yaml"}
+    chosen, file = {"tags": {"team": "nlp"}, "user": "ana", "budget": "team.yaml"}, str(user.folder / "team.yaml")
     run_id = user.start(**chosen).run_id
     tags = user.client.get_run(run_id).data.tags
     (request,) = [call.parameters for call in user.aws.of("CreateTrainingJob")]
-    assert (tags["paretune.user"], tags["paretune.team"], tags["paretune.budget"]) == ("ana", "nlp", "team.yaml")
+    assert (tags["paretune.user"], tags["paretune.team"], tags["paretune.budget"]) == ("ana", "nlp", file)
     assert {"Key": "paretune:user", "Value": "ana"} in request["Tags"]
 
     with pytest.raises(ExecutionException, match=f"{worst:.4g} promised to running jobs"):

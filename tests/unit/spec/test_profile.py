@@ -107,7 +107,6 @@ VALUES = {
     "simulation": {"seed": 7},
     "tags": {"seed": 7},
     "user": "ana",
-    "budget": "team.yaml",
 }
 """A value other than the default of each parameter that may mean something on this machine."""
 

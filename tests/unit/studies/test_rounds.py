@@ -324,7 +324,7 @@ def test_rounds_of_a_server_are_refused_where_each_machine_has_budgets_of_its_ow
     (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")
     write_study(workplace, storage="postgresql://nobody@localhost:1/studies", n_trials=4)
     assert main(["study", "--study", "study.yaml", "--once", "--budget", "team.yaml"]) == 2
-    assert "needs the accounts of team.yaml on a server, too" in capsys.readouterr().err
+    assert f"needs the accounts of {workplace / 'team.yaml'} on a server, too" in capsys.readouterr().err
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process(

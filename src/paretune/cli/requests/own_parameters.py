@@ -169,6 +169,15 @@ class ScheduleRequest:
                 faults.append(
                     f"{name} must be the ARN of a role, such as arn:aws:iam::111122223333:role/NAME, got {text}"
                 )
+        if not any(text.startswith("every_minutes") for text in faults):
+            faults += self._interval_faults()
+        if self.kind != "cron" and self.storage is not None and self.storage.startswith("sqlite"):
+            faults.append("storage must be postgresql://... for rounds in containers: a file ends with its container")
+        refuse(faults)
+
+    def _interval_faults(self) -> list[str]:
+        """What the scheduler has against an interval that is a number of minutes up to a day."""
+        faults = []
         if self.kind == "github" and self.every_minutes < _GITHUB_MINUTES:
             faults.append(f"every_minutes must be {_GITHUB_MINUTES} or more for GitHub, got {self.every_minutes}")
         if self.kind != "eventbridge":
@@ -179,9 +188,7 @@ class ScheduleRequest:
                     f"every_minutes must divide an hour or, in whole hours, a day, for cron, got {self.every_minutes}: "
                     "5, 10, 15, 20, 30, 60, 120, 240"
                 )
-        if self.kind != "cron" and self.storage is not None and self.storage.startswith("sqlite"):
-            faults.append("storage must be postgresql://... for rounds in containers: a file ends with its container")
-        refuse(faults)
+        return faults
 
 
 @dataclass(frozen=True, kw_only=True)

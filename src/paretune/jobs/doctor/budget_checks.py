@@ -6,7 +6,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
 from paretune.core.finding import Finding, fine, wrong
 from paretune.jobs.doctor.request import DoctorRequest
-from paretune.jobs.workplace import home_of, usual_storage
+from paretune.jobs.workplace import accounts_of, home_of
 from paretune.spec.profile import read_profile
 
 BUDGETS = "budgets"
@@ -24,16 +24,15 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
         return  # a finding on the profile says what is wrong with it
     if path is None:
         return
-    from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
-    from paretune.budgets.file import BudgetFile
-
-    accounts = Accounts(BudgetFile.read(path), usual_storage(home_of(environment), environment))
+    accounts = accounts_of(path, home_of(environment), environment)
+    never, known = accounts.unmatched()
     for standing in accounts.standings(now, "measured"):
         balance, name = standing.balance, standing.budget.name
         tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
         told = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
         if standing.left_usd > 0:
-            yield fine(BUDGETS, told)
+            spelling = f"; no job has had these tags yet, jobs have had {', '.join(known)}: check the spelling"
+            yield fine(BUDGETS, told + (spelling if standing.budget in never else ""))
         else:
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
             yield wrong(

@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules", "size")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
-_PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget")
+PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget")
 """Parameters of a job that may be files or folders."""
 
 
@@ -215,7 +215,7 @@ class FileReading:
             return self._parsed(name, json.dumps(node.as_json(), sort_keys=True))
         if isinstance(node.value, str):
             value = self._parsed(name, self._text(fault_path, node))
-            return beside(self._path, value) if name in _PATHS and isinstance(value, str) else value
+            return beside(self._path, value) if name in PATHS and isinstance(value, str) else value
         where = f"{self.sections[1]} as {self.examples[f'{self.sections[1]} of'].format(name=name)}"
         several = "" if is_choice else f"; to try several, put them under {where}"
         raise ValueError(f"{name} must be one value, got {node.described()}{several}")

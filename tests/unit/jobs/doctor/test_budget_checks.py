@@ -11,6 +11,7 @@ from paretune.core.errors import BadInput
 from paretune.core.finding import Verdict
 from paretune.jobs.doctor.budget_checks import budget_findings
 from paretune.jobs.doctor.request import DoctorRequest
+from paretune.jobs.workplace import accounts_of
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
@@ -36,6 +37,23 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
     assert nlp.verdict is Verdict.WRONG
     assert nlp.text.startswith("budget nlp: 0.00 of 5 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; team=nlp: ")
     assert nlp.commands == ["paretune sync"]
+
+
+def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that_jobs_have(workplace: Path) -> None:
+    Path("team.yaml").write_text(
+        "budgets: [{name: a, usd_per_month: 9, tags: {Team: nlp}}, {name: b, usd_per_month: 9}]"
+    )
+    Path("paretune.toml").write_text('budget = "team.yaml"')
+    request = DoctorRequest.from_text(LOCAL, {})
+    assert not any("no job" in found.text for found in budget_findings(request, {}, NOW))  # there was none at all
+
+    accounts = accounts_of("team.yaml", workplace, {})
+    accounts.reserve(
+        Claim(job="j", run_id="j", worst_usd=1.0, tags={"team": "nlp"}, origin="measured", now=NOW, what="ml.g5.xlarge")
+    )
+    one, other = budget_findings(request, {}, NOW)
+    assert one.text.endswith("Team=nlp; no job has had these tags yet, jobs have had team: check the spelling")
+    assert other.text.endswith("every job")
 
 
 def test_a_profile_s_budget_alone_asks_nothing_of_aws(workplace: Path) -> None:
