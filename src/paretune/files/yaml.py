@@ -8,16 +8,14 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
-LARGEST_FILE = 100_000
-"""Bytes; the studies that are shipped have about 1,500."""
 _DEEPEST = 12  # values inside values; a study needs five
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
@@ -129,21 +127,8 @@ def _flow(value: Any) -> str:
 
 def _text(path: str, kind: FileKind) -> str:
     """What the file holds; BadInput where it cannot be read, is too large, or no text."""
-    file = Path(path).expanduser()
-    try:
-        if not file.is_file():
-            what = "is a folder" if file.is_dir() else f"does not exist (looked from {Path.cwd()})"
-            hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
-            raise BadInput([f"{kind.word} must name a YAML file, and {path} {what}: {hint}"])
-        size = file.stat().st_size
-        if size > LARGEST_FILE:
-            most = f"{kind.article} file at most {LARGEST_FILE:,}"
-            raise BadInput([f"{path} has {size:,} bytes, {most}: is it {kind.article} file?"])
-        text = file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput([f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8"]) from error
-    except (OSError, ValueError) as error:  # not allowed; a name with a NUL in it
-        raise BadInput([f"{path} cannot be read ({error}): allow it, or name another file"]) from error
+    hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
+    text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=hint)
     if not text.strip():
         raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
     return text

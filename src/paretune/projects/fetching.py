@@ -10,7 +10,7 @@ from mlflow.projects._project_spec import Project
 from mlflow.projects.utils import fetch_and_validate_project, load_project
 
 from paretune.core.errors import BadInput, first_line
-from paretune.core.untrusted import exists
+from paretune.core.untrusted import at_home, exists
 from paretune.spec.job import missing_files
 
 
@@ -41,7 +41,7 @@ def declared(uri: str, entry_point: str) -> Mapping[str, str]:
 
 def _folder(uri: str) -> Path:
     is_local = exists(uri.partition("#")[0])
-    return _fetched(str(Path(uri).expanduser().absolute()) if is_local else uri)
+    return _fetched(str(at_home(uri).absolute()) if is_local else uri)
 
 
 @cache

@@ -17,6 +17,7 @@ from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.untrusted import at_home
 from paretune.spec import metrics
 from paretune.spec.job import BUNDLED, ROW_FILES, JobSpec
 from paretune.training.rows import bundled, hub
@@ -100,7 +101,7 @@ def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
         if path is not None:
             with collecting(faults):
-                tables[split] = _read_file(Path(path), f"{split}_file")
+                tables[split] = _read_file(at_home(path), f"{split}_file")
     refuse(faults)
     empty = [split for split, table in tables.items() if len(table) == 0]
     if empty or "train" not in tables:
@@ -118,7 +119,7 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
 
 
 def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
-    path = Path(spec.dataset).expanduser()
+    path = at_home(spec.dataset)
     if path.suffix.lower() in _READERS or path.is_file():
         return {"train": _read_file(path, "dataset")}
     is_local = spec.dataset.startswith((".", "/", "~")) or path.is_dir()
