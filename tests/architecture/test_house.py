@@ -311,3 +311,15 @@ def test_no_file_names_a_folder_of_one_machine_or_a_package_registry() -> None:
 )
 def test_the_search_finds_what_it_looks_for(pattern: re.Pattern[str], text: str) -> None:
     assert pattern.search(text)
+
+
+def test_the_home_of_a_path_is_found_in_one_module() -> None:
+    """`Path.expanduser` raises a RuntimeError for the home of nobody; `at_home` does not."""
+    calls = {
+        str(path.relative_to(ROOT))
+        for path in CODE
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "expanduser"
+    }
+
+    assert calls == {"src/paretune/core/untrusted.py"}

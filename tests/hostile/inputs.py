@@ -10,23 +10,27 @@ import signal
 import tempfile
 import time
 import traceback
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from unittest import mock
 
 from paretune.cli import main as cli
 from tests.conftest import user_s_own
-from tests.hostile.values import MARK, broken, harmful
+from tests.hostile.values import MARK, ODD_PATHS, broken, harmful, make_odd
 from tests.hostile.watch import Gate, watching
 
 REPOSITORY = Path(__file__).parents[2]
 LONGEST_S = 30.0
 """Seconds after which an input counts as one that hangs the command."""
+MOST_GIB = 4
+"""Of address space, which libraries take more of than they use: what an input may add."""
 
 _RECORDED = (REPOSITORY / "studies" / "rehearsal.csv").read_text()
 _ROWS = "text,label\n" + "".join(f"a {word} film,{label}\n" for label in "01" for word in ("good", "bad") * 3)
 _PROFILE = 'region = "us-east-1"\nrole = "SageMakerRole"\nsubnets = ["subnet-1"]\nspot = true\nvolume_gib = 50\n'
+_PROFILE += 'tags = {team = "nlp", cost = "12"}\nbudget = "team.yaml"\n'
 _PRICES = "instance_type,price_usd_per_hour,region,as_of,source\nml.g5.xlarge,1.4,us-east-1,2026-10-01,mine\n"
 _PROJECT = (
     "name: own\npython_env: python_env.yaml\nentry_points:\n  main:\n    parameters:\n"
@@ -44,6 +48,7 @@ _LINES = (
     "2026-10-01T00:00:00.000Z,2026-10-01T01:00:00.000Z,0.5,0.704\n"
 )
 _PYTHON = "python: 3.11\ndependencies:\n  - mlflow\n"
+_CONDA = "name: own\nchannels: [a]\ndependencies:\n  - python=3.11\n  - numpy=1.26\n  - pip:\n    - mlflow==3.1\n"
 _MODEL = json.dumps(
     {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}
     | {"architectures": ["BertForMaskedLM"], "intermediate_size": 128, "max_position_embeddings": 64}
@@ -57,16 +62,19 @@ class HostileInput:
     Attributes:
         words: its command line.
         files: path below the user's folder to content.
+        odd: path below the user's folder to the one of ODD_PATHS that it is.
         environment: variables of the user's shell.
     """
 
     words: tuple[str, ...]
     files: dict[str, bytes] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    odd: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         shown = " ".join(repr(word if len(word) < 120 else f"{word[:120]}... ({len(word)})") for word in self.words)
-        return f"{shown} { ({name: content[:400] for name, content in self.files.items()}) } {self.environment}"
+        files = {name: content[:400] for name, content in self.files.items()}
+        return f"{shown} {files} {self.environment} {self.odd}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +97,7 @@ class Outcome:
 def an_input(source: random.Random) -> HostileInput:
     """A command with a harmful parameter or a broken file, sometimes both."""
     made = source.choice(_KINDS)(source)
-    if source.random() < 0.7 and made.files:
+    if made.odd or (source.random() < 0.7 and made.files):
         return made
     names = _parameters_of(made.words[0])
     chosen = source.sample(names, k=min(len(names), source.choice((1, 1, 2, 4))))
@@ -122,7 +130,8 @@ def _job(source: random.Random) -> HostileInput:
 
 def _with_profile(source: random.Random) -> HostileInput:
     words = ("main", "--dry_run", "true", "--instance_type", "ml.g5.xlarge")
-    return HostileInput(words=words, files={"paretune.toml": broken(_PROFILE, source)})
+    files = {"paretune.toml": broken(_PROFILE, source), "team.yaml": _BUDGETS.encode()}
+    return HostileInput(words=words, files=files)
 
 
 def _with_prices(source: random.Random) -> HostileInput:
@@ -131,10 +140,16 @@ def _with_prices(source: random.Random) -> HostileInput:
 
 
 def _project(source: random.Random) -> HostileInput:
-    files = {"own/MLproject": _PROJECT.encode(), "own/python_env.yaml": _PYTHON.encode(), "own/train.py": b"print(1)\n"}
-    name, text = source.choice((("own/MLproject", _PROJECT), ("own/python_env.yaml", _PYTHON)))
-    files[name] = broken(text, source)
-    words = ("main", "--dry_run", "true", "--project", "own")
+    has_conda = source.random() < 0.5
+    environment, listed = ("conda.yaml", _CONDA) if has_conda else ("python_env.yaml", _PYTHON)
+    project = _PROJECT.replace("python_env: python_env.yaml", "conda_env: conda.yaml") if has_conda else _PROJECT
+    texts = {"own/MLproject": project, f"own/{environment}": listed, "own/train.py": "print(1)\n"}
+    files = {name: text.encode() for name, text in texts.items()}
+    name = source.choice(list(files)[:2])
+    files[name] = broken(texts[name], source)
+    words: tuple[str, ...] = ("main", "--dry_run", "true", "--project", "own")
+    if source.random() < 0.7:  # a job on this machine reads no environment file
+        words += ("--instance_type", "ml.g5.xlarge", "--role", "SageMakerRole", "--region", "us-east-1")
     if source.random() < 0.5:
         words += ("--project_parameters", json.dumps({"text": harmful(source), "alpha": "1"}))
     return HostileInput(words=words, files=files)
@@ -202,6 +217,21 @@ def _bare(source: random.Random) -> HostileInput:
     return HostileInput(words=(source.choice(("prices", "report", "doctor", "sync")),))
 
 
+def _odd(source: random.Random) -> HostileInput:
+    """A file that a command reads is no file, or is called by a path that leads to none."""
+    made = source.choice(_OF_FILES)(source)
+    named = [name for name in made.files if name in {*made.words, *made.environment.values()}]
+    odd = source.choice(ODD_PATHS)
+    if named and source.random() < 0.5:
+        name = source.choice(named)
+        words = tuple(odd if word == name else word for word in made.words)
+        environment = {key: odd if text == name else text for key, text in made.environment.items()}
+        return replace(made, words=words, environment=environment, odd={odd: odd} if odd.startswith("a_") else {})
+    name = source.choice(sorted(made.files))
+    kept = {other: content for other, content in made.files.items() if other != name}
+    return replace(made, files=kept, odd={name: odd})
+
+
 def _beside() -> dict[str, bytes]:
     """The tables that the shipped studies and designs name."""
     tables = (path for path in (REPOSITORY / "studies").glob("*.csv"))
@@ -212,16 +242,30 @@ def _files_with(key: str) -> list[Path]:
     return [path for path in sorted((REPOSITORY / "studies").glob("*.yaml")) if key in path.read_text()]
 
 
-_KINDS = (
-    *(_job,) * 3,
-    *(_study, _design) * 2,
-    *(_with_profile, _with_prices, _project, _estimate, _rehearsed, _import, _predict, _bare),
+_OF_FILES = (
+    *(_study, _design, _with_profile, _with_prices, _project, _estimate, _rehearsed, _import, _predict),
     *(_recur, _bill, _budget, _schedule),
 )
+"""Kinds whose commands read a file."""
+_KINDS = (*(_job,) * 3, *(_study, _design, _odd) * 2, *_OF_FILES[2:], _bare)
 
 
 class Hangs(BaseException):
     """The command did not end within LONGEST_S."""
+
+
+@contextlib.contextmanager
+def _little_memory() -> Iterator[None]:
+    """MemoryError in the block for what needs MOST_GIB more than there is, so that it cannot end this machine."""
+    statm = Path("/proc/self/statm")
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if statm.exists():
+        now = int(statm.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + MOST_GIB * 2**30, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _alarm(_: int, frame: FrameType | None) -> None:
@@ -243,6 +287,9 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
     for name, content in hostile.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
+    for name, odd in hostile.odd.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        make_odd(odd, folder / name)
     own = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | hostile.environment
     wrong: list[str] = []
     code: int | None = None
@@ -254,6 +301,7 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
         contextlib.chdir(folder),
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
+        _little_memory(),
         watching(folder, Path(store.removeprefix("sqlite:///")).parent, REPOSITORY / ".hypothesis") as seen,
         mock.patch("paretune.studies.run._drive", side_effect=Gate("study")),
         mock.patch("paretune.studies.design.run._run", side_effect=Gate("design")),

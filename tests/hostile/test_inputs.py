@@ -45,6 +45,40 @@ def test_a_harmful_name_of_a_file_or_a_folder_does_nothing(store: str, tmp_path:
         assert not outcome.wrong, ascii(text[:200])
 
 
+TAKES_A_FILE = (
+    *(
+        "study --study",
+        "design --design",
+        "schedule --kind cron --study",
+        "recur --night n1 --file",
+        "reconcile --bill",
+    ),
+    *(f"main --dry_run true --{name}" for name in ("dataset", "validation_file", "test_file", "entry_script", "model")),
+    *(f"main --dry_run true --{name}" for name in ("project", "budget", "launcher simulated --recorded_runs")),
+    *("import --recorded_runs", "estimate --instance_type local --model", "predict --data rows.csv --model"),
+    *("predict --model . --data", "predict --model . --data rows.csv --output"),
+    "design --design studies/polarity_scaling.yaml --prices",
+)
+"""Commands, each up to the parameter whose value is a path."""
+IN_ANOTHER_PROCESS = tuple(f"main --dry_run true --{name}" for name in ("dataset", "test_file", "model"))
+"""Those whose path is read by a process that is not begun here."""
+VARIABLES = {"PARETUNE_PRICES": ("prices",), "PARETUNE_PROFILE": ("main", "--dry_run", "true")}
+"""Variables that name a file, with a command that reads it."""
+
+
+@pytest.mark.parametrize("command", [*TAKES_A_FILE, *VARIABLES])
+def test_a_path_to_no_file_that_can_be_read_is_refused(store: str, tmp_path: Path, command: str) -> None:
+    files = {"rows.csv": b"text,label\na,b\n"}
+    for odd in ("~nobody_x/f", "a_pipe"):
+        words = VARIABLES.get(command) or (*command.split(), odd)
+        environment = {command: odd} if command in VARIABLES else {}
+        made = {odd: odd} if odd.startswith("a_") else {}
+        outcome = give(HostileInput(words=words, files=files, environment=environment, odd=made), tmp_path, store)
+
+        assert not outcome.wrong, odd
+        assert outcome.code == (None if command in IN_ANOTHER_PROCESS else 2), odd
+
+
 def test_what_is_watched_for_is_seen(tmp_path: Path) -> None:
     """So that the tests above can fail."""
     allowed, elsewhere = tmp_path / "allowed", tmp_path / "elsewhere"

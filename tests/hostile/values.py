@@ -1,7 +1,10 @@
 """Texts that do harm where they are taken for more than texts, and documents that were broken on the way."""
 
+import os
 import random
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 MARK = "hostile-was-here"
 """Name of the file that a text would make if something ran it."""
@@ -31,8 +34,11 @@ HARMFUL = (
     f"~/../{MARK}",
     "..",
     "/",
+    "~nobody_x/f",
     "/dev/zero",
     "/dev/stdin",
+    "/proc/self/mem",
+    "/proc/self/pagemap",
     "/proc/self/environ",
     "/etc/passwd",
     f"file:///etc/passwd#{MARK}",
@@ -108,6 +114,12 @@ HARMFUL = (
 )
 """What harms where a text reaches a shell, YAML's objects, a spreadsheet, a page, a path, a terminal or a number."""
 
+ODD_PATHS = ("~nobody_x/f", "/dev/zero", "/proc/self/mem", "a_pipe", "a_folder", "a_dangling_link", "a_loop_of_links")
+"""Paths that lead to no file that can be read; `make_odd` makes those that begin with a_."""
+
+NUMBERS = ("1" + "0" * 400, "9" * 5_000, "0x" + "f" * 5_000, "2026-01-01", "10:00:00", "2026-13-45", "1e999", "-1", "0")
+"""What stands where a document has a number: too large ones, and dates, which YAML and TOML have as values."""
+
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -118,6 +130,16 @@ def harmful(source: random.Random) -> str:
     """One of them, or two that follow each other."""
     text = source.choice(HARMFUL)
     return text if source.random() < 0.8 else text + source.choice(HARMFUL)[:1_000]
+
+
+def make_odd(name: str, place: Path) -> None:
+    """Make at `place`, which does not exist, what this one of ODD_PATHS is called by."""
+    if name == "a_pipe":
+        os.mkfifo(place)
+    elif name == "a_folder":
+        place.mkdir()
+    else:
+        place.symlink_to({"a_dangling_link": "nothing", "a_loop_of_links": place.name}.get(name, name))
 
 
 def broken(text: str, source: random.Random) -> bytes:
@@ -140,6 +162,15 @@ def _of_a_value(content: str, source: random.Random) -> str:
     begin = source.choice(places) + 1
     ends = [place for place in range(begin, len(content)) if content[place] in ",\n}]"] or [len(content)]
     return f"{content[:begin]} {harmful(source)}{content[ends[0] :]}"
+
+
+def _of_a_number(content: str, source: random.Random) -> str:
+    """A number becomes one that is none, or too large."""
+    found = list(re.finditer(r"\d+", content))
+    if not found:
+        return content + source.choice(NUMBERS)
+    place = source.choice(found)
+    return content[: place.start()] + source.choice(NUMBERS) + content[place.end() :]
 
 
 def _of_a_word(content: str, source: random.Random) -> str:
@@ -187,6 +218,7 @@ def _another(content: str, source: random.Random) -> str:
 
 _DAMAGES: tuple[Callable[[str, random.Random], str], ...] = (
     *(_of_a_value,) * 5,
+    *(_of_a_number,) * 2,
     *(_of_a_word, _of_a_line) * 2,
     *(_cut, _added, _swelled, _another),
 )

@@ -13,9 +13,9 @@ parameter `tags` holds.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.untrusted import at_home
 from paretune.database.address import address_fault
 from paretune.files.yaml import FileKind, Node, read_yaml
 from paretune.spec.parameters import parse
@@ -97,7 +97,7 @@ class _Reading:
         if address and (fault := address_fault(address)):
             self._refuse(node, fault)
         if address.startswith(_SQLITE):
-            folder = Path(self._path).expanduser().resolve().parent
+            folder = at_home(self._path).resolve().parent
             return f"{_SQLITE}{folder / address.removeprefix(_SQLITE)}"
         return address or None
 

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import parse_json
+from paretune.core.untrusted import LARGEST_CONFIG, at_home, parse_json, read_text
 from paretune.spec.job import BUNDLED
 
 _HUB = "https://huggingface.co"
 _TIMEOUT_S = 10.0
-_LARGEST = 5_000_000  # bytes; configurations have some thousands
 _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
 # Names of one number in the configurations of different model families.
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
@@ -37,6 +36,14 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 # relative positions, as all have with rope_parameters.
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
+
+
+LARGEST_NUMBER = 10**9
+"""Of a config.json; the largest that a model has is its vocabulary, below 10^7. Larger ones would not fit floats."""
+
+
+class _OutOfRange(Exception):
+    """A configuration has a number that no model has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +71,20 @@ def well_known(model: str) -> Architecture | None:
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
     """The architecture that a config.json describes, to a few per cent; None where it is of an unknown kind.
 
+    Also None where one of its numbers is larger than LARGEST_NUMBER.
+
     Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
     parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
+    try:
+        return _counted(config, task)
+    except _OutOfRange:
+        return None
+
+
+def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
+    """As `of_config`; _OutOfRange where a number is too large."""
     whole = config
     if isinstance(config.get("text_config"), Mapping):  # a model of texts and pictures
         config = {**config, **config["text_config"]}
@@ -121,18 +138,35 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
     width = _first(config, ("moe_intermediate_size",)) or inner
     common = _first(config, ("shared_expert_intermediate_size",))
     common = (_first(config, ("n_shared_experts",)) or 0) * width if common is None else common
-    dense = (_first(config, ("first_k_dense_replace",)) or 0) + len(config.get("mlp_only_layers") or ())
+    only_dense = config.get("mlp_only_layers")
+    dense = (_first(config, ("first_k_dense_replace",)) or 0) + len(only_dense if isinstance(only_dense, list) else ())
     sparse = max(0, layers - dense)
     return sparse * (chosen * width + common - inner), sparse * (experts - chosen) * width
 
 
-def config_in(model: str) -> Mapping[str, Any] | None:
+def config_in(model: str | Path) -> Mapping[str, Any] | None:
     """The configuration of a model that is a folder; None of others, and where it cannot be read."""
     try:
-        found = parse_json((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_config(model)
+    except BadInput:
         return None
-    return found if isinstance(found, dict) else None
+
+
+def read_config(model: str | Path) -> Mapping[str, Any]:
+    """The configuration of a model that is a folder.
+
+    Raises:
+        BadInput: there is no config.json in it, or it cannot be read.
+    """
+    must = f"model {model} must hold a config.json that can be read, and "
+    path = at_home(model) / "config.json"
+    try:
+        found = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"))
+    except ValueError as error:
+        raise BadInput([f"{must}{path} is no JSON ({error})"]) from error
+    if not isinstance(found, dict):
+        raise BadInput([f"{must}{path} holds no JSON object: it begins with {{"])
+    return found
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
@@ -152,7 +186,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         request.add_unredirected_header("Authorization", f"Bearer {environment['HF_TOKEN']}")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # checked above
-            found = parse_json(answer.read(_LARGEST))
+            found = parse_json(answer.read(LARGEST_CONFIG))
     except urllib.error.HTTPError as error:
         error.close()
         why = {
@@ -169,7 +203,11 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
+    """The first of these numbers that is there, up to LARGEST_NUMBER; _OutOfRange where it is larger."""
+    found = next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
+    if found is not None and abs(found) > LARGEST_NUMBER:
+        raise _OutOfRange
+    return found
 
 
 @cache

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.core.pareto import front
-from paretune.core.untrusted import is_folder, parse_json
-from paretune.estimating.architecture import Architecture, hub_config, of_config, well_known
+from paretune.core.untrusted import is_folder
+from paretune.estimating.architecture import (
+    LARGEST_NUMBER,
+    Architecture,
+    hub_config,
+    of_config,
+    read_config,
+    well_known,
+)
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.learnt.times import TimeEstimate
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
@@ -140,17 +146,11 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
     known = well_known(model)
     if known is not None:
         return known
-    folder = Path(model).expanduser()
-    if is_folder(folder):
-        try:
-            config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadInput([f"model {model} must hold a config.json that can be read ({error})"]) from error
-    else:
-        config = hub_config(model, environment)
+    config = read_config(model) if is_folder(model) else hub_config(model, environment)
     built = of_config(config, task)
     if built is None:
-        raise BadInput([f"model {model}: its config.json does not say hidden size, layers and vocabulary"])
+        what = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
+        raise BadInput([f"model {model}: {what}"])
     return built
 
 

@@ -3,13 +3,12 @@
 An estimate is an addition: whatever keeps it from being made never keeps a job from running.
 """
 
-import json
 import logging
 from collections.abc import Mapping
 from functools import cached_property
 
 from paretune.core.errors import TrackingUnavailable
-from paretune.estimating.architecture import Architecture, of_config, well_known
+from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
 from paretune.estimating.estimates import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
@@ -99,10 +98,8 @@ def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
     known = well_known(spec.model)
     if known is not None or inputs.model is None:
         return known
-    try:
-        return of_config(json.loads((inputs.model / "config.json").read_text(encoding="utf-8")), spec.task)
-    except (OSError, ValueError):
-        return None
+    config = config_in(inputs.model)
+    return None if config is None else of_config(config, spec.task)
 
 
 def _facts(inputs: JobInputs) -> Mapping[str, float] | None:

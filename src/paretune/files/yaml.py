@@ -8,17 +8,17 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
-LARGEST_FILE = 100_000
-"""Bytes; the studies that are shipped have about 1,500."""
 _DEEPEST = 12  # values inside values; a study needs five
+_DEEPEST_FOREIGN = 50  # the same of a file that MLflow reads
+_LONGEST_NUMBER = 1_000  # characters
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -69,12 +69,15 @@ class Node:
         return "a list" if isinstance(self.value, list) else "a mapping"
 
     def as_json(self) -> Any:
-        """The value as JSON would have it: numbers and truth values where they are written without quotes."""
+        """The value as JSON would have it: numbers and truth values where they are written without quotes.
+
+        What is longer than any number is a text: Python turns no text of more than 4,300 digits into a number.
+        """
         if isinstance(self.value, dict):
             return {name: node.as_json() for name, node in self.value.items()}
         if isinstance(self.value, list):
             return [node.as_json() for node in self.value]
-        if not self.is_plain:
+        if not self.is_plain or len(self.value) > _LONGEST_NUMBER:
             return self.value
         if _NUMBER.fullmatch(self.value):
             return int(self.value) if re.fullmatch(r"[-+]?\d+", self.value) else float(self.value)
@@ -104,6 +107,47 @@ def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[
     return root.value, faults
 
 
+def check_size(text: str, path: str) -> None:
+    """Refuse YAML whose aliases make more than LARGEST_SETTINGS values of it, or values that hold themselves.
+
+    For files that somebody else's program reads, with aliases; what that program refuses passes here.
+
+    Raises:
+        BadInput: it has too many values, or too deep ones; one sentence that names `path`.
+    """
+    sizes: dict[int, float] = {}
+
+    def size(node: Any) -> float:
+        if id(node) not in sizes:
+            sizes[id(node)] = math.inf  # of a value that holds itself
+            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+            sizes[id(node)] = 1 + sum(size(part) for entry in parts for part in _parts(entry))
+        return sizes[id(node)]
+
+    try:
+        _check_depth(text, path)
+        values = size(yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.YAMLError:
+        return
+    if values > LARGEST_SETTINGS:
+        raise BadInput([f"{path}: its aliases make more than {LARGEST_SETTINGS:,} values of it: write the values out"])
+
+
+def _check_depth(text: str, path: str) -> None:
+    """BadInput where values are nested deeper than _DEEPEST_FOREIGN; PyYAML's time grows with the square of it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST_FOREIGN:
+            line = event.start_mark.line + 1
+            raise BadInput([f"{path}:{line}: more than {_DEEPEST_FOREIGN} values inside one another: write fewer"])
+
+
+def _parts(entry: Any) -> tuple[Any, ...]:
+    """Of an entry of a mapping its key and its value; of one of a list itself."""
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
 def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
     """Refuse a file of another kind with the command that takes it."""
     if any(key in keys for key in kind.marks) and not (kind is STUDY and any(key in keys for key in RECUR.marks)):
@@ -129,21 +173,8 @@ def _flow(value: Any) -> str:
 
 def _text(path: str, kind: FileKind) -> str:
     """What the file holds; BadInput where it cannot be read, is too large, or no text."""
-    file = Path(path).expanduser()
-    try:
-        if not file.is_file():
-            what = "is a folder" if file.is_dir() else f"does not exist (looked from {Path.cwd()})"
-            hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
-            raise BadInput([f"{kind.word} must name a YAML file, and {path} {what}: {hint}"])
-        size = file.stat().st_size
-        if size > LARGEST_FILE:
-            most = f"{kind.article} file at most {LARGEST_FILE:,}"
-            raise BadInput([f"{path} has {size:,} bytes, {most}: is it {kind.article} file?"])
-        text = file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput([f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8"]) from error
-    except (OSError, ValueError) as error:  # not allowed; a name with a NUL in it
-        raise BadInput([f"{path} cannot be read ({error}): allow it, or name another file"]) from error
+    hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
+    text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=hint)
     if not text.strip():
         raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
     return text

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.extras import training_is_missing
-from paretune.core.untrusted import exists, files_below
+from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.projects.payload import project_inputs
@@ -86,7 +86,7 @@ def _fetched_note(uri: str, home: Path) -> Path:
 def _on_disk(text: str, home: Path) -> Path:
     """Where a file or folder lies; of one in S3 what was fetched last, a path without anything where nothing was."""
     if not text.startswith(IN_S3):
-        return Path(text).expanduser()
+        return at_home(text)
     note = _fetched_note(text, home)
     return Path(json.loads(note.read_text())["path"]) if note.is_file() else note
 

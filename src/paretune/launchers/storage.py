@@ -1,10 +1,9 @@
 """What lies on the disk of an instance: data, model, checkpoints and results, and how large its volume has to be."""
 
-import json
 import math
 from pathlib import Path
 
-from paretune.estimating.architecture import of_config
+from paretune.estimating.architecture import config_in, of_config
 from paretune.estimating.workload import adapter_share
 from paretune.spec.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.spec.job import ADAPTERS, JobSpec
@@ -79,8 +78,7 @@ def _most_checkpoints(spec: JobSpec) -> int:
 
 def _fp32_bytes(model: Path, spec: JobSpec) -> int:
     """Size of the weights of a model's folder once they are loaded in fp32; of random ones as its config.json says."""
-    config = model / "config.json"
-    told = json.loads(config.read_text()) if config.is_file() else {}
+    told = config_in(model) or {}
     built = of_config(told, spec.task) if spec.init == "random" else None
     if built is not None:
         return 4 * built.parameters

@@ -7,6 +7,7 @@ Three lists, a later one overriding the earlier: instances.csv of this package; 
 
 import calendar
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from paretune.core.errors import BadInput, collecting
+from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.spec import catalog
 from paretune.spec.cluster import SEARCHED_PLAN, Cluster
 from paretune.spec.job import JobSpec
@@ -27,6 +29,7 @@ COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 _CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
 _STALE_DAYS = 180
+_CACHE_HINT = "; delete it, `paretune prices --refresh true` creates it again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +151,7 @@ class PriceList:
                 cached += read_file(path, own=False)
         if named := environment.get(VARIABLE):
             with collecting(faults):
-                own = read_file(Path(named).expanduser(), own=True)
+                own = read_file(named, own=True)
         if faults:
             raise BadInput(faults)
         return cls(listed=(*_packaged(), *cached), own=tuple(own))
@@ -199,20 +202,17 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
     return Path(home) / ".cache" / "paretune" / "prices" if home else None
 
 
-def read_file(path: Path, *, own: bool) -> list[Price]:
+def read_file(path: str | Path, *, own: bool) -> list[Price]:
     """Rows of a price file; BadInput with all its faults, each with file and line."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
-            if missing:
-                needed = ", ".join(COLUMNS)
-                raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {needed}"])
-            rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
-    except (OSError, ValueError, csv.Error) as error:  # a name with a NUL in it; no UTF-8
-        what = f"{VARIABLE} must name a CSV of prices, but {path}" if own else f"{path}"
-        hint = "" if own else "; delete it, `paretune prices --refresh true` creates it again"
-        raise BadInput([f"{what} cannot be read ({getattr(error, 'strerror', None) or error}){hint}"]) from error
+        reader = csv.DictReader(io.StringIO(_text(path, own=own), newline=""), skipinitialspace=True)
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
+        if missing:
+            needed = ", ".join(COLUMNS)
+            raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {needed}"])
+        rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
+    except csv.Error as error:
+        raise BadInput([f"{_must(own=own)}{path} cannot be read ({error}){'' if own else _CACHE_HINT}"]) from error
     faults: list[str] = []
     found: list[Price] = []
     lines: dict[tuple[str, str, str], int] = {}
@@ -228,6 +228,19 @@ def read_file(path: Path, *, own: bool) -> list[Price]:
     if faults:
         raise BadInput(faults)
     return found
+
+
+def _must(*, own: bool) -> str:
+    """How a fault of a price file begins."""
+    return f"{VARIABLE} must name a CSV of prices, but " if own else ""
+
+
+def _text(path: str | Path, *, own: bool) -> str:
+    """What a price file holds; BadInput where it cannot be read."""
+    try:
+        return read_text(path, LARGEST_TABLE, must=_must(own=own))
+    except BadInput as error:
+        raise BadInput([f"{fault}{'' if own else _CACHE_HINT}" for fault in error.faults]) from error
 
 
 def as_of_fault(name: str, text: str) -> list[str]:

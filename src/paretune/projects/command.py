@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from string import Formatter
 
 from mlflow.projects._project_spec import Project
 
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import is_file, is_folder
 
 _MOST_CHANNELS = 17
 """Of 20, less code, drivers and the job's own. Source: CreateTrainingJob, InputDataConfig (botocore 1.44.5)."""
@@ -39,8 +42,9 @@ def read_command(
         BadInput: more paths than a job can have, or empty folders.
     """
     entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
-    if entry.command is None:
-        raise BadInput([f"entry point {entry_point} has no command: write one into MLproject"])
+    if not isinstance(entry.command, str):
+        raise BadInput([f"entry point {entry_point} has no command: write one, a text, into MLproject"])
+    _refuse_formats(entry.command, entry_point)
     given = dict(parameters)
     inputs: dict[str, Path] = {}
     faults = []
@@ -53,6 +57,9 @@ def read_command(
         path = Path(parameter.compute_value(value, str(downloads), position))
         if run_in is not None:
             given[name] = str(path)
+            continue
+        if not is_file(path) and not is_folder(path):
+            faults.append(f"{name} must be a file or a folder, and {path} is a device, a pipe or a socket")
             continue
         if path.is_dir() and not any(entry.is_file() for entry in path.rglob("*")):
             faults.append(f"{name} must hold files, for SageMaker has no empty folders: {path} holds none")
@@ -69,6 +76,15 @@ def read_command(
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # of str.format
         fault = f"entry point {entry_point}: its command must name declared parameters in braces ({error})"
         raise BadInput([fault]) from error
+
+
+def _refuse_formats(command: str, entry_point: str) -> None:
+    """BadInput where a parameter has a format, as in {a:>999999999}, which MLflow would give as much memory."""
+    with suppress(ValueError):  # an open brace, which MLflow refuses
+        for _, name, how, _ in Formatter().parse(command):
+            if how:
+                rule = f"entry point {entry_point}: its command must name parameters without a format"
+                raise BadInput([f"{rule}, got {how[:20]!r} after {name}: write {{{name}}}"])
 
 
 def _channel(name: str, position: int, others: Mapping[str, Path]) -> str:

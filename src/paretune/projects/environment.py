@@ -4,18 +4,21 @@ python_env.yaml is nearly pip's own language. Of conda.yaml the pip section is t
 translated; channels mean nothing to pip. A Docker environment is an image.
 """
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]  # comes with MLflow, which reads the same files with it
 from mlflow.projects import env_type
 from mlflow.projects._project_spec import Project
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, collecting, refuse
+from paretune.files.yaml import FileKind, Node, read_yaml
 
+_CONDA_FILE = FileKind("conda environment", "dependencies", "dependencies: [python=3.11, numpy=1.26]")
+_PYTHON_FILE = FileKind("Python environment", "dependencies", "dependencies: [numpy==1.26.4]")
 _ECR = re.compile(r"\d{12}\.dkr\.ecr(-fips)?\.[\w-]+\.amazonaws\.com(\.cn)?/.+")
 # Conda's name to pip's, where they differ and the package is the same. Source: conda-forge, names read 2026-11-20.
 _PIP_NAMES = {
@@ -67,22 +70,39 @@ def read_environment(project: Project, root: Path) -> Environment:
     if project.env_config_path is None:
         return Environment()
     path = Path(project.env_config_path)
-    try:
-        raw = yaml.safe_load(path.read_text()) or {}
-    except yaml.YAMLError as error:
-        raise BadInput([f"{path.name} is no YAML: {error}"]) from error
-    if not isinstance(raw, dict):
-        raise BadInput([f"{path.name} must hold names and values, got {raw!r}"])
     if project.env_type == env_type.CONDA:
-        return _conda(raw, path.resolve().parent.relative_to(root.resolve()).as_posix(), path.name)
-    lists = {name: raw.get(name) or [] for name in ("build_dependencies", "dependencies")}
-    faults = [
-        f"{name} of {path.name} must be a list of texts" for name, lines in lists.items() if not _are_texts(lines)
-    ]
-    if faults:
-        raise BadInput(faults)
-    python = str(raw["python"]) if raw.get("python") is not None else None
-    return Environment(requirements=(*lists["build_dependencies"], *lists["dependencies"]), python=python)
+        folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(root))
+        if folder.startswith(os.pardir):
+            raise BadInput([f"{path.name} must lie in the project's folder {root}, got {path}: copy it there"])
+        return _conda(_read(path, _CONDA_FILE), folder, path.name)
+    keys = _read(path, _PYTHON_FILE)
+    faults: list[str] = []
+    lines: list[str] = []
+    for name in ("build_dependencies", "dependencies"):
+        with collecting(faults):
+            lines += _texts(name, keys.get(name), path.name)
+    python = keys.get("python")
+    if python is not None and not isinstance(python.value, str):
+        faults.append(f"python of {path.name} must be a version such as 3.11, got {python.described()}")
+    refuse(faults)
+    asked = None if python is None or python.is_nothing else str(python.value)
+    return Environment(requirements=tuple(lines), python=asked)
+
+
+def _read(path: Path, kind: FileKind) -> Mapping[str, Node]:
+    """What an environment file holds; BadInput where that cannot be read."""
+    keys, faults = read_yaml(str(path), kind)
+    refuse([f"{path.name}:{line}: {fault}" for line, fault in faults])
+    return keys
+
+
+def _texts(name: str, node: Node | None, file: str) -> list[str]:
+    """The texts of a list; none where there is no list."""
+    if node is None or node.is_nothing:
+        return []
+    if not isinstance(node.value, list) or not all(isinstance(item.as_json(), str) for item in node.value):
+        raise BadInput([f"{name} of {file} must be a list of texts, got {node.described()}"])
+    return [str(item.value) for item in node.value]
 
 
 def pip_requirement(package: str) -> str:
@@ -112,17 +132,23 @@ def pip_requirement(package: str) -> str:
     return f"{name}{version}"
 
 
-def _conda(raw: dict[str, Any], folder: str, file: str) -> Environment:
+def _conda(keys: Mapping[str, Node], folder: str, file: str) -> Environment:
+    listed = keys.get("dependencies", Node(1, ""))
+    if not listed.is_nothing and not isinstance(listed.value, list):
+        raise BadInput([f"dependencies of {file} must be a list of packages, got {listed.described()}"])
     lines: list[str] = []
     notes: list[str] = []
     faults: list[str] = []
     python = None
-    for item in raw.get("dependencies") or []:
-        if isinstance(item, dict) and set(item) == {"pip"} and _are_texts(item["pip"] or []):
-            lines += item["pip"] or []
+    for node in listed.value if isinstance(listed.value, list) else ():
+        if isinstance(node.value, dict) and set(node.value) == {"pip"}:
+            with collecting(faults):
+                lines += _texts("pip", node.value["pip"], file)
             continue
+        item = node.as_json()
         if not isinstance(item, str):
-            faults.append(f"{file}: a dependency must be a text or a pip section, got {item!r}")
+            got = node.described()
+            faults.append(f"{file}:{node.line}: a dependency must be a text or a pip section, got {got}")
             continue
         found = _CONDA.fullmatch(item.strip())
         name = found["name"].lower() if found else ""
@@ -135,13 +161,14 @@ def _conda(raw: dict[str, Any], folder: str, file: str) -> Environment:
                 lines.append(pip_requirement(item))
             except ValueError as error:
                 faults.append(str(error))
-    if faults:
-        raise BadInput(faults)
+    refuse(faults)
     return Environment(requirements=tuple(lines), folder=folder, python=python, notes=tuple(notes))
 
 
 def _docker(raw: dict[str, Any]) -> Environment:
-    image = str(raw["image"])
+    image = raw["image"]
+    if not isinstance(image, str):
+        raise BadInput(["docker_env: image must be a text, the name of an image in ECR"])
     if not _ECR.fullmatch(image):
         raise BadInput(
             [
@@ -156,7 +183,10 @@ def _docker(raw: dict[str, Any]) -> Environment:
         notes.append(f"{', '.join(copied)} stay on this machine: what they hold might be a secret")
     if raw.get("volumes"):
         notes.append("docker_env's volumes are not mounted: pass files as parameters of type path")
-    variables = tuple((str(item[0]), str(item[1])) for item in listed if not isinstance(item, str))
+    pairs = [item for item in listed if not isinstance(item, str)]
+    if any(len(pair) != 2 or isinstance(value, (list, dict)) for pair in pairs for value in pair or [[]]):
+        raise BadInput(["docker_env: environment must hold names, and pairs of a name and a text: [COLOUR, blue]"])
+    variables = tuple((str(item[0]), str(item[1])) for item in pairs)
     return Environment(image_uri=image, variables=variables, notes=tuple(notes))
 
 
@@ -177,7 +207,3 @@ def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
     if any("mlflow" in line for line in requirements):
         return True
     return any("mlflow" in path.read_text(errors="replace") for path in files if path.suffix in {".py", ".ipynb"})
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)

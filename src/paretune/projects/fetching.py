@@ -1,16 +1,18 @@
 """The folder of a project, and what its entry points declare."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from mlflow.exceptions import MlflowException
-from mlflow.projects._project_spec import Project
-from mlflow.projects.utils import fetch_and_validate_project, load_project
+from mlflow.projects._project_spec import MLPROJECT_FILE_NAME, Project
+from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core.errors import BadInput, first_line
-from paretune.core.untrusted import exists
+from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, read_text
+from paretune.files.yaml import check_size
 from paretune.spec.job import missing_files
 
 
@@ -24,7 +26,18 @@ def read_project(uri: str) -> tuple[Project, Path]:
         raise BadInput(faults)
     with _explained(f"project {uri}"):
         root = _folder(uri)
-        return load_project(str(root)), root  # type: ignore[no-untyped-call]  # MLflow
+        _check(root)
+        project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
+    if not all(isinstance(name, str) and name for name in project._entry_points):
+        raise BadInput([f"project {uri}: names of entry_points must be texts: write them in quotes"])
+    return project, root
+
+
+def _check(root: Path) -> None:
+    """Refuse an MLproject file that MLflow would read without end; BadInput."""
+    for name in os.listdir(root):
+        if name.lower() == MLPROJECT_FILE_NAME:
+            check_size(read_text(root / name, LARGEST_SETTINGS), str(root / name))
 
 
 def declared(uri: str, entry_point: str) -> Mapping[str, str]:
@@ -41,14 +54,13 @@ def declared(uri: str, entry_point: str) -> Mapping[str, str]:
 
 def _folder(uri: str) -> Path:
     is_local = exists(uri.partition("#")[0])
-    return _fetched(str(Path(uri).expanduser().absolute()) if is_local else uri)
+    return _fetched(str(at_home(uri).absolute()) if is_local else uri)
 
 
 @cache
 def _fetched(uri: str) -> Path:
     """The project's folder; MLflow would fetch it again at each call."""
-    # Any entry point serves: the name of a script is always one, and is not looked for.
-    return Path(fetch_and_validate_project(uri, None, "any.py", {}))  # type: ignore[no-untyped-call]
+    return Path(_fetch_project(uri))  # type: ignore[no-untyped-call]  # MLflow
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.core.untrusted import exists, is_folder
+from paretune.core.untrusted import exists, is_file, is_folder
 from paretune.spec import metrics
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch
 from paretune.spec.cluster import STEP, Cluster, listed, spreading_defaults, unsupported
@@ -695,7 +695,7 @@ def _untried_faults(spec: JobSpec) -> list[str]:
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:
-    """One fault per parameter that can only be a path and leads nowhere."""
+    """One fault per parameter that can only be a path and leads nowhere, or to a device or a pipe."""
     faults = []
     project = texts.get("project", "").partition("#")[0]
     if project and not re.match(r"\w+://|git@|file:", project) and not exists(project):
@@ -711,6 +711,8 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         is_path = is_path or Path(text).suffix.lower() in ROW_FILES
         if text and is_path and not exists(text):
             faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
+        elif text and exists(text) and not is_file(text) and not is_folder(text):
+            faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")
         elif text and name == "entry_script" and is_folder(text):
             faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults

@@ -14,16 +14,14 @@ that their jobs have stands in their own files. A relative `budget` counts from 
 """
 
 import json
-import os
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, refuse
-from paretune.core.untrusted import absolute, is_file
+from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, read_text
 from paretune.spec.cluster import OF_A_QUEUE, SIMULATED, Cluster, listed
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import spell
@@ -51,23 +49,25 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
         BadInput: the file named by PARETUNE_PROFILE is not there, is no TOML, or sets what a profile may not.
     """
     named = environment.get("PARETUNE_PROFILE")
-    path = Path(named or FILE).expanduser()
-    if not is_file(path):
-        if named:
-            raise BadInput([f"PARETUNE_PROFILE must name a file, got {named}"])
+    path = at_home(named or FILE)
+    if not named and not exists(path):
         return {}
-    if not os.access(path, os.R_OK):
-        raise BadInput([f"{path} cannot be read: allow it, or move it away"])
+    must = "PARETUNE_PROFILE must name a file, and " if named else ""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number with thousands of digits
+        found = tomllib.loads(read_text(path, LARGEST_SETTINGS, must=must))
+    except (ValueError, RecursionError) as error:  # no TOML, a number with thousands of digits
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     allowed = f"it may set {', '.join(sorted(ALLOWED))}"
     refuse([f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED])
-    texts = {
-        name: ",".join(map(str, value)) if isinstance(value, list) else spell(value) for name, value in found.items()
-    }
-    return texts | ({"budget": str(path.parent / Path(texts["budget"]).expanduser())} if "budget" in texts else {})
+    faults, texts = list[str](), dict[str, str]()
+    for name, value in found.items():
+        try:
+            texts[name] = ",".join(map(str, value)) if isinstance(value, list) else spell(value)
+        except (TypeError, ValueError, RecursionError):  # a date in a table, a number with thousands of digits
+            rule = "must be a text, a number, true, false, or a list or a table of these"
+            faults.append(f"{path}: {name} {rule}; it holds a date or a number of more digits: write it in quotes")
+    refuse(faults)
+    return texts | ({"budget": str(path.parent / at_home(texts["budget"]))} if "budget" in texts else {})
 
 
 def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

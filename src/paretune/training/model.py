@@ -21,6 +21,7 @@ from huggingface_hub import HfApi, snapshot_download
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
+from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.traced.step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.spec import metrics
@@ -48,9 +49,9 @@ def find_model(name: str, init: str = "pretrained") -> Path:
     """
     if name.startswith(BUNDLED):
         return bundled.model_folder(name)
-    path = Path(name).expanduser()
-    if not path.is_dir():
-        if path.exists() or name.startswith((".", "/", "~")):
+    path = at_home(name)
+    if not is_folder(path):
+        if exists(path) or name.startswith((".", "/", "~")):
             raise BadInput([f"model {name} is not a folder: give a Hugging Face model folder or a hub id"])
         try:
             weights = [] if init == "random" else _weights_of(name)

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from paretune.core.untrusted import at_home
 from paretune.spec.container import JobDocument, JobFolder, JobReport
 from paretune.spec.metrics import finite_numbers
 from paretune.spec.script import LOGGING_STEPS, RESULT_FILES, arguments_of, script_metrics
@@ -33,7 +34,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
 
     RuntimeError where it ended with an exit code other than 0; else any exception of the script.
     """
-    script = Path(document.spec.entry_script or "").expanduser().resolve()
+    script = at_home(document.spec.entry_script or "").resolve()
     rank = int(os.environ.get("RANK", "0"))
     sys.argv = [str(script), *script_arguments(document, folder)]
     sys.path.insert(0, str(script.parent))

@@ -1,13 +1,15 @@
 """One job's estimate, what it stands on, and which of several are on the front."""
 
+import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.architecture import Architecture, well_known
+from paretune.estimating.architecture import Architecture, config_in, well_known
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of, on_front
 from paretune.estimating.evidence import Evidence, read
 from paretune.pricing.prices import Price
@@ -178,13 +180,22 @@ def test_a_folder_tells_its_architecture(tiny_model: Path) -> None:
     assert (found.layers, found.hidden_size) == (2, 32)
 
 
+_SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "num_attention_heads": 2}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (None, "must hold a config.json that can be read"),
         ("{", "must hold a config.json that can be read"),
+        ("[]", "must hold a config.json that can be read"),
         (json.dumps({"model_type": "resnet"}), "does not say hidden size, layers and vocabulary"),
+        *(
+            (json.dumps(_SIZES | {name: 10**400}), "does not say .* as numbers up to 1,000,000,000")
+            for name in (*_SIZES, "num_experts", "head_dim", "num_key_value_heads")
+        ),
     ],
+    ids=itertools.count(),
 )
 def test_a_folder_that_does_not_tell_is_refused(content: str | None, said: str, tmp_path: Path) -> None:
     if content is not None:
@@ -192,6 +203,14 @@ def test_a_folder_that_does_not_tell_is_refused(content: str | None, said: str, 
 
     with pytest.raises(BadInput, match=said):
         architecture_of(str(tmp_path), "classification", {})
+
+
+def test_a_configuration_that_is_a_pipe_or_a_device_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+
+    with pytest.raises(BadInput, match="is a device, a pipe or a socket"):
+        architecture_of(str(tmp_path), "classification", {})
+    assert config_in(tmp_path) is None
 
 
 def test_a_well_known_model_needs_no_file_and_no_hub() -> None:

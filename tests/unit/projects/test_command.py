@@ -68,3 +68,21 @@ def test_a_script_that_is_no_entry_point_runs_as_mlflow_runs_it(tmp_path: Path) 
     found = read_command(load_project(str(tmp_path)), "train.py", {"rate": "0.1"}, tmp_path)
 
     assert found.text == "python train.py --rate 0.1"
+
+
+@pytest.mark.parametrize("how", [">999999999", "{b}", "s"])
+def test_a_format_of_a_parameter_is_refused_before_it_is_carried_out(tmp_path: Path, how: str) -> None:
+    entry = f"    parameters: {{a: string, b: string}}\n    command: 'echo {{a:{how}}}'\n"
+
+    with pytest.raises(BadInput, match=r"must name parameters without a format, got .* after a: write \{a\}"):
+        read(tmp_path, entry, {"a": "x", "b": ">999999999"})
+
+
+def test_a_command_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="has no command"):
+        read(tmp_path, "    command: [echo]\n", {})
+
+
+def test_a_device_is_no_file_for_a_job(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="rows must be a file or a folder, and /dev/zero is a device"):
+        read(tmp_path, "    parameters: {rows: path}\n    command: 'cat {rows}'\n", {"rows": "/dev/zero"})

@@ -1,5 +1,7 @@
 """What a project's environment file means to pip and to an image."""
 
+import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,66 @@ def test_a_broken_python_environment_is_refused(tmp_path: Path, text: str) -> No
         environment(tmp_path, "name: x", python_env__yaml=text)
 
 
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        (BOMB + "dependencies: *h").encode(),
+        b"- &a [*a]",
+        b"dependencies: 5",
+        b"dependencies: [5]",
+        b"dependencies: {pip: a}",
+        b"dependencies: [[a]]",
+        b"dependencies:\n" + b"  - a\n" * 200_000,
+        b"dependencies: " + b"[" * 50_000,
+        b"dependencies: [caf\xe9]",
+        "dependencies: [numpy]".encode("utf-16"),
+        b"dependencies: [a]\ndependencies: [b]",
+        b"dependencies: !!python/object/apply:os.system [echo]",
+        b"python: [3.11]\ndependencies: 5",
+        b"",
+    ],
+    ids=itertools.count(),
+)
+@pytest.mark.parametrize("kind", ["conda", "python_env"])
+def test_a_broken_environment_file_is_refused_with_its_name(tmp_path: Path, content: bytes, kind: str) -> None:
+    key = "conda_env" if kind == "conda" else kind
+    (tmp_path / "MLproject").write_text(f"{key}: {kind}.yaml")
+    (tmp_path / f"{kind}.yaml").write_bytes(content)
+
+    with pytest.raises(BadInput) as caught:
+        read_environment(load_project(str(tmp_path)), tmp_path)
+    assert all(kind in fault or "conda package" in fault for fault in caught.value.faults)
+
+
+@pytest.mark.parametrize("target", ["folder", "pipe", "/dev/zero"])
+@pytest.mark.parametrize("name", ["conda.yaml", "python_env.yaml"])
+def test_an_environment_file_that_is_none_is_refused(tmp_path: Path, name: str, target: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / name).symlink_to(target)
+
+    with pytest.raises(BadInput, match=r"YAML file, and .*\.yaml is a"):
+        environment(tmp_path, "name: x")
+
+
+def test_a_conda_file_outside_the_project_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "conda.yaml").write_text("dependencies: [numpy]")
+
+    with pytest.raises(BadInput, match=r"conda\.yaml must lie in the project's folder"):
+        environment(tmp_path / "own", "conda_env: ../conda.yaml")
+
+
+@pytest.mark.parametrize("value", ["2026-02-31", "9" * 5_000, "3.10"], ids=["no date", "a number", "a version"])
+def test_a_version_of_python_is_the_text_that_was_written(tmp_path: Path, value: str) -> None:
+    assert environment(tmp_path, "name: x", python_env__yaml=f"python: {value}").python == value
+
+
 def test_without_an_environment_nothing_is_installed(tmp_path: Path) -> None:
     assert environment(tmp_path, "name: x", requirements__txt="numpy") == Environment()
 
@@ -124,6 +186,12 @@ def test_an_image_in_ecr_is_used_and_variables_of_this_machine_stay_here(tmp_pat
 def test_an_image_that_sagemaker_cannot_pull_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"from ECR only, got python:3\.12"):
         environment(tmp_path, "docker_env: {image: 'python:3.12'}")
+
+
+@pytest.mark.parametrize("listed", ["[[a]]", "[[]]", "[[a, b, c]]", "[[a, [b]]]", "[[a, {b: c}]]"])
+def test_a_variable_of_an_image_is_a_name_or_a_pair(tmp_path: Path, listed: str) -> None:
+    with pytest.raises(BadInput, match="environment must hold names, and pairs"):
+        environment(tmp_path, f"docker_env: {{image: '{ECR}', environment: {listed}}}")
 
 
 def test_another_python_than_the_image_s_is_said() -> None:

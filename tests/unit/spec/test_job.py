@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from paretune.cli.main import _read
 from paretune.core.commands import Spelling, parameters_of, spelled
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import LARGEST_BATCH_SIZE
-from paretune.spec.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, parameter_help
+from paretune.spec.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, missing_files, parameter_help
 
 
 def faults_of(**texts: str) -> tuple[str, ...]:
@@ -788,3 +789,12 @@ def test_a_model_that_is_not_in_mlflow_is_not_registered() -> None:
 def test_a_probe_has_no_model_to_register() -> None:
     with pytest.raises(BadInput, match="register=a needs a model, and a job with probe_steps leaves none"):
         JobSpec(register="a", probe_steps=20)
+
+
+def test_a_pipe_and_a_device_are_no_inputs_of_a_job(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows")
+
+    assert missing_files({"dataset": str(tmp_path / "rows"), "entry_script": "/dev/zero"}) == [
+        f"dataset must be a file or a folder, and {tmp_path / 'rows'} is a device, a pipe or a socket",
+        "entry_script must be a file or a folder, and /dev/zero is a device, a pipe or a socket",
+    ]

@@ -16,6 +16,7 @@ Where `global_batch_size` is given and `gradient_accumulation_steps` is not, the
 import csv
 import difflib
 import hashlib
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.pricing.prices import as_of_fault
 from paretune.spec import catalog
 from paretune.spec.batch_size import scale_learning_rate
@@ -40,6 +42,7 @@ _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
 _BATCH = {*affecting(JobSpec, "batch")} - {*CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters, where a table has columns for them."""
+_MUST = "recorded_runs must be a readable CSV file, and "
 _MOST_FAULTS = 20  # that are listed; the rest is counted
 
 
@@ -116,14 +119,11 @@ class RunTable:
             BadInput: everything that is wrong with it, with line numbers.
         """
         try:
-            with path.expanduser().open(newline="", encoding="utf-8-sig") as file:
-                reader = csv.reader(file)
-                header = [name.strip() for name in next(reader, [])]
-                lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-        except FileNotFoundError:
-            raise BadInput([f"recorded_runs {path} does not exist (looked from {Path.cwd()})"]) from None
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise BadInput([f"recorded_runs must be a readable CSV file, got {path}: {error}"]) from error
+            reader = csv.reader(io.StringIO(read_text(path, LARGEST_TABLE, must=_MUST), newline=""))
+            header = [name.strip() for name in next(reader, [])]
+            lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+        except csv.Error as error:
+            raise BadInput([f"{_MUST}{path} is none: {error}"]) from error
         faults = _column_faults(header, columns or {})
         header = [(columns or {}).get(name, name) for name in header]
         faults = faults or _header_faults(header)

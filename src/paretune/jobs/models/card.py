@@ -8,6 +8,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData, try_to_load_fr
 from huggingface_hub.errors import HFValidationError
 from yaml import YAMLError  # type: ignore[import-untyped]  # comes with huggingface_hub
 
+from paretune.core.untrusted import at_home
 from paretune.pricing.prices import Price
 from paretune.spec import metrics
 from paretune.spec.container import JobReport
@@ -68,7 +69,7 @@ def base_id(job: FinishedJob) -> str:
     model = job.spec.model
     if model.startswith(BUNDLED):
         return BUNDLED_MODEL_ID
-    return Path(model).name if Path(model).expanduser().is_dir() or model.startswith((".", "/", "~")) else model
+    return Path(model).name if at_home(model).is_dir() or model.startswith((".", "/", "~")) else model
 
 
 def licence_of(job: FinishedJob) -> str:
@@ -89,7 +90,7 @@ def licence_of(job: FinishedJob) -> str:
 
 def _card_of_base(model: str) -> Path | None:
     """The card in a local model's folder, or in the hub's cache; nothing is fetched."""
-    own = Path(model).expanduser() / "README.md"
+    own = at_home(model) / "README.md"
     if own.is_file():
         return own
     try:

@@ -1,12 +1,11 @@
 """What can be asked of `predict`, checked before anything is read."""
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import exists, is_file, is_folder
+from paretune.core.untrusted import at_home, exists, is_file, is_folder
 from paretune.spec.catalog import instances, unknown_type
 from paretune.spec.job import current_name
 from paretune.spec.parameters import check, parameter
@@ -65,17 +64,17 @@ class PredictRequest:
     @property
     def model_folder(self) -> Path:
         """The folder of a model that is one."""
-        return Path(os.path.expanduser(current_name(self.model or "")))
+        return at_home(current_name(self.model or ""))
 
     @property
     def data_path(self) -> Path:
         """The file with the rows."""
-        return Path(current_name(self.data or "")).expanduser()
+        return at_home(current_name(self.data or ""))
 
     @property
     def output_path(self) -> Path:
         """The file that is written."""
-        return Path(self.output).expanduser()
+        return at_home(self.output)
 
     def _model_faults(self) -> list[str]:
         if self.model is None:

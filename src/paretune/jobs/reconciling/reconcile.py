@@ -8,6 +8,7 @@ from paretune.billing.deliveries import SUFFIXES
 from paretune.billing.difference import RunBill
 from paretune.billing.reading import BillFiles
 from paretune.billing.reconciliation import Reconciliation, reconcile
+from paretune.core.untrusted import at_home
 from paretune.jobs.reconciling.recorded import recorded_cost, runs_on_the_bill
 from paretune.jobs.reconciling.request import ReconcileRequest
 from paretune.jobs.workplace import Workplaces
@@ -106,7 +107,7 @@ def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
         BadInput: it cannot be fetched.
     """
     if not bill.startswith(IN_S3):
-        return Path(bill).expanduser()
+        return at_home(bill)
     # Imported here: a bill on this disk needs no boto3.
     from paretune.launchers.sagemaker.objects.fetching import fetch, s3_client
 

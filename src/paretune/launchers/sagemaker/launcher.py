@@ -13,6 +13,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.finding import faults_of
 from paretune.core.tags import AWS_PREFIX
+from paretune.core.untrusted import at_home
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
@@ -415,7 +416,7 @@ class SageMakerLauncher(Launcher):
             channels["model"] = staging.folder("models", inputs.model)
         if spec.entry_script is None:
             return channels, spec, {}
-        script = Path(spec.entry_script).expanduser().resolve()
+        script = at_home(spec.entry_script).resolve()
         files: dict[str, Path | str] = {
             f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in archive.project_files(script.parent).items()
         }
@@ -425,7 +426,7 @@ class SageMakerLauncher(Launcher):
             files[archive.REQUIREMENTS] = requirements
         moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
         for name in INPUT_FILES:
-            path = Path(getattr(spec, name) or "").expanduser()
+            path = at_home(getattr(spec, name) or "")
             if getattr(spec, name) and path.exists():
                 channels[name] = staging.upload("files", path.resolve())
                 moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
@@ -435,7 +436,7 @@ class SageMakerLauncher(Launcher):
         """What pip installs when the job starts; of somebody's project nothing is known here."""
         if spec.runs_project:
             return []
-        own = Path(spec.entry_script or "").expanduser().parent / archive.REQUIREMENTS
+        own = at_home(spec.entry_script or "").parent / archive.REQUIREMENTS
         texts = [f"{archive.REQUIREMENTS} of {spec.entry_script}"] if spec.entry_script and own.is_file() else []
         return [*images.choose(spec, self.account.region, direct=self.is_direct).requirements, *texts]
 
@@ -527,7 +528,7 @@ def _script_faults(spec: JobSpec) -> list[str]:
     faults: list[str] = []
     if spec.entry_script is not None and not spec.runs_project:
         with collecting(faults):
-            archive.project_files(Path(spec.entry_script).expanduser().resolve().parent)
+            archive.project_files(at_home(spec.entry_script).resolve().parent)
     return faults
 
 

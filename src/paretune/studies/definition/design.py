@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting
@@ -205,7 +204,7 @@ def _own_faults(draft: DesignDraft) -> Iterator[Fault]:
     if draft.prices is not None:
         faults: list[str] = []
         with collecting(faults):
-            read_file(Path(draft.prices).expanduser(), own=True)
+            read_file(draft.prices, own=True)
         yield from ((("prices",), f"prices: {text}") for text in faults)
     is_own = runs_own_training(draft.job)
     for name in draft.own_responses:

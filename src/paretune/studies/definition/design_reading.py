@@ -1,12 +1,14 @@
 """The parts of a design, from its file, its table and what was typed."""
 
 import csv
+import io
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
+from paretune.core.errors import BadInput
+from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.files.yaml import DESIGN, FileKind, Node
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, listed
 from paretune.spec.parameters import annotations
@@ -92,12 +94,14 @@ class DesignReading(FileReading):
     def _read_table(self, path: str) -> list[dict[str, Value]]:
         """The rows of a table whose columns are parameters; ValueError with all its faults."""
         try:
-            with Path(path).expanduser().open(newline="", encoding="utf-8-sig") as file:
-                reader = csv.DictReader(file, skipinitialspace=True)
-                names = list(reader.fieldnames or [])
-                rows = [(reader.line_num, row) for row in reader if any((text or "").strip() for text in row.values())]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"table {path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+            text = read_text(path, LARGEST_TABLE, must="table ")
+            reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
+            names = list(reader.fieldnames or [])
+            rows = [(reader.line_num, row) for row in reader if any((text or "").strip() for text in row.values())]
+        except BadInput as error:
+            raise ValueError(*error.faults) from error
+        except csv.Error as error:
+            raise ValueError(f"table {path} cannot be read ({error})") from error
         unknown = [
             f"table {path}: unknown column {name}: {self._meant(name, True)}"
             for name in names

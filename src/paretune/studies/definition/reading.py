@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.untrusted import exists
 from paretune.files.yaml import FileKind, Node, read_yaml
 from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, Cluster
 from paretune.spec.job import INPUT_FILES, PROJECT
@@ -243,7 +244,7 @@ def beside(file: str, text: str) -> str:
     It counts from the current folder; what is not there, from the folder of the file, and from the project that it is
     part of: the next folder above that has an MLproject.
     """
-    if os.path.isabs(text) or os.path.exists(os.path.expanduser(text)):  # which takes any text for a path
+    if os.path.isabs(text) or exists(text):
         return text
     folder = Path(file).resolve().parent
     project = next((above for above in (folder, *folder.parents) if (above / PROJECT).is_file()), folder)

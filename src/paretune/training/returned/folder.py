@@ -20,6 +20,7 @@ import transformers
 from safetensors.torch import save_file
 
 from paretune.core.errors import first_line
+from paretune.core.untrusted import at_home
 from paretune.spec.job import ADAPTERS, BUNDLED, BUNDLED_MODEL_ID, JobSpec
 
 LARGEST_FILE = 2**31
@@ -82,7 +83,7 @@ def base_name(model: str) -> str:
     """What peft finds the base model by: a hub id, or the path of a folder."""
     if model.startswith(BUNDLED):
         return BUNDLED_MODEL_ID
-    path = Path(model).expanduser()
+    path = at_home(model)
     return str(path.resolve()) if path.is_dir() else model
 
 

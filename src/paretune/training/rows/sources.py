@@ -17,6 +17,7 @@ from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.untrusted import at_home, exists, is_file, is_folder
 from paretune.spec import metrics
 from paretune.spec.job import BUNDLED, ROW_FILES, JobSpec
 from paretune.training.rows import bundled, hub
@@ -100,7 +101,7 @@ def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
         if path is not None:
             with collecting(faults):
-                tables[split] = _read_file(Path(path), f"{split}_file")
+                tables[split] = _read_file(at_home(path), f"{split}_file")
     refuse(faults)
     empty = [split for split, table in tables.items() if len(table) == 0]
     if empty or "train" not in tables:
@@ -118,13 +119,13 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
 
 
 def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
-    path = Path(spec.dataset).expanduser()
-    if path.suffix.lower() in _READERS or path.is_file():
+    path = at_home(spec.dataset)
+    if path.suffix.lower() in _READERS or is_file(path):
         return {"train": _read_file(path, "dataset")}
-    is_local = spec.dataset.startswith((".", "/", "~")) or path.is_dir()
-    if is_local and not path.exists():
+    is_local = spec.dataset.startswith((".", "/", "~")) or is_folder(path)
+    if is_local and not exists(path):
         raise BadInput([f"dataset {path} does not exist (looked from {Path.cwd()})"])
-    if path.is_dir() and not any(file.is_file() for file in path.rglob("*")):
+    if is_folder(path) and not any(file.is_file() for file in path.rglob("*")):
         raise BadInput([f"dataset {path} is an empty folder: put files that end in {', '.join(_READERS)} into it"])
     name = str(path) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
@@ -148,7 +149,7 @@ def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
 
 def check_file(path: Path, parameter: str) -> None:
     """Raise `BadInput` where the file of `parameter` is not there, has an ending that is not read, or is empty."""
-    if not path.is_file():
+    if not is_file(path):
         raise BadInput([f"{parameter} {path} does not exist (looked from {Path.cwd()})"])
     if path.suffix.lower() not in _READERS:
         raise BadInput([f"{parameter} must end in {', '.join(_READERS)}, got {path}"])

@@ -217,7 +217,7 @@ def test_a_price_file_that_is_missing_ends_with_2(run: Run, monkeypatch: pytest.
     code, _, err = run()
 
     assert code == 2
-    assert "PARETUNE_PRICES must name a CSV of prices, but nowhere.csv cannot be read" in err
+    assert "PARETUNE_PRICES must name a CSV of prices, but nowhere.csv does not exist" in err
 
 
 def test_a_region_of_the_environment_that_is_none_ends_with_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,7 @@ exclude: [{seed: 3}]
         ({"job": {"launcher": "local", "dataset_size": 100, "max_train_samples": 10}}, "exclude each other"),
         ({"job": {"launcher": "local", "total_steps": 100, "num_train_epochs": 10}}, "exclude each other"),
         ({"job": {"launcher": "local", "total_steps": 100, "dataset": "a/b"}}, "total_steps needs the number"),
-        ({"prices": "nowhere.csv"}, "prices: .*nowhere.csv cannot be read"),
+        ({"prices": "nowhere.csv"}, "prices: .*nowhere.csv does not exist"),
         ({"factors": {"my clusters": [{"seed": 1}, {"seed": 2}]}}, "a factor must be named by letters"),
         ({"factors": None}, "factors is missing"),
         ({"factors": {"seed": [1, 2, 1]}}, "seed: seed=1 is among the levels twice"),

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from datetime import date
@@ -15,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
-from paretune.files.yaml import LARGEST_FILE, read_yaml
+from paretune.core.untrusted import LARGEST_SETTINGS
+from paretune.files.yaml import read_yaml
 from paretune.pricing.prices import PriceList, local_price
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
@@ -192,7 +194,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "not UTF-8": (GOOD.encode() + b"# caf\xe9\n", ["not UTF-8", "save it as UTF-8"]),
     "UTF-16": (GOOD.encode("utf-16"), ["not UTF-8"]),
     "a zero byte": (GOOD + "method: \0\n", ["no YAML", "save it as text"]),
-    "a megabyte": (GOOD + "# so on\n" * 125_000, ["1,000,", f"at most {LARGEST_FILE:,}"]),
+    "a megabyte": (GOOD + "# so on\n" * 125_000, ["1,000,", f"at most {LARGEST_SETTINGS:,}"]),
     # keys
     "a key twice": (GOOD + "n_trials: 11\n", [":11:", "n_trials is given twice", "line 10", "take one out"]),
     "a parameter twice": (swap(BATCH, BATCH + "\n  " + BATCH), [":7:", "global_batch_size is given twice", "line 6"]),
@@ -470,10 +472,10 @@ def test_a_path_that_leads_to_no_file_is_a_fault(
 def test_a_file_that_may_not_be_read_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, GOOD)
 
-    def refuse(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # a mode would not stop root
+    monkeypatch.setattr(os, "open", refuse)  # a mode would not stop root
 
     with pytest.raises(BadInput, match=r"cannot be read .*Permission denied"):
         StudyFile.read(path, {})

@@ -1,6 +1,7 @@
 """Every kind of data set becomes the same rows, and every fault is named."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,14 @@ def test_a_missing_file_is_named_with_the_folder_it_was_looked_for_in(tmp_path: 
     (fault,) = faults(tmp_path / "absent.csv")
 
     assert fault == f"dataset {tmp_path / 'absent.csv'} does not exist (looked from {Path.cwd()})"
+
+
+def test_a_pipe_and_a_name_that_is_too_long_are_no_data_sets(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (tmp_path / "pipe.csv", tmp_path / ("a" * 300), Path("~nobody-of-that-name/a.csv")):
+        (fault,) = faults(path)
+
+        assert fault == f"dataset {path} does not exist (looked from {Path.cwd()})"
 
 
 def test_both_missing_extra_files_are_named_at_once(tmp_path: Path) -> None:
