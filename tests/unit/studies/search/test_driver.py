@@ -371,6 +371,54 @@ def test_what_a_dead_driver_was_running_is_taken_over_and_not_what_a_living_one_
     assert rates(second) == list(RATES)
 
 
+HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({"region": "eu-west-1", "bucket": "there"}, "its job is in the region us-east-1, .* asks eu-west-1"),
+        ({"account": "222222222222"}, "its job is in the AWS account 111111111111"),
+        ({"bucket": "other"}, "its job writes to the bucket ours, and this command reads other"),
+    ],
+)
+def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, now: dict[str, str], said: str
+) -> None:
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
+    first = desk.driver()
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    killed(desk, first)
+    jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | now)
+    second = desk.driver()
+    with pytest.raises(LostContact, match=f"trial 0 .* cannot be followed from here: {said}") as lost:
+        second.adopt()
+    second.stop(lost.value)
+    assert len(desk.launcher.created) == 1
+    assert [entry.ended for entry in second.ledger.running()] == [None]
+
+    desk.launcher.jobs = jobs
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
+    third = desk.driver()
+    third.adopt()
+    assert [job.number for job in third.running] == [0]
+    assert len(desk.launcher.created) == 1
+
+
+def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_is(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = desk.driver()
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    killed(desk, first)
+    desk.launcher.jobs.clear()
+    monkeypatch.setattr(Run, "tags", lambda _: {})
+    with pytest.raises(LostContact, match="MLflow does not tell where"):
+        desk.driver().adopt()
+    assert len(desk.launcher.created) == 1
+
+
 def test_a_trial_that_was_asked_for_and_never_promised_is_given_up(desk: Desk) -> None:
     first = desk.driver()
     asked = first.study.ask()
