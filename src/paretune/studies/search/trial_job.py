@@ -197,7 +197,8 @@ class TrialJob:
             transient=kind is FailureKind.CAPACITY,
         )
         conclusive = kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN}
-        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=conclusive)
+        off_plan = kind is FailureKind.OFF_PLAN
+        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=conclusive, off_plan=off_plan)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         found = self._with_best(self._by_itself(found))

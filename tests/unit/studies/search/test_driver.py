@@ -316,17 +316,42 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 
 
-@pytest.mark.parametrize("kind", [FailureKind.DIVERGED, FailureKind.OFF_PLAN])
 def test_a_job_that_would_fail_again_for_the_same_reason_is_not_run_again_although_the_sampler_insists(
-    desk: Desk, kind: FailureKind
+    desk: Desk,
 ) -> None:
-    failed = (kind, "the loss is not a finite number, or the plan is lost")
+    failed = (FailureKind.DIVERGED, "the loss is not a finite number")
     desk.launcher.judge = lambda spec, times: failed if spec.learning_rate == RATES[0] else DONE
     driver = desk.driver(sampler="random", n_trials=40)
     search(driver)
 
     assert len(desk.launcher.created) == 4
     assert rates(driver, TrialStatus.FAILED) == [RATES[0]]
+
+
+def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_have_ended(desk: Desk) -> None:
+    lost = (FailureKind.OFF_PLAN, "AWS does not show it with its training plan")
+    desk.launcher.judge = lambda spec, times: DONE if desk.launcher.created else lost
+    driver = desk.driver(n_parallel=2)
+
+    with pytest.raises(LaunchRefused, match=r"trial \d: AWS does not show it .* the same command goes on"):
+        search(driver)
+
+    assert len(desk.launcher.created) == 2
+    assert (len(rates(driver)), len(rates(driver, TrialStatus.FAILED))) == (1, 1)
+
+    for _ in range(2):  # rounds, which nobody has looked at since
+        later = desk.driver(once=True)
+        later.ledger.lease.take("round")
+        later.adopt()
+        with pytest.raises(LaunchRefused, match="the command without once=true goes on"):
+            search(later)
+        later.ledger.lease.release()
+    assert len(desk.launcher.created) == 2
+
+    again = desk.driver()  # of somebody who has looked
+    again.adopt()
+    assert search(again) == "every point was tried"
+    assert len(desk.launcher.created) == 4
 
 
 def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
