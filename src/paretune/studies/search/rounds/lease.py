@@ -128,7 +128,14 @@ class Lease:
             raise LeaseLost(f"another round of the study has taken over{by}: this one has stopped, its jobs go on")
 
     def _is_held(self, row: sa.Row[tuple[object, ...]], now: float) -> bool:
-        return bool(row.holder) and row.until > now and is_alive(row.holder) is not False
+        """Whether somebody holds it: no process that has died, or that is not known and whose clock was wrong.
+
+        Of a clock that is ahead by more than a lease lasts, the end is no evidence; a smaller difference is waited out.
+        """
+        if not row.holder or row.until <= now:
+            return False
+        lives = is_alive(row.holder)
+        return row.until <= now + 2 * LEASE_S if lives is None else lives
 
     def _time(self, connection: sa.Connection) -> float:
         query = _CLOCKS.get(connection.dialect.name)
