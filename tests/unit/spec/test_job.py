@@ -788,3 +788,17 @@ def test_a_model_that_is_not_in_mlflow_is_not_registered() -> None:
 def test_a_probe_has_no_model_to_register() -> None:
     with pytest.raises(BadInput, match="register=a needs a model, and a job with probe_steps leaves none"):
         JobSpec(register="a", probe_steps=20)
+
+
+def test_a_type_to_fall_back_on_that_cannot_share_the_batch_is_named() -> None:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(
+            instance_type="ml.g5.xlarge",
+            instance_count=3,
+            fallback_instance_types="ml.g5.2xlarge,ml.g5.48xlarge",
+            global_batch_size=9,
+            spot=True,
+        )
+
+    rule = "global_batch_size must be a multiple of the 24 devices, got 9: use 24"
+    assert refused.value.faults == (f"fallback_instance_types: on ml.g5.48xlarge {rule}",)
