@@ -93,7 +93,7 @@ def is_watched(watched_by: str) -> bool:
 
 
 def _namespace() -> tuple[str, ...]:
-    """This boot of the machine and the PID namespace of this process; nothing where the system does not tell both."""
+    """Boot of the machine and PID namespace that this process is in; nothing where the system does not tell both."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").partition("-")[0], str(_NAMESPACE.stat().st_ino)
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether a process that somebody has named runs: on this machine, in another container, in an earlier version's words."""
+"""Whether a process that somebody names runs: here, in another container, or as an earlier version names it."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def outside() -> str:
-    """This process, as it names itself outside of the container."""
+    """Name of this process, as it has it outside of the container."""
     return this_process()
 
 

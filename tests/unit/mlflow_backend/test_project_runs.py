@@ -437,7 +437,7 @@ def test_a_job_of_another_region_is_not_started_again_in_this_one(user: User) ->
     run_id = user.start().run_id
     user.client.set_tag(run_id, "paretune.region", "eu-west-1")
 
-    with pytest.raises(ExecutionException, match="in the region eu-west-1, .* starts another"):
+    with pytest.raises(ExecutionException, match=r"in the region eu-west-1, .* starts another"):
         user.start()
     assert user.client.get_run(run_id).info.status == "RUNNING"
 

@@ -257,7 +257,7 @@ def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str)
     fast.close()
 
 
-@pytest.mark.parametrize(("ahead_s", "is_taken"), [(3600.0, True), (30.0, False)])
+@pytest.mark.parametrize(("ahead_s", "is_taken"), [(3600.0, True), (200.0, False)])
 def test_a_round_whose_clock_is_far_ahead_blocks_no_later_one(tmp_path: Path, ahead_s: float, is_taken: bool) -> None:
     ahead, right = (Ledger(f"sqlite:///{tmp_path / 'leases.db'}", "clocks") for _ in range(2))
     begun = right.lease.now()

@@ -165,7 +165,9 @@ class TrialJob:
     def _is_there(self, recorded: str, tags: Mapping[str, str]) -> bool:
         name = recorded if group_of(recorded)[1] else job_name(self.writer.run.run_id, 1)
         if not tags:  # every run of a trial has some
-            raise LostContact(f"MLflow does not tell where {name} is: the same command finds it, if it was started before")
+            raise LostContact(
+                f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
+            )
         try:
             if place := elsewhere(tags, self._workplace.launcher):
                 raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {place}")
