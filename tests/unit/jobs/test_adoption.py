@@ -14,6 +14,7 @@ from paretune.jobs.launch import run_job
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.warm_pools import settle_reused
 from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
@@ -198,3 +199,19 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
     run = user.client.get_run(run_id)
     assert run.info.status == "RUNNING"  # `sync` finds it
     assert run.data.tags["paretune.region"] == "us-east-1"
+
+
+def test_instances_kept_in_another_region_are_not_booked_as_given_back(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
+    run_id = user.is_killed()
+    user.client.set_tag(run_id, "paretune.warm_pool", "Available")
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: {**HERE, "region": "eu-west-1"})
+    tracking = Tracking({}, SystemClock())
+    workplace = make_workplace(launcher=user.launcher, tracking=tracking, clock=user.clock)
+
+    assert settle_reused(workplace, "another-job-1") == []
+
+    assert user.client.get_run(run_id).data.tags["paretune.warm_pool"] == "Available"
+    assert "warm_pool_seconds" not in user.client.get_run(run_id).data.metrics
