@@ -1,14 +1,60 @@
-"""The same command typed again: the job that an earlier one has started, and that runs though nobody watches it."""
+"""Jobs that earlier commands have started: the one that the same command finds again, and those that are elsewhere."""
 
 from collections.abc import Mapping
 from contextlib import suppress
 
 from paretune.core.commands import parameters_of
 from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_watched
 from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
+
+
+def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
+    """A sentence when a run with these tags has its job where `launcher` does not look; else empty.
+
+    That is another AWS account, region, bucket or queue: a job is not found there, and would be started, and paid, a
+    second time; one whose bucket is another has no results. A run without a job names none of them.
+
+    Raises:
+        BadInput, LaunchRefused: the launcher cannot tell where it is.
+    """
+    if not {schema.ACCOUNT, schema.REGION} & tags.keys():
+        return ""
+    here = launcher.location_tags()
+
+    def differ(name: str) -> bool:
+        recorded, own = tags.get(f"{schema.PREFIX}{name}"), here.get(name)
+        return recorded is not None and own is not None and recorded != own
+
+    was_in, is_in = (_queue_name(queue) for queue in (tags.get(schema.QUEUE, ""), here.get("queue", "")))
+    found = []
+    if differ("account"):
+        found.append(
+            f"its job is in the AWS account {tags[schema.ACCOUNT]}, and these credentials are of {here['account']}: "
+            "set AWS_PROFILE"
+        )
+    if differ("region"):
+        found.append(
+            f"its job is in the region {tags[schema.REGION]}, and this command asks {here['region']}: "
+            f"set region={tags[schema.REGION]}, or AWS_REGION"
+        )
+    if not found and differ("bucket"):  # whose default depends on the two
+        found.append(
+            f"its job writes to the bucket {tags[schema.BUCKET]}, and this command reads {here['bucket']}: "
+            f"set bucket={tags[schema.BUCKET]}, or PARETUNE_BUCKET"
+        )
+    if "account" in here and was_in != is_in:
+        queues = [f"the queue {name}" if name else "no queue" for name in (was_in, is_in)]
+        found.append(f"its job is in {queues[0]}, and this command asks {queues[1]}: set queue as it was")
+    return "; ".join(found)
+
+
+def _queue_name(queue: str) -> str:
+    """The name of a queue that is given by its name or its ARN."""
+    return queue.rpartition("/")[2]
 
 
 def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> RecordedRun | None:

@@ -11,11 +11,11 @@ from typing import Literal, overload
 
 from paretune.budgets.file import BudgetFile
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, Interrupted, ParetuneError
+from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.tags import Attribution
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.learnt.times import TimeEstimate
-from paretune.jobs.adoption import close_watcher, own_job_tags, unwatched_job
+from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
@@ -169,6 +169,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
     """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
     tracking, launcher = workplace.tracking, workplace.launcher
     run_id = tracking.opened_run_id()
+    if run_id is not None and (place := elsewhere(tracking.run(run_id).tags(), launcher)):  # it stays as it is
+        raise LostContact(f"{job_name(run_id, 1)} cannot be followed from here: {place}")
     is_new = False
     try:
         if run_id is not None:

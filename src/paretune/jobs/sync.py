@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from paretune.budgets.settling import book_ended
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
+from paretune.jobs.adoption import elsewhere
 from paretune.jobs.recording import JobRunWriter, collect_nothing
 from paretune.jobs.registration.register import overdue, register
 from paretune.jobs.result import JobResult
@@ -150,7 +151,7 @@ class Sync:
             return f"it cannot be read back: {error}"
         try:
             workplace = self.workplace_of(spec)
-            return _another_account(run, workplace) or (spec, workplace)
+            return elsewhere(run.tags, workplace.launcher) or (spec, workplace)
         except (BadInput, LaunchRefused) as error:
             return f"its job cannot be looked at: {error}"
 
@@ -189,14 +190,6 @@ class Sync:
                 remark = settled.sentence(pool.name) + ("" if usd is None else f": {usd:.4g} USD, in cost_usd now")
             collected.append(Collected(run_id=run_id, remark=remark))
             del self._pools[run_id]
-
-
-def _another_account(run: RecordedRun, workplace: Workplace) -> str:
-    """A sentence when the job belongs to another AWS account than today's credentials; else empty."""
-    recorded, here = run.tags.get(schema.ACCOUNT), workplace.launcher.location_tags().get("account")
-    if recorded is None or here is None or recorded == here:
-        return ""
-    return f"its job is in the AWS account {recorded}, and these credentials are of {here}: set AWS_PROFILE"
 
 
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:

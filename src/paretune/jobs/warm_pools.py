@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
+from paretune.jobs.adoption import elsewhere
 from paretune.jobs.priced import recorded_price
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, job_name, run_of
@@ -74,6 +75,8 @@ class KeptPool:
         self.name = run.tags.get(schema.JOB_NAME, "")
         self._tracking = workplace.tracking
         self._workplace = workplace
+        if place := elsewhere(run.tags, workplace.launcher):
+            raise LaunchRefused(place)
         made_from = run_of(self.name)
         names = [job_name(run.run_id, attempt + 1) for attempt in range(made_from[1])] if made_from else []
         self._attempts = [job for name in names if (job := workplace.launcher.attach(name)) is not None]

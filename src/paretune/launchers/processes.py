@@ -1,4 +1,8 @@
-"""Processes of this machine, identified by process id and start time: whether they run, and how to end them."""
+"""Processes of this machine, identified by process id and start time: whether they run, and how to end them.
+
+A process id means something within one PID namespace only, and containers may share a host name: `default`, the name
+of a pod that is started again. So the text that names a process to others has its namespace, too.
+"""
 
 import os
 import socket
@@ -8,6 +12,10 @@ from pathlib import Path
 
 import psutil
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/pid")
+_OF_THE_HOST = "4026531836"
+"""Namespace of the processes outside of all containers: PROC_PID_INIT_INO (Linux, include/linux/proc_ns.h)."""
 _CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which start times are computed
 
 
@@ -57,19 +65,36 @@ def out_of_memory_kills() -> int | None:
 
 
 def this_process() -> str:
-    """Host, process id and start time of this process, as text for `is_alive`."""
-    return f"{socket.gethostname()} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
+    """Where this process runs, its id and its start time, as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`.
+
+    Earlier versions, which wrote `HOST PID START`, take it for a process of another machine.
+    """
+    where = "/".join((socket.gethostname(), *_namespace()))
+    return f"{where} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Whether the process with this `this_process` text runs; None for a process of another machine."""
-    host, _, numbers = name.partition(" ")
+    """Whether the process with this `this_process` text runs; None for one of another machine or container."""
+    where, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
+    host, *namespace = where.split("/")
+    here = _namespace()
     if host != socket.gethostname() or not pid.isdigit():
         return None
+    if namespace and here and tuple(namespace) != here:
+        is_from_before = namespace[-1] == here[-1] == _OF_THE_HOST and float(created) < psutil.boot_time()
+        return False if is_from_before else None  # the machine was started again
     return Process(int(pid), float(created)).is_living()
 
 
 def is_watched(watched_by: str) -> bool:
-    """Whether another process of this machine, given by its `this_process` text, runs; False for another machine."""
+    """Whether another process, given by its `this_process` text, runs; False where that is not known, as elsewhere."""
     return watched_by != this_process() and bool(is_alive(watched_by))
+
+
+def _namespace() -> tuple[str, ...]:
+    """Boot of the machine and PID namespace that this process is in; nothing where the system does not tell both."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").partition("-")[0], str(_NAMESPACE.stat().st_ino)
+    except OSError:
+        return ()

@@ -18,9 +18,9 @@ from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
 from paretune.core.clock import Clock, SystemClock
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, LostContact, collecting
 from paretune.core.interruption import Interruption
-from paretune.jobs.adoption import unwatched_project
+from paretune.jobs.adoption import elsewhere, unwatched_project
 from paretune.jobs.recording import JobRunWriter, check_budgets, collect_nothing
 from paretune.jobs.workplace import Workplace, home_of
 from paretune.launchers.base import job_name
@@ -99,7 +99,7 @@ def start(
     configuration, interruption = project.configuration, Interruption()
     launcher = _launcher(configuration, environment, interruption)
     run_id = configuration.run_id or _former_run(request, configuration, environment)
-    is_there = run_id is not None and launcher.attach(job_name(run_id, 1)) is not None
+    is_there = run_id is not None and _is_there(run_id, launcher, Tracking(environment, _CLOCK))
     workplace = Workplace(
         launcher=launcher,
         home=home_of(environment),
@@ -137,6 +137,14 @@ def start(
         submitted = SageMakerSubmittedRun(writer, inputs)
         submitted.start()
     return submitted, configuration
+
+
+def _is_there(run_id: str, launcher: SageMakerLauncher, tracking: Tracking) -> bool:
+    """Whether a run has a job; LostContact where that lies where the launcher does not look."""
+    name = job_name(run_id, 1)
+    if place := elsewhere(tracking.run(run_id).tags(), launcher):
+        raise LostContact(f'{name} cannot be followed from here: {place} ("again": true starts another)')
+    return launcher.attach(name) is not None
 
 
 def _former_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:

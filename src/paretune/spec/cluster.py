@@ -417,6 +417,8 @@ def _local_faults(cluster: Cluster) -> list[str]:
         faults.append("processes_per_instance is for SageMaker: locally an instance is one process")
     if cluster.spot:
         faults.append("spot is for SageMaker: set instance_type to one of its types (ml.*)")
+    if cluster.fallback_instance_types is not None:
+        faults.append("fallback_instance_types is for SageMaker: set instance_type too, or leave it out")
     if cluster.queue is not None:
         faults.append("queue is for SageMaker: set instance_type to one of its types (ml.*), or leave it out")
     return faults + _plan_faults(cluster)

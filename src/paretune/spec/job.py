@@ -345,7 +345,7 @@ class JobSpec(Cluster):
                 plan = self.plan()
                 if self.legacy_smp:
                     faults += self.legacy_model_parallel().batch_faults(plan.per_device_train_batch_size)
-                self.clusters()
+                faults += self._fallback_faults()
         refuse(faults)
 
     @classmethod
@@ -420,6 +420,16 @@ class JobSpec(Cluster):
             elsewhere = _sharing(elsewhere, total)
         fits = total % (batch * elsewhere.devices) == 0
         return replace(elsewhere, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
+
+    def _fallback_faults(self) -> list[str]:
+        """Why the job cannot run on one of the types to fall back on, which each sentence names."""
+        found = []
+        for name in self.instance_types()[1:]:
+            faults: list[str] = []
+            with collecting(faults):
+                self.on_instance_type(name)
+            found += [f"fallback_instance_types: on {name} {fault}" for fault in faults]
+        return found
 
     def as_text(self) -> dict[str, str]:
         """Every field as it would be typed; `from_text` reads it back."""

@@ -8,10 +8,13 @@ from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
 from paretune.core.commands import Spelling, spelled
+from paretune.core.errors import LostContact
+from paretune.jobs.adoption import elsewhere
 from paretune.jobs.launch import run_job
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.warm_pools import settle_reused
 from paretune.spec.container import JobInputs
 from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
@@ -152,3 +155,63 @@ def test_a_job_in_another_region_is_left_alone(user: User, monkeypatch: pytest.M
     monkeypatch.setattr(user.launcher, "location_tags", lambda: {"region": "us-east-1"})
 
     assert user.type().run_id != run_id
+
+
+HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours", "queue": "team"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"account": "222222222222"}, "in the AWS account 222222222222, and these credentials are of 111111111111"),
+        ({"region": "eu-west-1", "bucket": "b"}, "in the region eu-west-1, and this command asks us-east-1"),
+        ({"bucket": "theirs"}, "the bucket theirs, and this command reads ours: set bucket=theirs"),
+        ({"queue": ""}, "in no queue, and this command asks the queue team"),
+        ({"queue": "arn:aws:batch:us-east-1:111111111111:job-queue/team"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_job_is_elsewhere_in_another_account_region_bucket_or_queue(
+    user: User, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], said: str
+) -> None:
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
+    tags = {f"paretune.{name}": text for name, text in {**HERE, **changes}.items() if text}
+
+    found = elsewhere(tags, user.launcher)
+
+    assert said in found if said else not found
+    assert ";" not in found  # the bucket of another region is no second fault
+    assert not elsewhere({"paretune.machine": "a"}, user.launcher)
+
+
+def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
+    run_id = user.is_killed()
+    user.launcher.jobs.clear()  # as the other region knows none of them
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: {**HERE, "region": "eu-west-1"})
+
+    with pytest.raises(LostContact, match="in the region us-east-1, and this command asks eu-west-1"):
+        user.type(run_id)
+
+    assert len(user.launcher.created) == 1
+    run = user.client.get_run(run_id)
+    assert run.info.status == "RUNNING"  # `sync` finds it
+    assert run.data.tags["paretune.region"] == "us-east-1"
+
+
+def test_instances_kept_in_another_region_are_not_booked_as_given_back(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
+    run_id = user.is_killed()
+    user.client.set_tag(run_id, "paretune.warm_pool", "Available")
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: {**HERE, "region": "eu-west-1"})
+    tracking = Tracking({}, SystemClock())
+    workplace = make_workplace(launcher=user.launcher, tracking=tracking, clock=user.clock)
+
+    assert settle_reused(workplace, "another-job-1") == []
+
+    assert user.client.get_run(run_id).data.tags["paretune.warm_pool"] == "Available"
+    assert "warm_pool_seconds" not in user.client.get_run(run_id).data.metrics

@@ -433,6 +433,15 @@ def test_a_job_of_another_account_is_left_to_that_account(user: User) -> None:
     assert user.closed(run_id)[0] == "RUNNING"
 
 
+def test_a_job_of_another_region_is_not_started_again_in_this_one(user: User) -> None:
+    run_id = user.start().run_id
+    user.client.set_tag(run_id, "paretune.region", "eu-west-1")
+
+    with pytest.raises(ExecutionException, match=r"in the region eu-west-1, .* starts another"):
+        user.start()
+    assert user.client.get_run(run_id).info.status == "RUNNING"
+
+
 def test_a_project_s_run_is_no_evidence_of_our_training(user: User) -> None:
     metrics = {"billable_seconds": 36.0, "throughput_samples_per_second": 5.0}
     tags = {"paretune.origin": "measured", "paretune.state": "Completed"}

@@ -51,6 +51,7 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
         ({"spot": True}, "spot is for SageMaker"),
         ({"processes_per_instance": 2}, "processes_per_instance is for SageMaker"),
         ({"queue": "team"}, "queue is for SageMaker: set instance_type"),
+        ({"fallback_instance_types": "ml.g5.xlarge"}, "fallback_instance_types is for SageMaker: set instance_type"),
         (
             {"instance_type": "ml.g5.xlarge", "queue": "two words"},
             "must be the name or the ARN of an AWS Batch job queue",

@@ -798,3 +798,17 @@ def test_a_pipe_and_a_device_are_no_inputs_of_a_job(tmp_path: Path) -> None:
         f"dataset must be a file or a folder, and {tmp_path / 'rows'} is a device, a pipe or a socket",
         "entry_script must be a file or a folder, and /dev/zero is a device, a pipe or a socket",
     ]
+
+
+def test_a_type_to_fall_back_on_that_cannot_share_the_batch_is_named() -> None:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(
+            instance_type="ml.g5.xlarge",
+            instance_count=3,
+            fallback_instance_types="ml.g5.2xlarge,ml.g5.48xlarge",
+            global_batch_size=9,
+            spot=True,
+        )
+
+    rule = "global_batch_size must be a multiple of the 24 devices, got 9: use 24"
+    assert refused.value.faults == (f"fallback_instance_types: on ml.g5.48xlarge {rule}",)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,22 @@ def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str)
     assert taken_too_early == storage.startswith("sqlite")  # whose file is on one machine, with one clock
     slow.close()
     fast.close()
+
+
+@pytest.mark.parametrize(("ahead_s", "is_taken"), [(3600.0, True), (200.0, False)])
+def test_a_round_whose_clock_is_far_ahead_blocks_no_later_one(tmp_path: Path, ahead_s: float, is_taken: bool) -> None:
+    ahead, right = (Ledger(f"sqlite:///{tmp_path / 'leases.db'}", "clocks") for _ in range(2))
+    begun = right.lease.now()
+    right.lease.now = lambda: begun
+    ahead.lease.now = lambda: begun + ahead_s
+
+    assert ahead.lease.take("elsewhere 1 0") == ""
+    assert (right.lease.take("here 2 0") == "") == is_taken
+
+    with pytest.raises(LeaseLost) if is_taken else nullcontext():
+        reserve(ahead, 0)
+    ahead.close()
+    right.close()
 
 
 def test_a_round_does_nothing_while_a_driver_that_stays_is_at_work(desk: Desk) -> None:

@@ -170,6 +170,7 @@ class Driver:
         self._pools: dict[int, KeptPool] = {}  # trial to the instances kept after its job
         self._impossible: set[str] = set()
         self._elsewhere: set[str] = set()
+        self._off_plan: Entry | None = None  # a trial whose training plan was dropped: no more are started
         self._room = ConcurrencyLimit(workplace.clock, workplace.launcher)
         self._shared = SharedJobs(workplace.launcher, file.n_parallel, self._room.was_given)
 
@@ -189,6 +190,8 @@ class Driver:
         self._seen = self._now()
         self._heartbeat.start()
         news = self._take_news()
+        if is_first and not self._is_round:  # somebody has started this driver after what the ledger tells of
+            self._off_plan = None
         if self._is_round and is_first:
             self._room.recall(entry.ended for entry in news if entry.ended is not None)
             self._impossible |= self.study.impossible()
@@ -297,8 +300,13 @@ class Driver:
         return next((identity for identity, due in self.history.due.items() if due.not_before <= now), None)
 
     def has_free_slot(self) -> bool:
-        """Whether a further job may be started; False for ROOM_S seconds after SageMaker refused one beside as many."""
+        """Whether a further job may be started; False for ROOM_S seconds after SageMaker refused one beside as many.
+
+        False for good once a job's training plan was dropped.
+        """
         running = len(self._under_way)
+        if self._off_plan is not None:
+            return False
         return running < self.file.n_parallel * self.file.trials_per_job and self._room.has_free_slot(running)
 
     def has_enough(self, begun: int) -> bool:
@@ -345,6 +353,9 @@ class Driver:
         """Ask for the state of all jobs once, conclude those that have ended; now and then look for dead drivers'.
 
         Called when no more trials can begin, so the groups of those that share a job are complete.
+
+        Raises:
+            LaunchRefused: a job's training plan was dropped, and no job runs any more.
         """
         refused = self._shared.create()
         for number, job in list(self._under_way.items()):
@@ -357,6 +368,7 @@ class Driver:
         self._settle_pools()
         if self._now() - self._seen > _ADOPTION_S:
             self.adopt()
+        self._require_plan()
 
     def wait(self) -> None:
         """Sleep until the next poll; a round does not, and raises CallAgain once nothing has happened since."""
@@ -403,6 +415,16 @@ class Driver:
         self._heartbeat.stop()
         if not self._is_round:
             self.ledger.deregister(self._owner)
+
+    def _require_plan(self) -> None:
+        """End the study once a job's training plan was dropped, as soon as those that run have ended."""
+        if self._off_plan is None or self._off_plan.ended is None or self._under_way:
+            return
+        again = "the command without once=true" if self._is_round else "the same command"
+        raise LaunchRefused(
+            f"trial {self._off_plan.trial}: {self._off_plan.ended.reason}: no further job is started, for it would run "
+            f"on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} goes on"
+        )
 
     def _so_far(self) -> str:
         """What a round leaves to the next one, in words."""
@@ -518,6 +540,8 @@ class Driver:
             self.study.report_outcome(entry, self.history)
             self._elsewhere.clear()
             self.is_full = False
+            if entry.ended is not None and entry.ended.off_plan:
+                self._off_plan = entry
         self.worst_case.learn(len(self.trials))
         for due in self.history.due.values():
             self.workplace.launcher.wake_at(due.not_before)

@@ -111,6 +111,7 @@ class TrialEnd:
         expected: of a job that was stopped early, the metrics it would have had at its end.
         verdicts: what is to be said of its training, in sentences; see jobs/notes/verdicts.
         at: when it ended, by the launcher's clock: seconds since the epoch; 0 in what versions before 4 wrote.
+        off_plan: its training plan was dropped: it would have run on demand, as the next job would.
         refused_beside: of a job that the launcher refused to create, how many jobs of its driver ran then; else None.
     """
 
@@ -127,6 +128,7 @@ class TrialEnd:
     expected: Mapping[str, float] = field(default_factory=dict)
     verdicts: tuple[str, ...] = ()
     at: float = 0.0
+    off_plan: bool = False
     refused_beside: int | None = None
 
     def as_json(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BadInput, BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.jobs.adoption import elsewhere
 from paretune.jobs.notes.verdicts import below_baseline
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.recording import JobRunWriter
@@ -77,13 +78,13 @@ class TrialJob:
         """Open its record and start its job, unless that is `adopt`ed; its end where it could not be started.
 
         Raises:
-            LostContact: whether it was started cannot be seen; nothing else is lost.
+            LostContact: whether it was started cannot be seen, or not from here; nothing else is lost.
             Interrupted: before it was started.
         """
         try:
             tags = self.writer.run.tags() if adopt else {}
             recorded = tags.get(schema.JOB_NAME, "")
-            self._is_adopted = adopt and self._is_there(recorded)
+            self._is_adopted = adopt and self._is_there(recorded, tags)
             if self._is_adopted:
                 self._job = self._named(recorded)
                 self._job.resume(tags)
@@ -161,11 +162,17 @@ class TrialJob:
         shared = self._shared if is_shared else None
         return RetryingJob(self.writer, self._follow, halves=False, name=name, shared=shared)
 
-    def _is_there(self, recorded: str) -> bool:
+    def _is_there(self, recorded: str, tags: Mapping[str, str]) -> bool:
         name = recorded if group_of(recorded)[1] else job_name(self.writer.run.run_id, 1)
+        if not tags:  # every run of a trial has some
+            raise LostContact(
+                f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
+            )
         try:
+            if place := elsewhere(tags, self._workplace.launcher):
+                raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {place}")
             return self._shared.attach(name) is not None
-        except LaunchRefused as error:
+        except (BadInput, LaunchRefused) as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> TrialEnd:
@@ -192,7 +199,8 @@ class TrialJob:
             transient=kind is FailureKind.CAPACITY,
         )
         conclusive = kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN}
-        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=conclusive)
+        off_plan = kind is FailureKind.OFF_PLAN
+        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=conclusive, off_plan=off_plan)
 
     def _completed(self, found: Mapping[str, float]) -> TrialEnd:
         found = self._with_best(self._by_itself(found))

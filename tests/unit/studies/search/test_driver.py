@@ -316,17 +316,42 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 
 
-@pytest.mark.parametrize("kind", [FailureKind.DIVERGED, FailureKind.OFF_PLAN])
 def test_a_job_that_would_fail_again_for_the_same_reason_is_not_run_again_although_the_sampler_insists(
-    desk: Desk, kind: FailureKind
+    desk: Desk,
 ) -> None:
-    failed = (kind, "the loss is not a finite number, or the plan is lost")
+    failed = (FailureKind.DIVERGED, "the loss is not a finite number")
     desk.launcher.judge = lambda spec, times: failed if spec.learning_rate == RATES[0] else DONE
     driver = desk.driver(sampler="random", n_trials=40)
     search(driver)
 
     assert len(desk.launcher.created) == 4
     assert rates(driver, TrialStatus.FAILED) == [RATES[0]]
+
+
+def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_have_ended(desk: Desk) -> None:
+    lost = (FailureKind.OFF_PLAN, "AWS does not show it with its training plan")
+    desk.launcher.judge = lambda spec, times: DONE if desk.launcher.created else lost
+    driver = desk.driver(n_parallel=2)
+
+    with pytest.raises(LaunchRefused, match=r"trial \d: AWS does not show it .* the same command goes on"):
+        search(driver)
+
+    assert len(desk.launcher.created) == 2
+    assert (len(rates(driver)), len(rates(driver, TrialStatus.FAILED))) == (1, 1)
+
+    for _ in range(2):  # rounds, which nobody has looked at since
+        later = desk.driver(once=True)
+        later.ledger.lease.take("round")
+        later.adopt()
+        with pytest.raises(LaunchRefused, match="the command without once=true goes on"):
+            search(later)
+        later.ledger.lease.release()
+    assert len(desk.launcher.created) == 2
+
+    again = desk.driver()  # of somebody who has looked
+    again.adopt()
+    assert search(again) == "every point was tried"
+    assert len(desk.launcher.created) == 4
 
 
 def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
@@ -369,6 +394,54 @@ def test_what_a_dead_driver_was_running_is_taken_over_and_not_what_a_living_one_
     search(second)
     assert len(desk.launcher.created) == 4
     assert rates(second) == list(RATES)
+
+
+HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({"region": "eu-west-1", "bucket": "there"}, "its job is in the region us-east-1, .* asks eu-west-1"),
+        ({"account": "222222222222"}, "its job is in the AWS account 111111111111"),
+        ({"bucket": "other"}, "its job writes to the bucket ours, and this command reads other"),
+    ],
+)
+def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, now: dict[str, str], said: str
+) -> None:
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
+    first = desk.driver()
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    killed(desk, first)
+    jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | now)
+    second = desk.driver()
+    with pytest.raises(LostContact, match=f"trial 0 .* cannot be followed from here: {said}") as lost:
+        second.adopt()
+    second.stop(lost.value)
+    assert len(desk.launcher.created) == 1
+    assert [entry.ended for entry in second.ledger.running()] == [None]
+
+    desk.launcher.jobs = jobs
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
+    third = desk.driver()
+    third.adopt()
+    assert [job.number for job in third.running] == [0]
+    assert len(desk.launcher.created) == 1
+
+
+def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_is(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = desk.driver()
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    killed(desk, first)
+    desk.launcher.jobs.clear()
+    monkeypatch.setattr(Run, "tags", lambda _: {})
+    with pytest.raises(LostContact, match="MLflow does not tell where"):
+        desk.driver().adopt()
+    assert len(desk.launcher.created) == 1
 
 
 def test_a_trial_that_was_asked_for_and_never_promised_is_given_up(desk: Desk) -> None:

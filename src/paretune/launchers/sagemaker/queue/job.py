@@ -126,7 +126,7 @@ class QueuedJob(AwsJob):
         training = self._latest()
         if training is not None:
             return training.log_location()
-        return f"aws batch describe-service-job --job-id {self._service_job.job_id}"
+        return self._service_jobs.command_to_look(self._service_job)
 
     def trials(self) -> int:
         """As its request said."""
@@ -228,10 +228,10 @@ class QueuedJob(AwsJob):
         return JobState.STOPPED if self._is_stopping else JobState.FAILED
 
     def _place(self) -> str:
-        """That it waits, and AWS Batch's word and reason for it: its position in the queue is not told."""
+        """That it waits, or has ended there, and AWS Batch's word and reason for it; its position is not told."""
         job = self._service_job
         why = f": {job.reason}" if job.reason else ""
-        return f"Waiting in the queue {self._service_jobs.queue} ({job.status}{why})"
+        return f"{'Ended' if job.has_ended else 'Waiting'} in the queue {self._service_jobs.queue} ({job.status}{why})"
 
 
 def _lacked_capacity(training: SageMakerJob, state: JobState) -> bool:

@@ -149,6 +149,10 @@ class ServiceJobs:
             job.is_wanted, job.asked_at = True, float("-inf")
         return True
 
+    def command_to_look(self, job: ServiceJob) -> str:
+        """The command line that shows a job, in whichever state."""
+        return f"aws batch describe-service-job --job-id {job.job_id} --region {self._account.region}"
+
     def _watch(self, job_id: str, description: Mapping[str, Any] | None) -> ServiceJob:
         """What is known of a job; one object for all who look at it."""
         with self._lock:

@@ -17,6 +17,8 @@ from paretune.launchers.processes import is_alive
 
 LEASE_S = 120.0
 """Seconds for which a round holds a study, unless it renews its lease; well above the interval between renewals."""
+_WRONG_BY_S = 300.0
+"""Seconds by which the clock of a machine may be ahead; the end of a lease that lies further ahead is no evidence."""
 _CLOCKS = {"postgresql": "select extract(epoch from clock_timestamp())"}
 """SQL dialect to the query of the database's own time, in seconds since the epoch; elsewhere the machine's counts."""
 
@@ -128,7 +130,11 @@ class Lease:
             raise LeaseLost(f"another round of the study has taken over{by}: this one has stopped, its jobs go on")
 
     def _is_held(self, row: sa.Row[tuple[object, ...]], now: float) -> bool:
-        return bool(row.holder) and row.until > now and is_alive(row.holder) is not False
+        """Whether somebody holds it: no process that has died, and none of elsewhere whose clock was far ahead."""
+        if not row.holder or row.until <= now:
+            return False
+        lives = is_alive(row.holder)
+        return row.until <= now + LEASE_S + _WRONG_BY_S if lives is None else lives
 
     def _time(self, connection: sa.Connection) -> float:
         query = _CLOCKS.get(connection.dialect.name)

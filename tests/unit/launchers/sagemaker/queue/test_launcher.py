@@ -202,7 +202,8 @@ def test_a_job_that_somebody_else_has_taken_out_of_the_queue_has_failed_with_the
     assert play(players, job) is JobState.FAILED
     before = "it ended in the queue team, before a training job was created"
     assert job.failure() == (FailureKind.ERROR, f"{before}: quarter's end")
-    assert job.log_location() == f"aws batch describe-service-job --job-id {job_id}"
+    assert job.detail() == "Ended in the queue team (FAILED: quarter's end)"
+    assert job.log_location() == f"aws batch describe-service-job --job-id {job_id} --region us-east-1"
 
 
 def test_a_request_that_sagemaker_refuses_is_a_failure_that_costs_nothing(
@@ -238,6 +239,18 @@ def test_a_job_without_capacity_waits_for_the_next_training_job_of_aws_batch(
     assert play(players, job) is JobState.COMPLETED
     assert list(aws.sagemaker.jobs) != [first]
     assert len(aws.queues.service_jobs()) == 1
+
+
+def test_a_spot_job_in_a_queue_that_has_waited_too_long_has_no_capacity_so_that_the_next_type_is_tried(
+    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+) -> None:
+    job = submit(launcher, order("quick", spot=True))
+    aws.sagemaker.end(*aws.sagemaker.jobs, "Stopped", "MaxWaitTimeExceeded")
+
+    assert play(players, job) is JobState.STOPPED
+    failure = job.failure()
+    assert failure is not None
+    assert failure[0] is FailureKind.CAPACITY
 
 
 def test_a_job_that_is_stopped_while_it_waits_for_capacity_is_stopped_and_has_not_failed(
