@@ -1,10 +1,11 @@
 """What a stranger may have written."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from paretune.core.untrusted import exists, is_file, is_folder, parse_json, printable
+from paretune.core.untrusted import exists, is_file, is_folder, parse_json, printable, printable_json
 
 
 @pytest.mark.parametrize("text", ["a" * 5_000, "\x00", "~nobody-of-that-name/x", "\ud800", ""])
@@ -41,3 +42,14 @@ def test_json_that_is_none_or_goes_on_for_ever_is_a_value_error(text: str) -> No
 )
 def test_what_would_command_a_terminal_is_shown_as_an_escape(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_a_json_document_without_what_would_command_a_terminal_has_the_same_values() -> None:
+    value = {"name": "\x9b2J\x7fgnp\u202efdp, half \ud800, é, 漢", "lines": "a\n\tb\x1b"}
+    document = json.dumps(value, indent=2, ensure_ascii=False)
+
+    shown = printable_json(document)
+
+    assert json.loads(shown) == value
+    assert printable(shown) == shown != document
+    assert "é, 漢" in shown
