@@ -7,7 +7,6 @@ here, and the tables read here have had these columns since MLflow 1.0 (logged_m
 import sqlite3
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,13 +21,14 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LostContact
+from paretune.files.archives import unpack
 from paretune.launchers.base import Job
 from paretune.projects.container_entrypoint import RUN_NAME, STORE
 from paretune.tracking import schema, without_password
 
 _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
-_DAMAGED = (tarfile.TarError, EOFError, zlib.error, sqlite3.Error)
+_DAMAGED = (tarfile.TarError, sqlite3.Error)
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # of a request; MLflow takes 100, 100 and 1000
 _SET_BY_MLFLOW_RUN = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
 
@@ -87,7 +87,7 @@ def collect(archive: Path, run_id: str, client: MlflowClient) -> list[str]:
     Further runs of the command get runs of their own in the run's experiment.
     """
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        _unpack(archive, Path(folder))
+        unpack(archive, Path(folder), lambda name: name.startswith(f"{STORE}/"))
         return collect_store(Path(folder) / STORE, run_id, client)
 
 
@@ -126,15 +126,6 @@ def read_store(store: Path) -> Iterator[StoredRun]:
                 metrics=tuple(_metrics(database, run_id)),
                 models=tuple(_models(database, run_id, place)),
             )
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack the store in an archive of results."""
-    with tarfile.open(archive, mode="r:gz") as packed:
-        for entry in packed:
-            name = entry.name.removeprefix("./")
-            if name.startswith(f"{STORE}/"):
-                packed.extract(entry, folder, filter="data")
 
 
 def _pairs(database: sqlite3.Connection, table: str, run_id: str) -> dict[str, str]:
