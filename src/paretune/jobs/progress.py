@@ -103,7 +103,13 @@ class Work:
 def _bar(stream: TextIO, *columns: Any) -> Progress:
     """A line that moves and is taken away at its end; what is printed meanwhile stands above it."""
     console = Console(file=stream, force_terminal=True)
-    shown = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeElapsedColumn())
+    shown = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+    )
     # Redrawn when there is news, but for spinners, which have none: those in a thread.
     return Progress(*shown, console=console, transient=True, auto_refresh=not columns, redirect_stdout=False)
 

@@ -87,7 +87,7 @@ class Listed:
     def __init__(self, *keys: str) -> None:
         self._keys = keys
 
-    def head_object(self, Bucket: str, Key: str) -> dict[str, object]:
+    def head_object(self, Bucket: str, Key: str) -> dict[str, object]:  # noqa: N803  # names of boto
         if Key not in self._keys:
             raise ClientError({"Error": {"Code": "404"}}, "HeadObject")
         return {"ETag": '"e"', "ContentLength": 3}
@@ -95,7 +95,7 @@ class Listed:
     def get_paginator(self, _: str) -> "Listed":
         return self
 
-    def paginate(self, Bucket: str, Prefix: str) -> list[dict[str, object]]:
+    def paginate(self, Bucket: str, Prefix: str) -> list[dict[str, object]]:  # noqa: N803
         found = [{"Key": key, "ETag": '"e"', "Size": 3} for key in self._keys if key.startswith(Prefix)]
         return [{"Contents": found}]
 
