@@ -1,4 +1,4 @@
-"""A tar archive that a stranger has packed, read within limits: a megabyte can unpack to a gigabyte, and its headers too.
+"""A tar archive that a stranger has packed, read within limits: a megabyte can unpack to a gigabyte.
 
 Paths that lead out of the folder are refused by Python's filter `data`.
 """
