@@ -76,13 +76,18 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
-def _cell(value: object) -> object:
-    """Source of the letters: OWASP, "CSV Injection" (read 2026-11-22)."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) and not _is_number(value) else value
+def as_cell(value: object) -> object:
+    """The value; a text that a spreadsheet would take for a formula with an apostrophe before it.
+
+    A single sign, which labels may be, is none. Source of the letters: OWASP, "CSV Injection" (read 2026-11-22).
+    """
+    if not isinstance(value, str) or len(value) < 2 or not value.startswith(_FORMULA) or _is_number(value):
+        return value
+    return f"'{value}"
 
 
 def _is_number(text: str) -> bool:
@@ -102,7 +107,7 @@ def read_rows(text: str) -> list[Row]:
 
 def _uncovered(cell: str) -> str:
     """The text of a cell without the apostrophe that keeps it from being a formula."""
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
+    return cell[1:] if len(cell) > 2 and cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def value_of(text: str) -> object:

@@ -125,3 +125,8 @@ def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, A
         return json.loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
+
+
+def printable_json(document: str) -> str:
+    r"""The JSON document with what would command a terminal as JSON's own escapes, such as \u202e: the same values."""
+    return _COMMANDS_OF_A_TERMINAL.sub(lambda found: f"\\u{ord(found.group()):04x}", document)

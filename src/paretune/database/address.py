@@ -1,6 +1,11 @@
-"""Addresses of databases, as SQLAlchemy takes them."""
+"""Addresses of databases, as SQLAlchemy takes them, and whether there is a file of SQLite at one."""
 
+import os
 import re
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 
@@ -19,3 +24,31 @@ def shown(address: str) -> str:
     if "@" in rest:  # a password may hold any other character, also one that should have been escaped
         rest = f"//{rest.rpartition('@')[2]}"
     return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
+
+
+def file_fault(path: Path) -> str:
+    """Why SQLite can neither open nor create the file; empty where it can. Nothing is created.
+
+    A pipe or a device is not opened. SQLite itself reads the file: a process that opened and closed it in another way
+    would lose the locks that it holds on it (SQLite, "How To Corrupt An SQLite Database File", section 2.2).
+    """
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        folder = Path(os.path.realpath(path)).parent
+        if path.is_symlink() and not folder.is_dir():
+            return f"{path} must be a SQLite file, is a link to {folder}, which is not there"
+        if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+            return f"{folder} must be a folder that can be written to, for {path.name}"
+        return ""
+    except (OSError, ValueError) as error:  # a link to itself, a name that is too long
+        return f"{path} must be a SQLite file, is none ({error})"
+    if not stat.S_ISREG(kind):
+        return f"{path} must be a SQLite file, is a folder, a pipe or a device"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=0, uri=True)) as connection:
+            connection.execute("PRAGMA schema_version")
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return f"{path} must be a SQLite file, cannot be read as one ({error})"
+    return ""

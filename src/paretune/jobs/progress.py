@@ -70,7 +70,7 @@ class Work:
     """Work that takes a while: a spinner in a terminal, in a log file a line at the beginning and each _QUIET_S."""
 
     def __init__(self, what: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._stream, self._clock = what, stream or sys.stderr, clock
+        self._what, self._stream, self._clock = printable(what), stream or sys.stderr, clock
         self._bar: Progress | None = None
         self._said_at = clock()
 
@@ -89,6 +89,7 @@ class Work:
 
     def goes_on(self, detail: str = "") -> None:
         """Show how far it is, in words."""
+        detail = printable(detail)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=f"{self._what}: {detail}" if detail else self._what)
         elif self._clock() - self._said_at >= _QUIET_S:
@@ -102,7 +103,13 @@ class Work:
 def _bar(stream: TextIO, *columns: Any) -> Progress:
     """A line that moves and is taken away at its end; what is printed meanwhile stands above it."""
     console = Console(file=stream, force_terminal=True)
-    shown = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *columns, TimeElapsedColumn())
+    shown = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *columns,
+        TimeElapsedColumn(),
+    )
     # Redrawn when there is news, but for spinners, which have none: those in a thread.
     return Progress(*shown, console=console, transient=True, auto_refresh=not columns, redirect_stdout=False)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paretune.core.commands import command_line, options
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import absolute
+from paretune.core.untrusted import absolute, parse_json, printable
 from paretune.estimating.learnt.times import TimeEstimate
 from paretune.jobs.models import FinishedJob, record_model
 from paretune.jobs.notes.job_note import job_note
@@ -387,10 +387,10 @@ class JobRunWriter:
             return []
         try:
             files = job.profile()
-            summary = json.loads(files[PROFILE_JSON])["summary"]
+            summary = printable(str(parse_json(files[PROFILE_JSON])["summary"]))
         except LostContact as error:
             return [f"the profile is not recorded: {error}"]
-        except (KeyError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return ["the job has left no profile: it went on from a checkpoint at its end, or its log says why"]
         self._profile = files
         return [f"profile: {summary}; more in {PROFILE}/profile.md of the run"]

@@ -10,6 +10,7 @@ from mlflow.projects.submitted_run import SubmittedRun
 from paretune.core.commands import command_line
 from paretune.core.errors import Interrupted, JobFailed, LostContact
 from paretune.core.interruption import Interruption
+from paretune.core.untrusted import printable
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.launchers.base import Job, JobState, job_name
@@ -128,7 +129,7 @@ class SageMakerSubmittedRun(SubmittedRun):
         for event in events:
             tell(f"{self.job_name}: {event.message}")
         for line in self._current.printed():
-            print(line, flush=True)
+            print(printable(_overwritten(line)), flush=True)
 
     def _lost(self, error: LostContact) -> ExecutionException:
         self._writer.leave()
@@ -156,5 +157,10 @@ def follow(submitted: SageMakerSubmittedRun) -> None:
 
 
 def tell(sentence: str) -> None:
-    """Say something beside what the project itself prints."""
-    print(f"paretune: {sentence}", file=sys.stderr, flush=True)
+    """Say something beside what the project itself prints; both without what would command a terminal."""
+    print(printable(f"paretune: {sentence}"), file=sys.stderr, flush=True)
+
+
+def _overwritten(line: str) -> str:
+    """What a terminal would show of a line whose bar returns to its beginning: the last state of the bar."""
+    return line.rstrip("\r").rpartition("\r")[2]

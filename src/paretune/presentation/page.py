@@ -6,8 +6,10 @@ from functools import cache
 from typing import NamedTuple
 
 import jinja2
+from markupsafe import Markup
 
 from paretune.core.text_table import text_table
+from paretune.core.untrusted import printable
 
 
 class Cell(NamedTuple):
@@ -60,6 +62,13 @@ def text_of(cell: str | Cell | Link) -> str:
     return cell if isinstance(cell, str) else cell.text
 
 
+def _shown(value: object) -> object:
+    """What a page says in the place of a value: of a text, other people's names too, nothing that turns or hides it."""
+    if isinstance(value, Markup):
+        return Markup(printable(value))  # noqa: S704  # of our own templates and pictures, with texts escaped
+    return printable(value) if isinstance(value, str) else value
+
+
 @cache
 def template(package: str, name: str) -> jinja2.Template:
     """The template `name` of a package; it may include `style.css` and import `macros.html` of this one."""
@@ -69,4 +78,5 @@ def template(package: str, name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_shown,
     ).get_template(name)

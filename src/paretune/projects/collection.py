@@ -4,10 +4,11 @@ The job's store is read as a database, not through MLflow: the job may have an o
 here, and the tables read here have had these columns since MLflow 1.0 (logged_models: since 3.0).
 """
 
+import itertools
+import re
 import sqlite3
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,13 +23,26 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LostContact
+from paretune.files.archives import unpack
 from paretune.launchers.base import Job
 from paretune.projects.container_entrypoint import RUN_NAME, STORE
 from paretune.tracking import schema, without_password
 
 _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
-_DAMAGED = (tarfile.TarError, EOFError, zlib.error, sqlite3.Error)
+_DAMAGED = (tarfile.TarError, sqlite3.Error)
+_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)  # of MLflow itself: 32 digits, or m- and 32 digits
+_MODEL_NAME = re.compile(r"[^/\\:.%\"'\0-\x1f\x7f]{1,200}")  # what MLflow takes, but for control characters
+_ACTIVE_RUNS = (
+    "SELECT run_uuid, name, status, start_time, end_time, experiment_id FROM runs WHERE lifecycle_stage = 'active'"
+)
+_STATUSES = {"RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"}  # as the table `runs` of MLflow 3.17 checks them
+_TABLES = {"runs", "params", "tags", "metrics", "logged_models"}
+_MAKES_A_TABLE = re.compile("CREATE TABLE ", re.IGNORECASE)  # not CREATE VIRTUAL TABLE
+_LONGEST_VALUE = 16 * 2**20  # bytes
+_MOST_ROWS = 2_000_000  # of one table and run; a metric takes 300 bytes of memory
+_MOST_STEPS = 2_000_000_000  # of SQLite's machine, about half a minute; a row takes some tens
+_STEPS_AT_ONCE = 1_000_000
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # of a request; MLflow takes 100, 100 and 1000
 _SET_BY_MLFLOW_RUN = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
 
@@ -87,7 +101,7 @@ def collect(archive: Path, run_id: str, client: MlflowClient) -> list[str]:
     Further runs of the command get runs of their own in the run's experiment.
     """
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        _unpack(archive, Path(folder))
+        unpack(archive, Path(folder), lambda name: name.startswith(f"{STORE}/"))
         return collect_store(Path(folder) / STORE, run_id, client)
 
 
@@ -106,21 +120,26 @@ def collect_store(store: Path, run_id: str, client: MlflowClient) -> list[str]:
 
 
 def read_store(store: Path) -> Iterator[StoredRun]:
-    """The runs of a store, none of the deleted ones."""
+    """The runs of a store, none of the deleted ones, and none that MLflow has not written.
+
+    Raises:
+        sqlite3.Error: it is damaged, a table lacks a column, or holds values that MLflow does not write.
+    """
     with closing(sqlite3.connect(store / "mlflow.db")) as database:
-        database.row_factory = sqlite3.Row
-        for row in database.execute("SELECT * FROM runs WHERE lifecycle_stage = 'active'").fetchall():
-            run_id = row["run_uuid"]
-            place = store / "mlruns" / str(row["experiment_id"])
-            if not _lies_in(place / run_id, store):
-                continue  # MLflow has not written that
+        _limit(database)
+        for row in _rows(database, _ACTIVE_RUNS):
+            run_id, experiment = row["run_uuid"], str(row["experiment_id"])
+            place = store / "mlruns" / experiment
+            artifacts = place / str(run_id) / "artifacts"
+            if not (_is_name(run_id) and _is_name(experiment) and _lies_in(artifacts, store)):
+                continue
             yield StoredRun(
                 run_id=run_id,
-                name=row["name"] or "",
-                status=row["status"],
-                start_ms=row["start_time"] or 0,
-                end_ms=row["end_time"],
-                artifacts=place / run_id / "artifacts",
+                name=_text(row["name"]),
+                status=_status(row["status"]),
+                start_ms=_whole(row["start_time"] or 0),
+                end_ms=None if row["end_time"] is None else _whole(row["end_time"]),
+                artifacts=artifacts,
                 params=_pairs(database, "params", run_id),
                 tags=_pairs(database, "tags", run_id),
                 metrics=tuple(_metrics(database, run_id)),
@@ -128,24 +147,41 @@ def read_store(store: Path) -> Iterator[StoredRun]:
             )
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """Unpack the store in an archive of results."""
-    with tarfile.open(archive, mode="r:gz") as packed:
-        for entry in packed:
-            name = entry.name.removeprefix("./")
-            if name.startswith(f"{STORE}/"):
-                packed.extract(entry, folder, filter="data")
+def _limit(database: sqlite3.Connection) -> None:
+    """Have a store that computes what it answers, and goes on with it for ever, end in an error.
+
+    Raises:
+        sqlite3.DataError: it has something else than tables in their place.
+    """
+    database.row_factory = sqlite3.Row
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+    steps = itertools.count(1)
+    database.set_progress_handler(lambda: next(steps) > _MOST_STEPS // _STEPS_AT_ONCE, _STEPS_AT_ONCE)
+    for name, kind, made in database.execute("SELECT name, type, sql FROM sqlite_master"):
+        if name in _TABLES and (kind != "table" or not _MAKES_A_TABLE.match(str(made))):
+            raise sqlite3.DataError(f"{name} must be a table of MLflow, is another {kind}")
+
+
+def _rows(database: sqlite3.Connection, query: str, *values: str) -> Iterator[sqlite3.Row]:
+    """The rows that a query finds, as many as a job writes at most."""
+    for number, row in enumerate(database.execute(query, values)):
+        if number == _MOST_ROWS:
+            raise sqlite3.DataError(f"it has more than {_MOST_ROWS:,} rows")
+        yield row
 
 
 def _pairs(database: sqlite3.Connection, table: str, run_id: str) -> dict[str, str]:
     query = f"SELECT key, value FROM {table} WHERE run_uuid = ?"  # noqa: S608  # one of two names above
-    return {row["key"]: row["value"] or "" for row in database.execute(query, (run_id,))}
+    return {_text(row["key"]): _text(row["value"]) for row in _rows(database, query, run_id)}
 
 
 def _metrics(database: sqlite3.Connection, run_id: str) -> Iterator[Metric]:
     query = "SELECT key, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
-    for row in database.execute(query, (run_id,)):
-        yield Metric(row["key"], float("nan") if row["is_nan"] else row["value"], row["timestamp"], row["step"])
+    for row in _rows(database, query, run_id):
+        value = float("nan") if row["is_nan"] else row["value"]
+        if not isinstance(value, int | float):
+            raise sqlite3.DataError(f"the value of a metric must be a number, got {type(value).__name__}")
+        yield Metric(_text(row["key"]), value, _whole(row["timestamp"]), _whole(row["step"]))
 
 
 def _models(database: sqlite3.Connection, run_id: str, place: Path) -> Iterator[tuple[str, Path]]:
@@ -153,10 +189,38 @@ def _models(database: sqlite3.Connection, run_id: str, place: Path) -> Iterator[
     if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'logged_models'").fetchone():
         return
     query = "SELECT name, model_id FROM logged_models WHERE source_run_id = ? ORDER BY creation_timestamp_ms"
-    for row in database.execute(query, (run_id,)):
+    for row in _rows(database, query, run_id):
+        if not (_is_name(row["model_id"]) and _is_name(row["name"], _MODEL_NAME)):
+            continue
         folder = place / "models" / row["model_id"] / "artifacts"
         if folder.is_dir() and _lies_in(folder, place):
             yield row["name"], folder
+
+
+def _is_name(value: object, rule: re.Pattern[str] = _NAME) -> bool:
+    """Whether MLflow names a run, an experiment or a model so, and a file system takes it for one name."""
+    return isinstance(value, str) and rule.fullmatch(value) is not None
+
+
+def _text(value: object) -> str:
+    """A text of a row, empty where there is none; sqlite3.DataError for bytes."""
+    if isinstance(value, bytes):
+        raise sqlite3.DataError("a text must be no bytes")
+    return "" if value is None else str(value)
+
+
+def _whole(value: object) -> int:
+    """A whole number of a row; sqlite3.DataError for anything else."""
+    if not isinstance(value, int):
+        raise sqlite3.DataError(f"a time or step must be a whole number, got {type(value).__name__}")
+    return value
+
+
+def _status(value: object) -> str:
+    """MLflow's word for how a run is; sqlite3.DataError for anything else."""
+    if value not in _STATUSES:
+        raise sqlite3.DataError("the status of a run must be one of MLflow's")
+    return str(value)
 
 
 def _lies_in(folder: Path, place: Path) -> bool:

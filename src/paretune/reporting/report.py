@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paretune.core.result import csv_text
+from paretune.core.untrusted import printable
 from paretune.presentation.page import Table, template
 from paretune.presentation.picture import Picture
 
@@ -41,12 +42,12 @@ class Report:
 
     def csv(self) -> str:
         """The rows as CSV; what is not known is an empty cell."""
-        return csv_text(list(self.rows[0]) if self.rows else ["run_id"], self.rows)
+        return _csv(self.rows) if self.rows else csv_text(["run_id"], [])
 
     def tables(self) -> dict[str, str]:
         """Name of each file of the report to its CSV."""
         files = {"report.csv": self.csv()}
-        return files | ({"totals.csv": csv_text(list(self.totals[0]), self.totals)} if self.totals else {})
+        return files | ({"totals.csv": _csv(self.totals)} if self.totals else {})
 
     def text(self) -> str:
         """For a terminal: without the pictures."""
@@ -68,8 +69,17 @@ class Report:
             blocks += ["\n".join(f"- {sentence}" for sentence in section.sentences)] if section.sentences else []
             for picture in section.pictures:
                 blocks += [f"### {picture.title}", f"![{picture.title}]({picture.name}.png)", picture.caption]
-        return "\n\n".join(filter(None, blocks)) + "\n"
+        return printable("\n\n".join(filter(None, blocks)) + "\n")
 
     def html(self) -> str:
         """One page that refers to nothing outside; its tables are sorted by a click on a heading."""
         return template("paretune.reporting", "report.html").render(report=self)
+
+
+def _csv(rows: Sequence[dict[str, object]]) -> str:
+    """The rows, all with the fields of the first one, as CSV; texts are `printable`."""
+    shown = [
+        {printable(name): printable(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in rows
+    ]
+    return csv_text(list(shown[0]), shown)

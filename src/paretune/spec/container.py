@@ -20,13 +20,15 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from paretune.core.tags import Attribution
+from paretune.core.untrusted import parse_json
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 
@@ -68,6 +70,7 @@ class FailureKind(Enum):
 
 
 _MEMBERS = "members"
+_HALF_A_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # or a whole one, as two escapes
 
 
 class _Below:
@@ -345,7 +348,7 @@ class Event:
     @classmethod
     def from_line(cls, line: str) -> "Event":
         """The event on one line of JSON."""
-        return cls(**json.loads(line))
+        return cls(**parse_json(line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,7 +388,7 @@ class JobReport:
     @classmethod
     def from_json(cls, text: str) -> "JobReport":
         """The report that `to_json` or `write` made."""
-        raw = json.loads(text)
+        raw = parse_json(text)
         tables = ("confusion_matrix", "label_counts", "predictions")
         lists = {name: tuple(map(tuple, raw.get(name, ()))) for name in tables}
         return cls(**raw | lists | {"labels": tuple(raw["labels"])})
@@ -418,7 +421,7 @@ class MemberEnd:
             report = None if raw["report"] is None else read_report(json.dumps(raw["report"]).encode())
             failure = None if raw["failure"] is None else (FailureKind(raw["failure"][0]), str(raw["failure"][1]))
             seconds = float(raw["seconds"])
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError):
             return None
         is_whole = math.isfinite(seconds) and seconds >= 0 and (report is None) == (raw["report"] is None)
         return cls(seconds=seconds, report=report, failure=failure) if is_whole else None
@@ -429,29 +432,54 @@ def read_event(line: str) -> Event | None:
     if not line.startswith('{"time"'):
         return None
     try:
+        _check_characters(line)
         event = Event.from_line(line)
         metrics = _finite(event.metrics)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    is_one = isinstance(event.step, int) and isinstance(event.time, int | float) and isinstance(event.message, str)
-    is_one = is_one and isinstance(event.member, str) and isinstance(event.ended, dict)
-    return replace(event, metrics=metrics) if is_one and event.step < 2**63 and 0 <= event.time < _LATEST else None
+    is_one = isinstance(event.time, int | float) and isinstance(event.message, str) and isinstance(event.member, str)
+    is_one = is_one and isinstance(event.ended, dict) and _are_counts([event.step])
+    is_one = is_one and (event.total_steps is None or _are_counts([event.total_steps]))
+    return replace(event, metrics=metrics) if is_one and 0 <= event.time < _LATEST else None
 
 
 def read_report(content: bytes) -> JobReport | None:
     """The report in `content`; None for half of one and for anything else. Metrics that are not finite are left out."""
     try:
-        report = JobReport.from_json(content.decode())
-        metrics, classes = _finite(report.metrics), len(report.labels)
-        has_facts = all(isinstance(value, str | int | float) for value in report.facts.values())
-    except (ValueError, TypeError, KeyError, AttributeError):
+        text = content.decode()
+        _check_characters(text)
+        report = JobReport.from_json(text)
+        metrics = _finite(report.metrics)
+        return replace(report, metrics=metrics) if _is_sound(report) else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _is_sound(report: JobReport) -> bool:
+    """Whether names are texts, counts are counts and predictions finite, in tables of the shapes that they must have.
+
+    Raises:
+        TypeError, AttributeError, OverflowError: they are not.
+    """
     rows, labels, points = report.confusion_matrix, report.label_counts, report.predictions
+    classes = len(report.labels)
+    has_texts = all(isinstance(name, str) for name in report.labels)
+    has_facts = all(isinstance(value, str | int | float) for value in report.facts.values())
     are_tables = len(rows) in (0, classes) and all(len(row) == classes for row in rows)
     are_tables &= len(labels) in (0, classes) and all(len(row) == 4 for row in labels)
-    are_tables &= all(len(row) == 2 and all(isinstance(value, int | float) for value in row) for row in points)
-    are_counts = all(isinstance(count, int) for row in (*rows, *labels) for count in row)
-    return replace(report, metrics=metrics) if has_facts and are_tables and are_counts else None
+    are_tables &= all(len(row) == 2 and all(map(math.isfinite, row)) for row in points)
+    return has_texts and has_facts and are_tables and all(map(_are_counts, (*rows, *labels)))
+
+
+def _are_counts(values: Iterable[Any]) -> bool:
+    """Whether they are whole numbers from 0 that a database takes."""
+    return all(isinstance(value, int) and 0 <= value < 2**63 for value in values)
+
+
+def _check_characters(document: str) -> None:
+    """Raise ValueError where a JSON document holds half a character, which no file and no database takes."""
+    if _HALF_A_CHARACTER.search(document):
+        json.dumps(parse_json(document), ensure_ascii=False).encode()
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:

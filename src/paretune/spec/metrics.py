@@ -115,7 +115,7 @@ def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """The entries with finite numbers, also those as text, which transformers 5 prints."""
     numbers = {}
     for name, value in values.items():
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             numbers[str(name)] = float(value)
     return {name: number for name, number in numbers.items() if math.isfinite(number)}
 

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from paretune.core.errors import BadInput, first_line
+from paretune.files.archives import unpack
 from paretune.tracking import schema
 from paretune.tracking.models import logged_model_of
 from paretune.tracking.run import TROUBLE, without_password
@@ -48,7 +49,7 @@ def fetch(client: MlflowClient, address: str, scratch: Path) -> ModelFiles:
         name, run_id, place = _resolve(client, address)
         root = _downloaded(place, scratch)
         params = dict(client.get_run(run_id).data.params) if run_id else {}
-    except TROUBLE as error:
+    except (tarfile.TarError, *TROUBLE) as error:
         reason = without_password(first_line(error))
         raise BadInput([f"model {address} cannot be read from MLflow: {reason}"]) from error
     for below in _BELOW:
@@ -102,6 +103,5 @@ def _downloaded(place: str, scratch: Path) -> Path:
         found = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=str(scratch)))
     if not found.is_file():
         return found
-    with tarfile.open(found) as archive:
-        archive.extractall(scratch / "unpacked", filter="data")
+    unpack(found, scratch / "unpacked")
     return scratch / "unpacked"

@@ -18,11 +18,14 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.store.entities.paged_list import PagedList
 from mlflow.utils import get_results_from_paginated_fn
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
+from paretune.database.address import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.model_files import ModelFiles, fetch
 from paretune.tracking.recorded_job import RecordedRun
@@ -61,8 +64,9 @@ class Tracking:
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
         self._environment = environment
         self._clock = clock
-        with self._usable(), _alone_with(self.uri):
+        with self._usable():
             require_answer(self.uri)
+        with self._usable(), _alone_with(self.uri):
             self._client = MlflowClient()
             self._open()
             self._experiment = self._experiment_id()
@@ -295,12 +299,27 @@ def give_up_early() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
 
 
+def sqlite_file(uri: str) -> Path | None:
+    """The file of an address of SQLite; None where that names none, such as a store in memory."""
+    with suppress(SQLAlchemyError):
+        found = make_url(uri).database or ""
+        return None if found in ("", ":memory:") or found.startswith("file:") else Path(found)
+    return None
+
+
 def require_answer(uri: str) -> None:
-    """Connect to the server of an http address once; nothing for any other store.
+    """Connect to the server of an http address once, or look at the file of SQLite; nothing for any other store.
+
+    MLflow tries for an hour to open a file that cannot be opened (`create_sqlalchemy_engine_with_retry`, 3.17).
 
     Raises:
-        TrackingUnavailable: nobody answers there.
+        TrackingUnavailable: nobody answers there, or the file cannot be opened.
     """
+    if uri.startswith("sqlite") and (path := sqlite_file(uri)) and (fault := file_fault(path)):
+        raise TrackingUnavailable(
+            f"the MLflow store at {without_password(uri)} cannot be used: {fault}: move it away, or change "
+            "MLFLOW_TRACKING_URI; nothing was launched"
+        )
     address = urlsplit(uri)
     if not address.scheme.startswith("http"):
         return

@@ -15,12 +15,12 @@ from mlflow.store.db.utils import (  # MLflow has no public way to ask
 )
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
-from sqlalchemy.engine import make_url
 
 from paretune.core.errors import TrackingUnavailable, first_line
 from paretune.core.finding import Finding, fine, not_asked, wrong
+from paretune.database.address import file_fault
 from paretune.tracking.run import TROUBLE, without_password
-from paretune.tracking.store import give_up_early, require_answer, tracking_uri
+from paretune.tracking.store import give_up_early, require_answer, sqlite_file, tracking_uri
 
 MLFLOW = "mlflow"
 _LOCK_TIMEOUT_S = 5.0
@@ -96,7 +96,7 @@ def _database_findings(uri: str) -> Iterator[Finding]:
     """Whether a database has the tables of this version of MLflow, and whether a SQLite file can be written."""
     shown = without_password(uri)
     if uri.startswith("sqlite"):
-        path = Path(make_url(uri).database or "")
+        path = sqlite_file(uri) or Path()
         fault = _write_fault(path)
         if fault:
             yield wrong(MLFLOW, fault)
@@ -125,9 +125,13 @@ def _write_fault(path: Path) -> str:
     """Why a SQLite file cannot be written, or not be made; empty where it can."""
     folder = path.parent
     if not path.exists():
+        if path.is_symlink():
+            return f"{file_fault(path)}: `unlink {path}`" if file_fault(path) else ""
         if folder.is_dir() and os.access(folder, os.W_OK):
             return ""
         return f"{folder} must be a folder that can be written to, for {path.name}: `mkdir -p {folder}`"
+    if not path.is_file():
+        return f"{file_fault(path)}: `unset MLFLOW_TRACKING_URI` uses a file here"
     try:
         connection = sqlite3.connect(path, timeout=_LOCK_TIMEOUT_S, isolation_level=None)
         try:

@@ -33,8 +33,8 @@ def test_a_cell_that_a_spreadsheet_would_take_for_a_formula_is_text(text: str) -
     assert read_rows(table) == [{"a": text, "b": -0.5}]
 
 
-@pytest.mark.parametrize("number", ["-0.5", "+3", "-1e-7"])
-def test_a_number_that_is_written_as_text_stays_a_number(number: str) -> None:
+@pytest.mark.parametrize("number", ["-0.5", "+3", "-1e-7", "-", "+"])
+def test_a_number_or_a_sign_that_is_written_as_text_stays_as_it_is(number: str) -> None:
     assert csv_text(["a"], [{"a": number}]) == f"a\n{number}\n"
 
 

@@ -1,12 +1,22 @@
 """What a stranger may have written."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import exists, is_file, is_folder, parse_json, printable, read_bytes, read_text
+from paretune.core.untrusted import (
+    exists,
+    is_file,
+    is_folder,
+    parse_json,
+    printable,
+    printable_json,
+    read_bytes,
+    read_text,
+)
 
 
 @pytest.mark.parametrize("text", ["a" * 5_000, "\x00", "~nobody-of-that-name/x", "\ud800", ""])
@@ -96,3 +106,14 @@ def test_a_file_that_becomes_a_pipe_meanwhile_is_read_as_empty(tmp_path: Path, m
         content = read_bytes(tmp_path / "pipe", 100)
 
     assert content == b""
+
+
+def test_a_json_document_without_what_would_command_a_terminal_has_the_same_values() -> None:
+    value = {"name": "\x9b2J\x7fgnp\u202efdp, half \ud800, é, 漢", "lines": "a\n\tb\x1b"}
+    document = json.dumps(value, indent=2, ensure_ascii=False)
+
+    shown = printable_json(document)
+
+    assert json.loads(shown) == value
+    assert printable(shown) == shown != document
+    assert "é, 漢" in shown

@@ -105,3 +105,11 @@ def test_work_is_a_moving_line_in_a_terminal_and_taken_away() -> None:
 
     assert "preparing: 10 of 40 rows" in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_work_shows_names_that_look_like_commands_of_a_terminal_or_of_markup_as_they_are() -> None:
+    stream = Terminal()
+    with Work("reading \x1b]0;title\x07[/x].csv", stream) as work:
+        work.goes_on("gnp\u202efdp[/]")
+
+    assert r"reading \x1b]0;title\x07[/x].csv: gnp\u202efdp[/]" in stream.getvalue()

@@ -130,6 +130,23 @@ def recorded_in_the_job(user: User, run_id: str) -> None:
     user.aws.s3.put_object(Key=f"paretune/jobs/{job_name(run_id, 1)}/output/output.tar.gz", Body=archive.read_bytes())
 
 
+def test_what_a_job_prints_reaches_the_terminal_without_commands_to_it(
+    user: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted = user.start()
+    lines = ("paretune: begins", "\x1b]0;title\x07done \u202e", "  1%|\r 50%|\r100%|\r")
+    user.aws.logs.say(f"{submitted.job_name}/algo-1-1", *lines)
+    user.end(submitted.run_id, "Failed", FailureReason="AlgorithmError: \x1b[2Jexit code 1")
+    capsys.readouterr()
+
+    submitted.wait()
+
+    out, err = capsys.readouterr()
+    assert out == "paretune: begins\n\\x1b]0;title\\x07done \\u202e\n100%|\n"
+    assert "\\x1b[2Jexit code 1" in err
+    assert "\x1b" not in err
+
+
 def test_a_lost_answer_of_create_training_job_loses_neither_the_job_nor_its_dollars(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,16 @@
 """What a command has recorded in its job, copied into its run."""
 
+import sqlite3
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
-from paretune.projects.collection import collect
+from paretune.projects import collection
+from paretune.projects.collection import collect, read_store
 from paretune.projects.container_entrypoint import RUN_NAME, make_store
 
 
@@ -125,3 +128,96 @@ def test_a_job_that_has_recorded_nothing_leaves_the_run_as_it_is(
         packed.add(store[1], "paretune-like/mlflow.db")
 
     assert collect(tmp_path / "output.tar.gz", store[0], outside) == []
+
+
+RUNS = "CREATE TABLE runs (run_uuid, name, status, start_time, end_time, experiment_id, lifecycle_stage)"
+OTHERS = (
+    "CREATE TABLE params (key, value, run_uuid)",
+    "CREATE TABLE tags (key, value, run_uuid)",
+    "CREATE TABLE metrics (key, value, timestamp, step, is_nan, run_uuid)",
+    "CREATE TABLE logged_models (name, model_id, source_run_id, creation_timestamp_ms)",
+)
+
+
+def written(folder: Path, *statements: str) -> Path:
+    """A store that these statements make."""
+    with closing(sqlite3.connect(folder / "mlflow.db")) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+    return folder
+
+
+def a_run(**changes: str) -> str:
+    """The statement that adds a run, with these values in place of sound ones."""
+    sound = {"id": "'r1'", "name": "'n'", "status": "'FINISHED'", "start": "1", "end": "2", "experiment": "0"}
+    return f"INSERT INTO runs VALUES ({', '.join((sound | changes).values())}, 'active')"  # noqa: S608
+
+
+def test_a_store_written_by_hand_is_read_as_one_of_mlflow(tmp_path: Path) -> None:
+    (tmp_path / "mlruns" / "0" / "models" / "m-1" / "artifacts").mkdir(parents=True)
+    model = "INSERT INTO logged_models VALUES ('my model', 'm-1', 'r1', 1)"
+    metric = "INSERT INTO metrics VALUES ('loss', 0.5, 1, 0, 0, 'r1')"
+
+    (run,) = read_store(written(tmp_path, RUNS, *OTHERS, a_run(), metric, model))
+
+    assert (run.run_id, run.start_ms, run.end_ms, run.metrics[0].value) == ("r1", 1, 2, 0.5)
+    assert [name for name, _ in run.models] == ["my model"]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE runs (run_uuid, lifecycle_stage)"],
+        [RUNS, a_run(start="'x'")],
+        [RUNS, a_run(status="'DONE'")],
+        [RUNS, a_run(name="x'ff'")],
+        [RUNS, a_run(), "INSERT INTO tags VALUES (x'00ff', 5, 'r1')"],
+        [RUNS, a_run(), "INSERT INTO params VALUES (null, x'ff', 'r1')"],
+        [RUNS, a_run(), "INSERT INTO metrics VALUES ('a', 'y', 1, 1, 0, 'r1')"],
+        [RUNS, a_run(), "INSERT INTO metrics VALUES ('a', 1, 'x', 1, 0, 'r1')"],
+        [RUNS, a_run(name="zeroblob(50000000)")],
+        [
+            "CREATE VIEW runs AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 'r' || x "
+            "run_uuid, 'n' name, 'FINISHED' status, 1 start_time, 2 end_time, 0 experiment_id, 'active' "
+            "lifecycle_stage FROM c"
+        ],
+    ],
+    ids=["columns", "start", "status", "name", "tag", "param", "value", "time", "long", "view"],
+)
+def test_a_store_with_values_that_mlflow_does_not_write_is_damaged(statements: list[str], tmp_path: Path) -> None:
+    store = written(tmp_path, *OTHERS, *statements)
+
+    with pytest.raises(sqlite3.Error):
+        list(read_store(store))
+
+
+@pytest.mark.parametrize(
+    "name", ["null", "5", "x'00ff'", "'a' || char(0) || 'b'", f"'{'a' * 5000}'", "'../r1'", "'..'", "'a''b'"]
+)
+def test_a_run_or_a_model_whose_name_is_none_of_mlflow_is_passed_over(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mlruns" / "0" / "models").mkdir(parents=True)
+    pairs = (f"'m', {name}", f"{name}, 'm-1'")
+    models = [f"INSERT INTO logged_models VALUES ({pair}, 'r1', 1)" for pair in pairs]  # noqa: S608
+    store = written(tmp_path, RUNS, *OTHERS, a_run(id=name), a_run(), *models)
+
+    (run,) = read_store(store)
+
+    assert (run.run_id, run.models) == ("r1", ())
+
+
+def test_a_store_that_computes_without_end_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "_MOST_STEPS", 10_000)
+    monkeypatch.setattr(collection, "_STEPS_AT_ONCE", 1_000)
+    store = written(tmp_path, RUNS, *OTHERS, *[a_run(id=f"'r{number}'") for number in range(300)])
+
+    with pytest.raises(sqlite3.Error, match="interrupted"):
+        list(read_store(store))
+
+
+def test_artifacts_that_lead_out_of_the_store_are_not_copied(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "mlruns" / "0" / "r1").mkdir(parents=True)
+    (store / "mlruns" / "0" / "r1" / "artifacts").symlink_to(tmp_path)
+
+    assert list(read_store(written(store, RUNS, *OTHERS, a_run()))) == []

@@ -19,7 +19,9 @@ from paretune.spec.container import (
     JobDocument,
     JobFolder,
     JobReport,
+    MemberEnd,
     PreparedDataset,
+    read_event,
     read_report,
     write_json,
 )
@@ -271,6 +273,65 @@ def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Pat
 )
 def test_what_is_no_report_is_none(content: bytes) -> None:
     assert read_report(content) is None
+
+
+DEEP = "[" * 100_000
+HUGE = "1" + "0" * 400  # an integer that no float holds
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        f'"metrics": {DEEP}',
+        f'"metrics": {{"loss": {HUGE}}}',
+        '"metrics": {"half \\ud83d": 1}',
+        '"message": "half \\udc80"',
+        '"message": "half \ud800"',
+        '"step": -1',
+        f'"step": {HUGE}',
+        '"total_steps": 1e999',
+        '"total_steps": -1',
+        '"total_steps": ""',
+    ],
+    ids=["deep", "huge", "half-name", "half-text", "half", "step", "huge-step", "infinite", "steps", "no-steps"],
+)
+def test_a_line_of_a_job_that_no_event_has_is_none(rest: str) -> None:
+    step = "" if '"step"' in rest else '"step": 1, '
+    assert read_event(f'{{"time": 1.0, {step}{rest}}}') is None
+
+
+def test_a_character_that_json_writes_as_two_escapes_is_one() -> None:
+    event = read_event('{"time": 1.0, "step": 1, "message": "\\ud83d\\ude00"}')
+
+    assert event is not None
+    assert event.message == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        f'"metrics": {DEEP}',
+        f'"metrics": {{"loss": {HUGE}}}',
+        '"labels": [{"a": 1}]',
+        '"labels": ["half \\ud800"]',
+        '"labels": ["a"], "confusion_matrix": [[-5]]',
+        f'"labels": ["a"], "confusion_matrix": [[{HUGE}]]',
+        '"labels": ["a"], "label_counts": [[1, 2, -3, 4]]',
+        '"predictions": [[1e999, 2]]',
+        f'"predictions": [[{HUGE}, 2]]',
+        '"facts": {"device": ["x"]}',
+    ],
+    ids=["deep", "huge", "label", "half", "count", "huge-count", "counts", "infinite", "prediction", "fact"],
+)
+def test_a_report_of_other_values_than_ours_is_none(field: str) -> None:
+    others = "".join(
+        f', "{name}": {empty}' for name, empty in (("metrics", "{}"), ("labels", "[]")) if f'"{name}"' not in field
+    )
+    assert read_report(f"{{{field}{others}}}".encode()) is None
+
+
+def test_seconds_of_a_trial_that_no_float_holds_are_no_end_of_it() -> None:
+    assert MemberEnd.read({"seconds": 10**400, "report": None, "failure": None}) is None
 
 
 def test_a_metric_of_a_report_that_is_not_finite_is_absent() -> None:

@@ -75,6 +75,7 @@ def test_an_address_that_leads_nowhere_is_bad_input_with_its_reason(
         "models:/m-0123": "m-0123",
         "runs:/0123456789abcdef0123456789abcdef": "0123456789abcdef",
         f"runs:/{empty.run_id}": "has no model in MLflow",
+        f"runs:/{empty.run_id}/notes/readme.txt": "file could not be opened successfully",  # as an archive
         f"runs:/{empty.run_id}/notes": "holds no Hugging Face model: expected config.json or adapter_config.json",
     }
     for address, sentence in cases.items():

@@ -1,16 +1,23 @@
 """Whether the MLflow store can be used; nothing in it is changed by asking."""
 
 import http.server
+import os
 import socket
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import mlflow
 import pytest
 
+from paretune.core.clock import SystemClock
+from paretune.core.errors import TrackingUnavailable
 from paretune.core.finding import Finding, Verdict
+from paretune.database.address import file_fault
+from paretune.tracking import Tracking
+from paretune.tracking.store import sqlite_file
 from paretune.tracking.store_check import store_findings
 
 
@@ -131,3 +138,63 @@ def test_a_server_that_wants_a_password_is_wrong(
 
     assert "cannot be used" in found.text
     assert found.commands == ["unset MLFLOW_TRACKING_URI"]
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to(path.parent / "none" / "mlflow.db")
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def memory(path: Path) -> None:
+    path.symlink_to("/proc/self/mem")
+
+
+def text(path: Path) -> None:
+    path.write_text("not a database, whatever its name says" * 99)
+
+
+@pytest.mark.parametrize("make", [folder, pipe, loop, dangling, device, memory, text], ids=lambda make: make.__name__)
+def test_a_store_that_is_no_file_of_sqlite_is_refused_without_being_opened_by_mlflow(
+    make: Callable[[Path], None], workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = workplace / "store.db"
+    make(path)
+    before = sorted(workplace.iterdir())
+    (found,) = found_at(f"sqlite:///{path}", monkeypatch)
+
+    with pytest.raises(TrackingUnavailable, match="must be a SQLite file"):
+        Tracking({}, SystemClock())
+
+    assert (found.verdict, path.name in found.text) == (Verdict.WRONG, True)
+    assert sorted(workplace.iterdir()) == before
+
+
+def test_a_link_to_a_store_that_is_not_there_yet_and_a_store_that_is_locked_are_fine(
+    workplace: Path, database: Path
+) -> None:
+    link = workplace / "link.db"
+    link.symlink_to(workplace / "new.db")
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        assert [file_fault(path) for path in (link, database, workplace / "none" / "new.db")] == ["", "", ""]
+
+
+@pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"])
+def test_a_store_in_memory_has_no_file(uri: str) -> None:
+    assert sqlite_file(uri) is None

@@ -11,6 +11,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.core.finding import Finding, Verdict
 from paretune.core.text_table import text_table
+from paretune.core.untrusted import printable
 from paretune.jobs.doctor.examination import examine, paid_worst_case_usd
 from paretune.jobs.doctor.request import MOST_USD, DoctorRequest
 
@@ -35,7 +36,7 @@ def run(request: DoctorRequest) -> Answer:
     if counts[Verdict.WRONG]:
         lines.append("paid=true: no job was launched, mend what is wrong first")
         return Answer(text="\n".join(lines), document=document, exit_code=BadInput.exit_code)
-    print("\n".join(lines), flush=True)  # before the minutes that the job takes
+    print(printable("\n".join(lines)), flush=True)  # before the minutes that the job takes
     text, document["paid"], code = _pay(request, findings)
     return Answer(text=text, document=document, exit_code=code)
 

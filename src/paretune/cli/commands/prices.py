@@ -8,6 +8,7 @@ from datetime import date
 from paretune.cli.output.answer import Answer
 from paretune.cli.requests.own_parameters import PricesRequest
 from paretune.core.clock import SystemClock
+from paretune.core.untrusted import printable
 from paretune.pricing.cache import changes, store
 from paretune.pricing.price_table import PriceTable
 from paretune.pricing.prices import VARIABLE, PriceList
@@ -31,7 +32,7 @@ def run(request: PricesRequest) -> Answer:
     document: dict[str, object] = {"region": region}
     if request.refresh:
         text, document["refreshed"] = _refresh(region, request.price_source, environment, prices)
-        print(text)  # at once: the prices are kept, whatever is wrong with the types to show
+        print(printable(text))  # at once: the prices are kept, whatever is wrong with the types to show
         prices = PriceList.read(environment)
     if request.refresh and not wanted:
         return Answer(document=document)
@@ -49,7 +50,7 @@ def _refresh(
     print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
     reading = read_prices(region, source, environment, SystemClock())
     for note in reading.notes:
-        print(note, file=sys.stderr)
+        print(printable(note), file=sys.stderr)
     path = store(environment, region, reading.prices)
     changed = changes(PriceList(listed=before.listed).of_region(region), reading.prices)
     lines = [f"{len(reading.prices)} prices read ({reading.source}, {region}), kept in {path}"]

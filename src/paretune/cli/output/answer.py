@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paretune.core.errors import BadInput, JobFailed, ParetuneError
+from paretune.core.untrusted import printable_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,4 +47,4 @@ def error_document(error: BaseException, message: str, exit_code: int) -> dict[s
 
 def as_document(value: Mapping[str, object]) -> str:
     """One JSON document; a number that JSON has no word for is a bug, and raises ValueError."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    return printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))

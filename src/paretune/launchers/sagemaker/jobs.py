@@ -3,7 +3,6 @@
 import json
 import re
 import tarfile
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -14,6 +13,8 @@ from typing import Any, BinaryIO
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
+from paretune.core.untrusted import parse_json
+from paretune.files.archives import Entry, damage_told, entries
 from paretune.launchers.base import Job, JobState, WarmPool
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
@@ -27,8 +28,9 @@ from paretune.spec.script import RESULT_FILES, script_metrics
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
 _GONE = {"Deleting", DELETED}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
+_IN_PROFILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a file of the folder, with a name for any file system
+_LARGEST_RESULTS = 512 * 2**20  # bytes of all files together; reports and a profile have a hundredth of it
 # What pip prints when it cannot connect, and when it gives up (pip 25).
-_LARGEST_RESULT = 256 * 2**20  # bytes of one file; a report or a profile has a hundredth of it
 _NOT_REACHED = re.compile("Failed to establish a new connection|ConnectTimeoutError|Name or service not known|Retrying")
 _NOT_FOUND = re.compile(r"No matching distribution found for (\S+)")
 _LIMITS = {
@@ -280,7 +282,7 @@ class SageMakerJob(AwsJob):
             packed = self._staging.open(self._key(self.results_archive))
         except AWS_ERRORS as error:
             raise LostContact(explain(error, f"read the profile of {self.name}")) from error
-        files = {} if packed is None else _unpack(packed, lambda name: name.startswith(f"{PROFILE}/"))
+        files = {} if packed is None else _unpack(packed, _IN_PROFILE.fullmatch)
         return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
 
     def model_location(self) -> str:
@@ -496,22 +498,24 @@ def _sentence(transition: Mapping[str, Any]) -> str:
 def _read_json(content: bytes) -> dict[str, Any]:
     """A JSON object; empty where it is none."""
     with suppress(ValueError):
-        found = json.loads(content)
+        found = parse_json(content)
         return found if isinstance(found, dict) else {}
     return {}
 
 
 def _unpack(packed: BinaryIO, is_wanted: Callable[[str], object]) -> dict[str, bytes]:
-    """The files that are wanted; none of an archive that is damaged."""
+    """The files that are wanted, but for those too large for memory; none of an archive that is damaged."""
     files: dict[str, bytes] = {}
+    left = _LARGEST_RESULTS
     try:
-        with tarfile.open(fileobj=packed, mode="r|gz") as archive:
-            for entry in archive:
+        with damage_told(), tarfile.open(fileobj=packed, mode="r|gz", tarinfo=Entry) as archive:
+            for entry in entries(archive):
                 name = entry.name.removeprefix("./")
-                is_small = entry.isfile() and entry.size <= _LARGEST_RESULT
+                is_small = entry.isfile() and entry.size <= left
                 file = archive.extractfile(entry) if is_small and is_wanted(name) else None
                 if file is not None:
                     files[name] = file.read()
-    except (tarfile.TarError, EOFError, zlib.error):
+                    left -= len(files[name])
+    except tarfile.TarError:
         return {}
     return files

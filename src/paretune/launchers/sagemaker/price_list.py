@@ -109,7 +109,7 @@ def _from_file(region: str, environment: Mapping[str, str], clock: Clock, today:
         terms = found["terms"]["OnDemand"]
         offers = [(product, terms.get(sku)) for sku, product in found["products"].items()]
         return _reading(offers, region, "AWS price list", today)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise LaunchRefused(
             f"the price list at {url} is cut off or is none ({type(error).__name__}: {error}): try again"
         ) from error

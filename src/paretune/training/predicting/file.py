@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, refuse
+from paretune.core.result import as_cell
 from paretune.training import device
 from paretune.training.predicting.classifier import Classifier
 from paretune.training.predicting.tasks import KINDS, Answers
@@ -163,7 +164,7 @@ def _written(output: Path, names: Sequence[str]) -> Iterator[Callable[[Mapping[s
             else:
                 separator = "\t" if output.suffix.lower() == ".tsv" else ","
                 table = csv.DictWriter(file, names, delimiter=separator, lineterminator="\n")
-                table.writeheader()
+                table.writerow({name: as_cell(name) for name in names})
                 yield lambda piece: table.writerows(
                     {name: _cell(value) for name, value in row.items()} for row in _rows(piece)
                 )
@@ -178,5 +179,5 @@ def _rows(piece: Mapping[str, Sequence[Any]]) -> Iterator[Row]:
 
 
 def _cell(value: Any) -> Any:
-    """A value as a cell of CSV: lists and objects as JSON."""
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
+    """A value as a cell of CSV: lists and objects as JSON, and nothing that a spreadsheet would compute."""
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else as_cell(value)

@@ -173,7 +173,7 @@ def test_the_package_travels_with_its_tables_and_without_what_only_launches(tmp_
 
     assert {"paretune/training/__main__.py", "paretune/spec/container.py", "paretune/spec/instances.csv"} <= set(files)
     folders = {name.split("/")[1] for name in files}
-    assert folders == {"__init__.py", "core", "spec", "estimating", "tracking", "training"}
+    assert folders == {"__init__.py", "core", "database", "files", "spec", "estimating", "tracking", "training"}
     assert not [name for name in files if "__pycache__" in name]
     assert all(name.startswith("paretune/") for name in files)
 

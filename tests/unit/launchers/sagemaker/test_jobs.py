@@ -11,6 +11,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.errors import LostContact
 from paretune.launchers.base import JobState, WarmPool
+from paretune.launchers.sagemaker import jobs
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -93,7 +94,7 @@ def test_of_a_job_in_an_old_image_the_results_beside_its_model_are_read_by_whoev
 ) -> None:
     assert look(old_image_job, clock) is JobState.RUNNING
     results = {"train_results.json": '{"train_runtime": 50, "train_loss": NaN}', "all_results.json": '{"eval_f1": 0.9}'}
-    leave(aws, {"pytorch_model.bin": "weights", **results, "eval_results.json": "no JSON"}, "model.tar.gz")
+    leave(aws, {"pytorch_model.bin": "weights", **results, "eval_results.json": "[" * 100_000}, "model.tar.gz")
     aws.sagemaker.end(NAME)
 
     for job in (old_image_job, launcher.attach(NAME)):
@@ -165,6 +166,28 @@ def test_a_damaged_archive_is_a_failure_and_no_crash(aws: Aws, job: SageMakerJob
     aws.sagemaker.end(NAME)
 
     assert look(job, clock) is JobState.FAILED
+
+
+def test_of_a_job_with_more_results_than_memory_may_take_what_is_too_large_is_left_out(
+    aws: Aws, job: SageMakerJob, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_LARGEST_RESULTS", 1_000)
+    names = ("one", "two", "three", "four")
+    leave(aws, {"report.json": REPORT.to_json(), **{f"profile/{name}.md": "x" * 400 for name in names}})
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.COMPLETED
+    assert set(job.profile()) == {"one.md", "two.md"}
+
+
+def test_a_file_of_a_profile_with_a_name_that_is_a_path_is_left_out(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    leave(aws, {"report.json": "{}", "profile/..": "x", "profile/../a.md": "x", f"profile/{'a' * 300}": "x"})
+    aws.sagemaker.end(NAME)
+    look(job, clock)
+
+    assert job.profile() == {}
 
 
 def test_of_the_results_only_what_is_wanted_is_kept(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:

@@ -313,6 +313,7 @@ def test_a_server_that_refuses_is_explained(public: PublicFile, status: int, sai
         b'{"products": [], "terms": {"OnDemand": {}}}',
         b'{"products": {"S": {"attributes": {"usagetype": "Train:ml.a1.b"}}}, "terms": {"OnDemand": {"S": {"t": 1}}}}',
         b"\xff\xfe",
+        pytest.param(b'{"products":' * 100_000, id="deep"),
     ],
 )
 def test_a_file_that_is_cut_off_or_is_something_else_is_refused(public: PublicFile, content: bytes) -> None:

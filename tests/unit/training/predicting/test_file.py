@@ -139,6 +139,26 @@ def test_cells_are_written_as_they_were_read(request_: Request, tmp_path: Path) 
     assert kept == list(csv.DictReader(rows.splitlines()))
 
 
+@pytest.mark.parametrize(("ending", "mark"), [(".csv", "'"), (".tsv", "'"), (".jsonl", "")])
+def test_a_text_that_a_spreadsheet_would_compute_is_text_in_csv_and_tsv(
+    request_: Request, tmp_path: Path, ending: str, mark: str
+) -> None:
+    data, output = tmp_path / "formulas.jsonl", tmp_path / f"out{ending}"
+    row = {"text": '=HYPERLINK("x")', "label": "@a", "=1+1": "-2+3", "number": "-0.5", "sign": "-"}
+    data.write_text(json.dumps(row))
+
+    said(replace(request_, data=str(data), output=str(output)))
+
+    lines = output.read_text().splitlines()
+    found = (
+        json.loads(lines[0])
+        if ending == ".jsonl"
+        else next(csv.DictReader(lines, delimiter="\t" if ending == ".tsv" else ","))
+    )
+    marked = {"text": f'{mark}=HYPERLINK("x")', "label": f"{mark}@a", f"{mark}=1+1": f"{mark}-2+3"}
+    assert found | marked | {"number": "-0.5", "sign": "-"} == found
+
+
 def test_rows_without_a_label_column_are_predicted_without_figures(request_: Request, tmp_path: Path) -> None:
     data = tmp_path / "texts.csv"
     data.write_text("text\n" + "\n".join(text for text, _ in sentences(5)) + "\n")

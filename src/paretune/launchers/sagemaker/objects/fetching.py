@@ -9,8 +9,9 @@ is not. Buckets of other accounts can be read, if they allow it.
 
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import boto3
 from botocore.config import Config
 
 from paretune.core import file_lock
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, refuse
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_transient
 from paretune.spec.job import IN_S3
 
@@ -27,6 +28,10 @@ _SPARE = 2**30
 """Bytes that a disk must have beside what is fetched: rows are written once more, as tokens."""
 _CHUNK = 2**20
 _TRIES = 5
+_LONGEST_NAME = 255 - len(".part")
+"""Bytes of a file's name: 255 on the file systems of Linux and macOS, less those of the ending of an unfinished one."""
+_MOST_NAMED = 5  # keys that cannot be files, of as many as there are
+_NO_CHARACTER_OF_A_PATH = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +73,17 @@ def fetch(
     any), or the file where there is one only. `check` is called now and then; what it raises ends the fetch.
 
     Raises:
-        BadInput: there are no credentials, no such bucket or object, nothing that can be read, or no room for it.
+        BadInput: there are no credentials, no such bucket or object, nothing that can be read, an object whose key is
+            no path below a folder, or no room for it.
     """
     bucket, _, key = uri.removeprefix(IN_S3).partition("/")
-    if not bucket:
-        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {uri}"])
+    if not bucket or _NO_CHARACTER_OF_A_PATH.search(uri):
+        raise BadInput([f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/ in UTF-8, got {uri!a}"])
     try:
         objects = _listed(s3, parameter, uri, bucket, key, suffixes)
     except AWS_ERRORS as error:
         raise BadInput([_fault(parameter, uri, bucket, error)]) from error
+    _check_names(parameter, uri, objects)
     whole = hashlib.sha256(repr([(item.name, item.etag, item.size) for item in objects]).encode()).hexdigest()[:32]
     made, draft = folder / whole, folder / f"{whole}.part"
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,6 +130,37 @@ def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: 
         ends = f", none of which ends in {', '.join(sorted(suffixes))}" if suffixes else ", none of which is a file"
         raise BadInput([f"{parameter} {uri} has {others} objects{ends}: name another prefix, or one object"])
     raise BadInput([f"{parameter} {uri} is no object, and no prefix of any: see `aws s3 ls {uri}`"])
+
+
+def _check_names(parameter: str, uri: str, objects: Collection[_Object]) -> None:
+    """Raise BadInput where a name would not be a file of its own below a folder; S3 takes any text as a key."""
+    folders = {above for item in objects for above in _folders(item.name)}
+    faults = [
+        f"{parameter} {uri} holds the key {item.key!a}, which cannot be a file below a folder: {why}: rename the "
+        "object, or name another prefix"
+        for item in objects
+        if (why := _fault_of_name(item.name, folders))
+    ]
+    refuse([*faults[:_MOST_NAMED], *([f"{len(faults)} keys in all cannot be files"] * (len(faults) > _MOST_NAMED))])
+
+
+def _folders(name: str) -> Iterator[str]:
+    """The folders of a name: `a` and `a/b` of `a/b/c.csv`."""
+    for place, character in enumerate(name):
+        if character == "/":
+            yield name[:place]
+
+
+def _fault_of_name(name: str, folders: Collection[str]) -> str:
+    """Why a name is none of a file below a folder; empty where it is one. `folders` are those of all names."""
+    parts = name.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or Path(name).is_absolute():
+        return "a part of it is empty, `.` or `..`"
+    if _NO_CHARACTER_OF_A_PATH.search(name):
+        return "it holds a NUL or half a character"
+    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
+        return f"a part of it has more than {_LONGEST_NAME} bytes"
+    return "another key is below it, as if it were a folder" if name in folders else ""
 
 
 def _check_room(parameter: str, uri: str, objects: list[_Object], draft: Path) -> None:

@@ -1,5 +1,6 @@
 """Objects in S3 as files: fetched once, never half, gone on with after a kill; everything else is bad input."""
 
+import io
 import shutil
 from collections import namedtuple
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
+from botocore.response import StreamingBody
 from moto import mock_aws
 
 from paretune.core.errors import BadInput
@@ -76,6 +79,67 @@ def test_an_object_is_a_file_with_its_name_and_is_fetched_once(s3: Any, tmp_path
     assert first.name == "rows.csv"
     assert first.read_bytes() == CONTENT
     assert calls.gets() == [""]
+
+
+class Listed:
+    """An S3 whose bucket has these keys, which no emulator takes; each object holds three bytes."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+
+    def head_object(self, Bucket: str, Key: str) -> dict[str, object]:  # noqa: N803  # names of boto
+        if Key not in self._keys:
+            raise ClientError({"Error": {"Code": "404"}}, "HeadObject")
+        return {"ETag": '"e"', "ContentLength": 3}
+
+    def get_paginator(self, _: str) -> "Listed":
+        return self
+
+    def paginate(self, Bucket: str, Prefix: str) -> list[dict[str, object]]:  # noqa: N803
+        found = [{"Key": key, "ETag": '"e"', "Size": 3} for key in self._keys if key.startswith(Prefix)]
+        return [{"Contents": found}]
+
+    def get_object(self, **_: object) -> dict[str, object]:
+        return {"Body": StreamingBody(io.BytesIO(b"abc"), 3)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "uri"),
+    [
+        (["d//ELSEWHERE/escaped.csv", "d/ok.csv"], "s3://b/d/"),
+        (["/ELSEWHERE/escaped.csv", "ok.csv"], "s3://b"),
+        (["d/sub//a.csv"], "s3://b/d/"),
+        (["d/.."], "s3://b/d/.."),
+        (["d/."], "s3://b/d/."),
+        (["d/a.csv", "d/a.csv/b.csv"], "s3://b/d/"),
+        ([f"d/{'é' * 150}.csv"], "s3://b/d/"),
+        (["d/a\0.csv"], "s3://b/d/"),
+        (["d/a\udc80.csv"], "s3://b/d/"),
+        (["d/a.csv"], "s3://b/d\udc80/"),
+    ],
+    ids=["doubled", "rooted", "empty", "above", "itself", "folder", "long", "nul", "surrogate", "address"],
+)
+@pytest.mark.parametrize("suffixes", [ROWS, ()], ids=["rows", "model"])
+def test_a_key_that_is_no_path_below_a_folder_is_refused_and_nothing_is_written(
+    keys: list[str], uri: str, suffixes: tuple[str, ...], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    named = [key.replace("/ELSEWHERE", str(elsewhere)) for key in keys]
+
+    with pytest.raises(BadInput, match=r"dataset .* (cannot be a file below a folder|in UTF-8)"):
+        fetch(Listed(*named), "dataset", uri, tmp_path / "home", suffixes=suffixes)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_that_are_refused_are_counted_and_a_few_are_named(tmp_path: Path) -> None:
+    keys = [f"d/sub//{number}.csv" for number in range(9)]
+
+    with pytest.raises(BadInput) as refused:
+        fetch(Listed(*keys), "dataset", "s3://b/d/", tmp_path)
+
+    assert len(refused.value.faults) == 6
+    assert refused.value.faults[-1] == "9 keys in all cannot be files"
 
 
 def test_an_object_that_has_changed_is_fetched_again(s3: Any, tmp_path: Path) -> None:
