@@ -67,7 +67,7 @@ class _Hypothesis:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """N by M pairs of settings: how alike they are, 0 to 1, the covariance of the straight lines, and 1 in one group."""
+    """N by M pairs of settings: how alike they are, 0 to 1, the covariance of straight lines, and 1 in one group."""
 
     likeness: np.ndarray
     lines: np.ndarray

@@ -317,8 +317,8 @@ class Knowledge:
         again = float(self.usd[fallback])
         expected = self.usd + self.missing * again
         admissible = [at for at in able if chances[at] < MOST_CHANCE]
-        safest = min(chances[at] for at in able)
-        among = admissible or [at for at in able if chances[at] <= safest + _EQUALLY_SAFE]
+        most = max(MOST_CHANCE, min(chances[at] for at in able) + _EQUALLY_SAFE)
+        among = [at for at in able if chances[at] < most]
         among += [default] if default in able and default not in among else []
         at = default if default in able and self.is_blind else self._drawn(among, again, rng)
         return Choice(
