@@ -1,12 +1,12 @@
 """Which point tonight's run takes: Thompson sampling among those that hardly ever miss the quality floor.
 
-A point is admissible where the chance that tonight's model is below the floor is under MOST_CHANCE. Among these and the
-default, one of the possible truths about dollars is drawn (Thompson, Biometrika 25, 1933), and the cheapest point in it is
-taken, with the dollars of training once more where its job fails or its model misses. So points whose dollars are not
-known yet are tried now and then, and ever more rarely, and a point that costs more than the default saves is left.
-Nothing is admissible by hope: far from what was run, quality is not known, and a point stays out until its neighbours
-show that it is safe. Nearly as safe as the safest point is safe enough: quality hardly ever depends on the cluster, and
-where it does, that is learnt. The first night runs the default.
+A point is admissible where the chance that tonight's model is below the floor is under MOST_CHANCE. Among these and
+the default, one of the possible truths about dollars is drawn (Thompson, Biometrika 25, 1933), and the cheapest point
+in it is taken, with the dollars of training once more where its job fails or its model misses. So points whose
+dollars are not known yet are tried now and then, and ever more rarely, and a point that costs more than the default
+saves is left. Nothing is admissible by hope: far from what was run, quality is not known, and a point stays out until
+its neighbours show that it is safe. Nearly as safe as the safest point is safe enough: quality hardly ever depends on
+the cluster, and where it does, that is learnt. The first night runs the default.
 
 The policy is pure: the command and the benchmark drive the same code.
 """
