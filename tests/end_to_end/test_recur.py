@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from paretune.cli.main import main
 from paretune.core.errors import LaunchRefused
 from paretune.core.result import read_rows
 from paretune.studies.recurring import night as nights
+from paretune.studies.recurring.history import NightJob
 from paretune.studies.recurring.policy import Knowledge
 
 DEFAULT = {"instance_type": "ml.g5.xlarge", "learning_rate": 4e-5}
@@ -257,3 +259,45 @@ def test_a_try_that_is_refused_costs_nothing_and_the_safest_point_runs(
     assert (refused["part"], refused["usd"], refused["point"]) == ("refused", None, BAD)
     assert (again["part"], again["returned"], again["point"]) == ("retrain", True, DEFAULT)
     assert len(created(workplace)) == 2
+
+
+def test_a_default_whose_job_fails_is_followed_by_a_point_that_works(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_file(workplace)
+    table = workplace / "runs.csv"
+    header, *rows = table.read_text().splitlines()
+    ends = ["Failed" if row.startswith("ml.g5.xlarge,1,16,4e-05") else "Completed" for row in rows]
+    rows = [f"{row},{end}" for row, end in zip(rows, ends, strict=True)]
+    table.write_text("\n".join([f"{header},status", *rows]) + "\n")
+
+    assert play("n0", "--json") == 0
+    states = [(job["part"], job["state"], job["point"]) for job in json.loads(capsys.readouterr().out)["jobs"]]
+    assert states == [("try", "Failed", DEFAULT), ("retrain", "Completed", CHEAP)]
+
+
+def test_a_night_that_has_ended_launches_nothing_under_a_higher_floor_and_says_that_it_misses_it(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_file(workplace)
+    assert play("n0") == 0
+    write_file(workplace, floor={"f1": 0.99})
+    capsys.readouterr()
+
+    assert play("n0") == 3
+    assert "it misses f1 0.9900, the floor as it is now" in capsys.readouterr().out
+    assert len(created(workplace)) == 1
+
+
+def test_a_metric_that_no_job_logs_is_named_and_paid_for_once_a_night(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_file(workplace)
+    own = NightJob.of
+    monkeypatch.setattr(NightJob, "of", lambda run, metric: replace(own(run, metric), value=None))
+
+    assert play("n0") == 3
+    said = capsys.readouterr()
+    assert "has logged no f1, which the floor is about" in said.out
+    assert "log f1, or change floor" in said.err
+    assert len(created(workplace)) == 1

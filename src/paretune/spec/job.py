@@ -7,7 +7,7 @@ them from here.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -440,13 +440,14 @@ class JobSpec(Cluster):
         texts = self.as_text()
         return {item.name: texts[item.name] for item in fields(self) if texts[item.name] != default_text(item)}
 
-    def spec_hash(self) -> str:
-        """Twelve hexadecimal digits, equal for two jobs that compute the same."""
+    def spec_hash(self, *, but: Collection[str] = ()) -> str:
+        """Twelve hexadecimal digits, equal for two jobs that compute the same, `but` for some of their parameters."""
         texts, told = self.as_text(), _ALWAYS_IN_THE_HASH | set(self.changed())
         what = {name: texts[name] for name in affecting(type(self), *COMPUTES) if name in told}
         what["learning_rate"] = spell(self.unscaled_learning_rate)
         for name in ("model", "dataset"):
             what[name] = re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, what[name])
+        what = {name: text for name, text in what.items() if name not in but}
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
     def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:

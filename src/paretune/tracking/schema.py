@@ -119,6 +119,7 @@ NIGHT = "paretune.night"  # which night a job belongs to, such as 2026-11-22; ab
 NIGHT_PART = "paretune.night_part"
 """What the job is of its night: `try`, `retrain` (the try missed the floor), `interrupted` or `refused`."""
 NIGHT_POINT = "paretune.night_point"  # its point, as JSON; written before the job is created
+NIGHT_IDENTITY = "paretune.night_identity"  # hash of its job, but for its seed and data; absent until 2026-11-22
 RETURNED = "paretune.returned"  # whether its model is what the night returns: true; absent otherwise
 
 # A version of a registered model, beside its figures, which are called as the metrics of its run.

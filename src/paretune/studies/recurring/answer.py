@@ -61,6 +61,7 @@ class RecurResult(Result):
     Attributes:
         metric: what the floor is about.
         night: of this command.
+        is_met: whether the night has a model that meets the floor as it is now.
         nights: rows with COLUMNS, the oldest night first.
         run_id: of the run of all nights.
         registered: what came of registering the returned model; empty where that was not asked for.
@@ -70,15 +71,11 @@ class RecurResult(Result):
     metric: str
     floor: float
     night: Night
+    is_met: bool
     nights: Sequence[Row] = field(default_factory=list)
     run_id: str
     open_command: str
     registered: str = ""
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the night has a model that meets the floor."""
-        return self.night.returned is not None
 
     @property
     def title(self) -> str:
@@ -140,8 +137,11 @@ class RecurResult(Result):
             why = "" if chance is None else f"; its chance of missing {plain(self.floor, 4)} was {chance:.1%}"
             lines.append(f"  {job.part}: {_words(job)}: {value}{cost}{why}")
         returned = self.night.returned
+        if unmeasured := [job for job in self.night.jobs if job.is_unmeasured]:
+            lines.append(f"  run {unmeasured[-1].run_id} has logged no {self.metric}, which the floor is about")
         if returned is None:
             lines.append(f"  no model of this night meets {self.metric} {plain(self.floor, 4)}: none is returned")
         else:
-            lines.append(f"  returned: the model of run {returned.run_id}")
+            later = "" if self.is_met else f"; it misses {self.metric} {plain(self.floor, 4)}, the floor as it is now"
+            lines.append(f"  returned: the model of run {returned.run_id}{later}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes())])

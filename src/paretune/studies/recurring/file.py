@@ -11,6 +11,7 @@ max_cost_usd: 6
 What `job` says of searched parameters, or their defaults, is the point that runs without this command: the default.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from paretune.files.yaml import RECUR, FileKind, Node
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import annotations, help_lines, parameter, range_faults
 from paretune.studies.definition.objectives import OBJECTIVES, OF_THE_CLUSTER
-from paretune.studies.definition.quality import F1, Quality
+from paretune.studies.definition.quality import F1, KNOWN, Quality
 from paretune.studies.definition.reading import beside
 from paretune.studies.definition.rules import Draft, faults_of
 from paretune.studies.definition.space import Fault, FaultPath, Search, Value, is_inside, make_spec
@@ -63,6 +64,7 @@ class RecurFile(RecurTerms):
         metric: what the floor is about; `floor` its least value, or its largest where less is better.
         quality: what the file says of a metric of the user's own: metric, direction, take.
         changes_quality: searched parameters that change quality, of a training of the user's own.
+        of_the_night: parameters of the job whose texts hold the night's name.
     """
 
     path: str
@@ -73,6 +75,7 @@ class RecurFile(RecurTerms):
     floor: float
     quality: Mapping[str, str] = field(default_factory=dict)
     changes_quality: tuple[str, ...] = ()
+    of_the_night: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: str, overrides: Mapping[str, str]) -> "RecurFile":
@@ -95,11 +98,9 @@ class RecurFile(RecurTerms):
 
     def dated(self, night: str) -> "RecurFile":
         """The same with the night's name in the texts of its job."""
-        job = {
-            name: beside(self.path, value.replace(NIGHT, night)) if isinstance(value, str) and NIGHT in value else value
-            for name, value in self.job.items()
-        }
-        return replace(self, night=night, job=job)
+        own = {name: value for name, value in self.job.items() if isinstance(value, str) and NIGHT in value}
+        job = {**self.job, **{name: beside(self.path, value.replace(NIGHT, night)) for name, value in own.items()}}
+        return replace(self, night=night, job=job, of_the_night=tuple(own))
 
     def default_point(self) -> dict[str, Value]:
         """The point of the default: what the job says of searched parameters, else their defaults.
@@ -192,6 +193,9 @@ class RecurReading(StudyReading):
         for name in floors:
             if name in OF_THE_CLUSTER:
                 yield ("floor", name), f"floor must name a metric of the model, such as f1, got {name}"
+            if (known := KNOWN.get(name)) and not known.lowest <= floors[name] <= known.highest:
+                text = f"floor: {name} must be {known.lowest:g} to {known.highest:g}, as its values are"
+                yield ("floor", name), f"{text}, got {floors[name]:g}"
         for item in fields(RecurTerms):
             if parts.get(item.name) is not None:
                 yield from (((item.name,), text) for text in range_faults(item, parts[item.name]))
@@ -219,9 +223,12 @@ class RecurReading(StudyReading):
             return
         text = self._text(fault_path, node)
         try:
-            self._parts["floor"][fault_path[1]] = float(text)
+            value = float(text)
         except ValueError:
-            raise ValueError(f"floor: {fault_path[1]} must be a number, got {text!r}") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise ValueError(f"floor: {fault_path[1]} must be a number, got {text!r}")
+        self._parts["floor"][fault_path[1]] = value
 
 
 def recur_help() -> dict[str, str]:

@@ -23,6 +23,7 @@ class NightJob:
     Attributes:
         value: of the metric that the floor is about; None where it has none.
         usd: dollars; None where they are not known (yet), as are `seconds`, of the whole job.
+        identity: of the job but for its seed and data, see `Points.identities`; empty on runs before 2026-11-22.
     """
 
     run_id: str
@@ -37,6 +38,7 @@ class NightJob:
     said: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     returned: bool = False
+    identity: str = ""
 
     @classmethod
     def of(cls, run: RecordedRun, metric: str) -> "NightJob":
@@ -55,12 +57,18 @@ class NightJob:
             said={name: run.metrics[name] for name in (CHANCE, EXPECTED, DEFAULT) if name in run.metrics},
             reason=_first(run.tags.get(schema.FAILURE_REASON, "")),
             returned=run.tags.get(schema.RETURNED) == "true",
+            identity=run.tags.get(schema.NIGHT_IDENTITY, ""),
         )
 
     @property
     def counts(self) -> bool:
         """Whether it tells something about its point."""
-        return self.part == REFUSED or (self.part in (TRY, RETRAIN) and self.has_ended)
+        return self.part == REFUSED or (self.part in (TRY, RETRAIN) and self.has_ended and not self.is_unmeasured)
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether it has ended well, but has not logged the metric that the floor is about."""
+        return self.state == "Completed" and self.value is None
 
     @property
     def has_ended(self) -> bool:

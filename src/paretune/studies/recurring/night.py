@@ -84,13 +84,7 @@ class _NightRun:
 
     def run(self) -> RecurResult:
         """Try, judge, train again, record."""
-        job = self._part(TRY, 0, self._open_try)
-        for number in range(self._file.retrains):
-            if job is not None and self._policy.meets(job.value):
-                break
-            missed = "the try was refused" if job is None else _how(job, self._file)
-            self._say(f"{missed}: training again, at a safe point")
-            job = self._part(RETRAIN, number, self._open_retrain)
+        job = self._tonight().returned or self._last()
         is_met = job is not None and self._policy.meets(job.value)
         registered = ""
         if job is not None and is_met:
@@ -98,7 +92,23 @@ class _NightRun:
             if name := self._file.job.get("register"):
                 registered = register(str(name), job.run_id, self._tracking)
         nights = self._nights()
-        return self._record.finish(nights, self._tonight(nights), self._default_usd(nights), registered)
+        tonight = self._tonight(nights)
+        return self._record.finish(nights, tonight, self._default_usd(nights), registered, is_met=is_met)
+
+    def _last(self) -> NightJob | None:
+        """The try, or what was trained after it: the first job that meets the floor, else the last one."""
+        job = self._part(TRY, 0, self._open_try)
+        for number in range(self._file.retrains):
+            if job is not None and self._policy.meets(job.value):
+                break
+            if job is not None and job.is_unmeasured:
+                metric = self._file.metric
+                self._say(f"the job has logged no {metric}, so another would not: log {metric}, or change floor")
+                break
+            missed = "the try was refused" if job is None else _how(job, self._file)
+            self._say(f"{missed}: training again, at a safe point")
+            job = self._part(RETRAIN, number, self._open_retrain)
+        return job
 
     def _part(self, part: str, number: int, begin: Callable[[Night], tuple[str, JobSpec]]) -> NightJob | None:
         """The ended job of a part of the night, started or adopted; None for a try that was refused."""
@@ -116,7 +126,7 @@ class _NightRun:
 
     def _begun(self, job: NightJob) -> int:
         """The number of the point of a job that was begun before."""
-        at = self._points.number_of(job.point)
+        at = self._points.number_of(job)
         if at is None:
             text = f"night {job.night} has begun with a point that {self._file.path} no longer has: {job.point}"
             raise BadInput([f"{text}; put it back, or set another night"])
@@ -168,16 +178,17 @@ class _NightRun:
         allowed = self._affordable(knowledge, night.usd)
         digest = hashlib.sha256(f"{self._file.seed} {night.name} {len(night.jobs)}".encode()).digest()
         choice = knowledge.choice(np.random.default_rng(int.from_bytes(digest[:8])), allowed)
-        self._say(self._why(choice, is_first=knowledge.is_first))
+        is_blind = knowledge.is_blind and choice.at == self._policy.default
+        self._say(self._why(choice, is_blind=is_blind))
         figures = {CHANCE: choice.chance, EXPECTED: choice.usd, DEFAULT: choice.default_usd}
         self._require(choice.at, allowed, night)
-        return self._open(choice.at, TRY, night, {} if knowledge.is_first else figures)
+        return self._open(choice.at, TRY, night, {} if is_blind else figures)
 
     def _open_retrain(self, night: Night) -> tuple[str, JobSpec]:
         """The safest point, now that the try is known, of those that tonight's dollars still cover."""
         knowledge = self._policy.knowledge(self._seen(), night.number)
         allowed = self._covered(night.usd, RETRAIN)
-        missed = {at for job in night.jobs if job.counts and (at := self._points.number_of(job.point)) is not None}
+        missed = {at for job in night.jobs if job.counts and (at := self._points.number_of(job)) is not None}
         is_last = len(night.parts(RETRAIN)) == self._file.retrains - 1
         at = knowledge.retrain(missed, is_last=is_last, allowed=allowed)
         self._require(at, allowed, night)
@@ -192,6 +203,7 @@ class _NightRun:
             schema.NIGHT: night.name,
             schema.NIGHT_PART: part,
             schema.NIGHT_POINT: json.dumps(dict(self._points.points[at])),
+            schema.NIGHT_IDENTITY: self._points.identities[at],
             PARENT: self._record.run_id,
         }
         run = self._tracking.create(f"{self._file.name} {night.name} {part}", tags)
@@ -255,7 +267,7 @@ class _NightRun:
         found = []
         for night in self._nights() if nights is None else nights:
             for job in night.jobs:
-                at = self._points.number_of(job.point)
+                at = self._points.number_of(job)
                 if job.counts and at is not None:
                     candidate = self._policy.candidates[at]
                     found.append(Seen(candidate=candidate, night=night.number, value=job.value, usd=job.usd))
@@ -270,13 +282,14 @@ class _NightRun:
             for night in nights
         }
 
-    def _why(self, choice: Choice, *, is_first: bool) -> str:
+    def _why(self, choice: Choice, *, is_blind: bool) -> str:
         """The choice in a sentence."""
-        if is_first:
-            return f"night {self._file.night}: the default, for nothing is known yet; what it reaches is learnt from"
+        if is_blind:
+            known = "too little" if self._seen() else "nothing"
+            return f"night {self._file.night}: the default, for {known} is known of this job yet; it is learnt from"
         chosen = "the default" if choice.at == 0 else setting(self._points.points[choice.at])
         floor = f"{self._file.metric} {plain(self._file.floor, 4)}"
-        known = f"{choice.chance:.1%} to miss {floor}"
+        known = f"{choice.chance:.1%} to miss {floor} or to fail"
         count = f"{choice.admissible} of {len(self._points.points)} points are under 5 %"
         dollars = f"{usd(choice.usd)} expected, retraining included; the default about {usd(choice.default_usd)}"
         return f"night {self._file.night}: {chosen}: {known} ({count}); {dollars}"

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from paretune.core.errors import BudgetRefused, refuse
 from paretune.estimating.estimates import Estimate
@@ -14,7 +15,7 @@ from paretune.pricing.budget import cost_usd
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.space import Value
 from paretune.studies.recurring.file import RecurFile
-from paretune.studies.recurring.history import TRY, Night
+from paretune.studies.recurring.history import TRY, Night, NightJob
 from paretune.studies.recurring.policy import Candidate, Policy
 from paretune.studies.results.f1_model import Key, quality_of
 from paretune.studies.search.split.candidates import step_of
@@ -23,6 +24,8 @@ from paretune.studies.search.trial_history import but_for_its_seed
 from paretune.studies.search.worst_case import WorstCase
 
 _HOUR_S = 3600.0
+_OF_EACH_NIGHT = ("seed", "dataset", "validation_file", "test_file", "max_train_samples")
+"""Parameters by which a job may differ from that of another night and still tell what its point is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +58,17 @@ class Points:
         worst = WorstCase(workplace, longest_s, has_budget=has_budget, by_estimates=False)  # a night has no second one
         return cls(file=file, workplace=workplace, points=points, specs=specs, policy=policy, worst=worst)
 
-    def number_of(self, point: Mapping[str, Value]) -> int | None:
-        """The number of a point; None where it is none of the file any more."""
-        wanted = spelled(point)
+    @cached_property
+    def identities(self) -> list[str]:
+        """A hash of each job but for its seed and its data, which may differ from night to night."""
+        without = {*_OF_EACH_NIGHT, *self.file.of_the_night}
+        return [spec.spec_hash(but=without) for spec in self.specs]
+
+    def number_of(self, job: NightJob) -> int | None:
+        """The number of the point that a job was of; None where it is none of the file any more."""
+        if job.identity:
+            return self.identities.index(job.identity) if job.identity in self.identities else None
+        wanted = spelled(job.point)
         return next((at for at, one in enumerate(self.points) if spelled(one) == wanted), None)
 
     def worst_usd(self, at: int, part: str) -> float | None:

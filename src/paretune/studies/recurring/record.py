@@ -36,7 +36,13 @@ class RecurRunWriter:
             own.begin(f"{name}, {file.night}").set_tags({schema.KIND: _DRIVER, schema.STUDY_RUN: self.run_id})
 
     def finish(
-        self, nights: Sequence[Night], tonight: Night, default_usd: Mapping[str, float], registered: str
+        self,
+        nights: Sequence[Night],
+        tonight: Night,
+        default_usd: Mapping[str, float],
+        registered: str,
+        *,
+        is_met: bool,
     ) -> RecurResult:
         """Write table, picture and totals; the night's result with them."""
         rows = night_rows(nights, default_usd)
@@ -53,6 +59,7 @@ class RecurRunWriter:
             metric=self._file.metric,
             floor=self._file.floor,
             night=tonight,
+            is_met=is_met,
             nights=rows,
             run_id=self.run_id,
             open_command=self._tracking.open_command(self.run_id, ui_view.ALL_RUNS),

@@ -85,6 +85,10 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
         ("floor: {f1: 0.9, f1_micro: 0.9}", "floor must name one metric"),
         ("floor: {job_seconds: 10}", "floor must name a metric of the model"),
         ("floor: {rmse: 1}", "not measured with task classification"),
+        ("floor: {f1: nan}", "f1 must be a number, got 'nan'"),
+        ("floor: {f1: inf}", "f1 must be a number"),
+        ("floor: {f1: 90}", "f1 must be 0 to 1, as its values are, got 90"),
+        ("floor: {f1: -1}", "f1 must be 0 to 1"),
     ],
 )
 def test_a_floor_is_one_metric_of_the_model(tmp_path: Path, floor: str, said: str) -> None:

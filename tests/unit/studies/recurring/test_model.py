@@ -54,3 +54,22 @@ def test_a_draw_scatters_as_the_prediction_says() -> None:
     found = process.predict(keys, 3)
     assert drawn.mean(axis=0) == pytest.approx(found.mean, abs=0.15)
     assert drawn.std(axis=0) == pytest.approx(found.deviations[0], rel=0.1)
+
+
+def test_what_one_setting_of_a_group_lacks_is_expected_of_its_other_settings() -> None:
+    usual = Usual(
+        level=100.0,
+        noise=0.5,
+        noises={1.0: 0.0},
+        walks=(0.0,),
+        shapes={0.1: 0.0},
+        lengths=(1.0,),
+        kinds_alike=1.0,
+        shifts={0.0: 0.0, 3.0: 3.0},
+    )
+    keys, groups = [((), (0.0,))] * 8, ["a"] * 4 + ["b"] * 4
+    process = DriftingProcess(keys, range(8), [5.0] * 4 + [0.0] * 4, usual, groups)
+
+    found = process.predict([((), (9.0,))] * 2, 8, ["a", "b"])
+
+    assert found.mean == pytest.approx([5.0, 0.0], abs=0.3)
