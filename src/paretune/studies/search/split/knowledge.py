@@ -101,7 +101,7 @@ class Knowledge:
 
     def _borrow(self, studies: Sequence[EarlierStudy]) -> None:
         """Take what earlier studies have shown of the candidates."""
-        self._earlier, self._weights = studies, dict[tuple[str, bool], float]()
+        self._earlier, self._weights = studies, dict[tuple[frozenset[str], bool], float]()
         self._earlier_seconds = EarlierSeconds(studies) if studies else None
         self._sources = sources_of(studies, {kinds for kinds, _ in self.quality_keys})
         self.has_borrowed_f1 = bool(self._sources)
@@ -113,12 +113,20 @@ class Knowledge:
                 (self._memory_limits.fitted if did_fit else self._memory_limits.ran_out)(footprint)
 
     def borrowed(self) -> list[Borrowed]:
-        """Earlier studies, each with the probability that F1 here is like there, as far as own jobs tell."""
+        """Earlier studies, each with the probability that F1 here is like there, as far as own jobs tell.
+
+        That several together tell it is a part of the probability of each of them.
+        """
         found = []
         for study in self._earlier:
-            place = (study.name, study.is_same_data)
-            shown = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
-            found.append(replace(shown, weight=self._weights.get(place)))
+            if len(study.parents) == 1:
+                shown = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
+                weights = [
+                    weight
+                    for (parents, is_same), weight in self._weights.items()
+                    if study.parents <= parents and is_same is study.is_same_data
+                ]
+                found.append(replace(shown, weight=sum(weights) if weights else None))
         return found
 
     def learn(
