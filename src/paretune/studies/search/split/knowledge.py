@@ -164,6 +164,9 @@ class Knowledge:
                 ran.append((billed, billed * self._usd_per_second_of(spec), worth))
                 was_run.add((steps[-1], qualities[-1]))
         waiting = [(spec, spec.plan()) for spec in expected]
+        under_way = [self._quality_of(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
+        trained = {*qualities, *under_way}
+        self.was_trained = np.array([key in trained for key in self.quality_keys], dtype=bool)
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
         self._times = self._times_of(steps, log_seconds).fantasize([self._step_of(*job) for job in waiting])
         shown = {**self._earlier_overheads, **overheads}
@@ -174,15 +177,14 @@ class Knowledge:
         self._weights = dict(self._f1.weights()) if isinstance(self._f1, BorrowedF1Model) else {}
         self.shift_evidence = self._f1.shift_evidence(clusters) if ran else 0.0
         if ran:
-            trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
-            keys = [self._quality_of(spec, plan) for spec, plan in trained]
-            predictions = self._f1.predict(keys).mean
-            self._f1 = self._f1.fantasize(keys)
+            trainings = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
+            predictions = self._f1.predict(under_way).mean
+            self._f1 = self._f1.fantasize(under_way)
             ran += [
                 self._expected(spec, self._rows_of(spec, data_rows), f1)
-                for (spec, _), f1 in zip(trained, predictions, strict=True)
+                for (spec, _), f1 in zip(trainings, predictions, strict=True)
             ]
-            was_run |= {(self._step_of(spec, plan), self._quality_of(spec, plan)) for spec, plan in trained}
+            was_run |= {(self._step_of(spec, plan), self._quality_of(spec, plan)) for spec, plan in trainings}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
         self.was_run = np.array([keys in was_run for keys in zip(self._step_keys, self.quality_keys, strict=True)])
         self._predict()

@@ -12,6 +12,7 @@ from paretune.core.clock import SystemClock
 from paretune.spec.job import JobSpec
 from paretune.studies.results.f1_model import F1Model, Key
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.split import search as split
 from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, Source
 from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies
 from paretune.studies.search.split.earlier_seconds import EarlierSeconds
@@ -215,6 +216,20 @@ def test_each_of_two_earlier_studies_of_one_name_is_told_once_with_its_own_weigh
     weights = [one.weight or 0.0 for one in told]
     assert weights[0] == pytest.approx(weights[1]) == pytest.approx(2 * 3 / 10 * 0.75)  # by itself or with the other
     assert weights[2] == pytest.approx(1 / 10 * 0.75)
+
+
+def test_the_second_training_is_the_one_that_a_study_without_earlier_ones_begins_with(
+    store: Tracking, workplace: Path
+) -> None:
+    def trained(driver: Driver) -> list[tuple[int, object]]:
+        split.search(driver)
+        specs = [JobSpec.from_text(driver.trials[number].parameters) for number in sorted(driver.trials)]
+        return [(spec.plan().global_batch_size, spec.learning_rate) for spec in specs if spec.probe_steps is None]
+
+    cold = trained(begun(workplace, name="cold", borrow="false", n_trials="4"))
+    warm = trained(begun(workplace, n_trials="3"))
+
+    assert warm[1] == cold[0] != warm[0]
 
 
 def test_a_study_tries_the_best_of_an_earlier_one_first_and_says_what_it_has_borrowed(
