@@ -89,9 +89,7 @@ class Actions:
                 return action
         if is_learning:
             return None
-        places = np.array([key[1] for key in know.quality_keys])
-        middle = np.quantile(places, 0.5, axis=0, method="higher")  # of one and two epochs: two
-        order = np.argsort(np.linalg.norm(places - middle, axis=1), kind="stable")
+        order = self._from_the_middle()
         trainings = (self._training(int(index)) for index in order)
         found = next((action for action in trainings if action is not None), None)
         if found is not None or waiting:
@@ -99,6 +97,24 @@ class Actions:
         is_open = (know.time_open > SECONDS_KNOWN) & ~know.is_hopeless
         probes = (self._probe(int(index)) for index in order if is_open[index])
         return next((action for action in probes if action is not None), None)
+
+    def unbiased(self) -> Action | None:
+        """The training that a search without earlier studies begins with, once one chosen by them was begun.
+
+        Jobs that a misleading earlier study chooses may all bear it out, for it is right about a part of the space.
+        None where a training has the same quality key, and where it cannot be paid for.
+        """
+        know = self._know
+        nearest = next((int(index) for index in self._from_the_middle() if not know.is_hopeless[index]), None)
+        if nearest is None or know.was_trained[nearest] or not know.was_trained.any():
+            return None
+        return self._training(nearest)
+
+    def _from_the_middle(self) -> np.ndarray:
+        """Indices of all candidates, those whose quality depends on the most usual settings first."""
+        places = np.array([key[1] for key in self._know.quality_keys])
+        middle = np.quantile(places, 0.5, axis=0, method="higher")  # of one and two epochs: two
+        return np.argsort(np.linalg.norm(places - middle, axis=1), kind="stable")
 
     def _candidates(self) -> Iterator[Action]:
         """For each promising candidate the job itself, and the cheaper way of only knowing what it would reach."""

@@ -168,11 +168,11 @@ class BorrowedF1Model:
         place = int(np.argmax(self._shares))
         return self._own.noise if place == 0 else self._differences[place - 1].noise
 
-    def weights(self) -> Mapping[tuple[str, bool], float]:
-        """Name of each earlier study, and whether it is of the same data, to its probability."""
-        found = Counter[tuple[str, bool]]()
+    def weights(self) -> Mapping[tuple[frozenset[str], bool], float]:
+        """Parents of each earlier study, and whether it is of the same data, to its probability."""
+        found = Counter[tuple[frozenset[str], bool]]()
         for share, one in zip(self._shares[1:], self._differences, strict=True):
-            found[one.source.study.name, one.source.study.is_same_data] += float(share)  # type: ignore[assignment]
+            found[one.source.study.parents, one.source.study.is_same_data] += float(share)  # type: ignore[assignment]
         return found
 
     def predict(self, keys: Sequence[Key]) -> F1Prediction:

@@ -30,6 +30,8 @@ _MOST_STUDIES = 6
 """Earlier studies that are borrowed from, those of the same data first, then those with most runs."""
 FEWEST = 3
 """Values of F1 of a study that is borrowed from: fewer tell no shape."""
+_KINDS = ("study", "design")
+"""Kinds of the runs whose jobs are borrowed."""
 _DATA = affecting(JobSpec, "data", "evaluation", without=("seconds", "memory"))
 """Parameters that say which rows are trained on and judged on, such as `dataset`."""
 
@@ -46,10 +48,12 @@ class EarlierStudy:
         overheads: number of instances, and billed seconds around a training.
         footprints: what jobs held in memory, and whether it fitted; of the same data alone.
         runs: how many runs all this is from.
+        parents: the studies' own runs, for names may be equal; one, or several together.
     """
 
     name: str
     is_same_data: bool
+    parents: frozenset[str]
     worths: tuple[tuple[Key, float], ...] = ()
     log_seconds: tuple[tuple[Key, float], ...] = ()
     overheads: tuple[tuple[int, float], ...] = ()
@@ -61,6 +65,7 @@ class EarlierStudy:
         return EarlierStudy(
             name=f"{self.name} and {other.name}",
             is_same_data=self.is_same_data and other.is_same_data,
+            parents=self.parents | other.parents,
             worths=self.worths + other.worths,
             log_seconds=self.log_seconds + other.log_seconds,
             overheads=self.overheads + other.overheads,
@@ -79,11 +84,12 @@ def earlier_studies(driver: Driver) -> list[EarlierStudy]:
     spec, quality = default_job(file), file.judged_by
     if not file.borrow or file.is_own or spec is None or quality is None or "model" in file.search:
         return []
-    runs = _runs_before(driver, spec)
-    if not runs:
+    own = driver.workplace.tracking.runs(f"attributes.run_id = '{driver.run_id}'")
+    if not own or "'" in spell(spec.model):
         return []
-    parents = driver.workplace.tracking.runs(f"tags.`{schema.KIND}` = 'study'", newest=_MOST_RUNS)
-    names = {run.run_id: run.tags.get(schema.STUDY, "") for run in parents}
+    before_ms = round(own[0].started * 1000)
+    runs = _runs_before(driver, spec, before_ms)
+    names = _names_before(driver, before_ms) if runs else {}
     return _chosen(_by_study(runs, names, spec, quality, set(file.search)))
 
 
@@ -92,14 +98,21 @@ def thinned(pairs: Sequence[tuple[Key, float]], most: int) -> tuple[tuple[Key, f
     return tuple(pairs[:: math.ceil(len(pairs) / most) or 1])
 
 
-def _runs_before(driver: Driver, spec: JobSpec) -> list[RecordedRun]:
-    """Jobs of studies with this model that had ended before this study was begun, the newest first."""
+def _names_before(driver: Driver, before_ms: int) -> dict[str, str]:
+    """Own runs of the studies and designs that were begun before this study, to their names; of nights there are none.
+
+    Nights repeat a few points of one job over changing data, and are no study of it.
+    """
+    tracking = driver.workplace.tracking
+    condition = f"attributes.start_time < {before_ms} and tags.`{schema.KIND}`"
+    found = [run for kind in _KINDS for run in tracking.runs(f"{condition} = '{kind}'", newest=_MOST_RUNS)]
+    return {run.run_id: run.tags.get(schema.STUDY) or f"run {run.run_id[:8]}" for run in found}
+
+
+def _runs_before(driver: Driver, spec: JobSpec, before_ms: int) -> list[RecordedRun]:
+    """Jobs with this model that had ended before this study was begun, and that another run began, the newest first."""
     tracking, origin = driver.workplace.tracking, driver.workplace.launcher.origin
-    own = tracking.runs(f"attributes.run_id = '{driver.run_id}'")
     model = spell(spec.model)
-    if not own or "'" in model:
-        return []
-    before_ms = round(own[0].started * 1000)
     condition = (
         f"tags.`{schema.ORIGIN}` = '{origin}' and params.model = '{model}' and attributes.end_time < {before_ms}"
     )
@@ -115,9 +128,9 @@ def _by_study(
     """What each study has shown; the runs of one that are of other data count as another one."""
     found: dict[tuple[str, bool], EarlierStudy] = {}
     for job in map(RecordedJob, runs):
-        with suppress(BadInput, ValueError, KeyError):  # written by another version, or by somebody else
-            name = names.get(job.parent_run_id) or f"run {job.parent_run_id[:8]}"
-            shown = _shown_by(job, name, spec, quality, searched)
+        # A KeyError: begun by no study; otherwise written by another version, or by somebody else.
+        with suppress(BadInput, ValueError, KeyError):
+            shown = _shown_by(job, names[job.parent_run_id], spec, quality, searched)
             before = found.get((job.parent_run_id, shown.is_same_data))
             found[job.parent_run_id, shown.is_same_data] = (
                 shown if before is None else replace(before + shown, name=before.name)
@@ -146,6 +159,7 @@ def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searc
     return EarlierStudy(
         name=name,
         is_same_data=is_same,
+        parents=frozenset({job.parent_run_id}),
         worths=() if worth is None else ((quality_of(alike, plan), quality.sign * worth),),
         log_seconds=() if seconds is None else ((step_of(alike, plan), math.log(seconds)),),
         overheads=() if overhead is None else ((spec.instance_count, overhead),),

@@ -101,7 +101,7 @@ class Knowledge:
 
     def _borrow(self, studies: Sequence[EarlierStudy]) -> None:
         """Take what earlier studies have shown of the candidates."""
-        self._earlier, self._weights = studies, dict[tuple[str, bool], float]()
+        self._earlier, self._weights = studies, dict[tuple[frozenset[str], bool], float]()
         self._earlier_seconds = EarlierSeconds(studies) if studies else None
         self._sources = sources_of(studies, {kinds for kinds, _ in self.quality_keys})
         self.has_borrowed_f1 = bool(self._sources)
@@ -113,12 +113,20 @@ class Knowledge:
                 (self._memory_limits.fitted if did_fit else self._memory_limits.ran_out)(footprint)
 
     def borrowed(self) -> list[Borrowed]:
-        """Earlier studies, each with the probability that F1 here is like there, as far as own jobs tell."""
+        """Earlier studies, each with the probability that F1 here is like there, as far as own jobs tell.
+
+        That several together tell it is a part of the probability of each of them.
+        """
         found = []
         for study in self._earlier:
-            place = (study.name, study.is_same_data)
-            shown = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
-            found.append(replace(shown, weight=self._weights.get(place)))
+            if len(study.parents) == 1:
+                shown = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
+                weights = [
+                    weight
+                    for (parents, is_same), weight in self._weights.items()
+                    if study.parents <= parents and is_same is study.is_same_data
+                ]
+                found.append(replace(shown, weight=sum(weights) if weights else None))
         return found
 
     def learn(
@@ -156,6 +164,9 @@ class Knowledge:
                 ran.append((billed, billed * self._usd_per_second_of(spec), worth))
                 was_run.add((steps[-1], qualities[-1]))
         waiting = [(spec, spec.plan()) for spec in expected]
+        under_way = [self._quality_of(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
+        trained = {*qualities, *under_way}
+        self.was_trained = np.array([key in trained for key in self.quality_keys], dtype=bool)
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
         self._times = self._times_of(steps, log_seconds).fantasize([self._step_of(*job) for job in waiting])
         shown = {**self._earlier_overheads, **overheads}
@@ -166,15 +177,14 @@ class Knowledge:
         self._weights = dict(self._f1.weights()) if isinstance(self._f1, BorrowedF1Model) else {}
         self.shift_evidence = self._f1.shift_evidence(clusters) if ran else 0.0
         if ran:
-            trained = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
-            keys = [self._quality_of(spec, plan) for spec, plan in trained]
-            predictions = self._f1.predict(keys).mean
-            self._f1 = self._f1.fantasize(keys)
+            trainings = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
+            predictions = self._f1.predict(under_way).mean
+            self._f1 = self._f1.fantasize(under_way)
             ran += [
                 self._expected(spec, self._rows_of(spec, data_rows), f1)
-                for (spec, _), f1 in zip(trained, predictions, strict=True)
+                for (spec, _), f1 in zip(trainings, predictions, strict=True)
             ]
-            was_run |= {(self._step_of(spec, plan), self._quality_of(spec, plan)) for spec, plan in trained}
+            was_run |= {(self._step_of(spec, plan), self._quality_of(spec, plan)) for spec, plan in trainings}
         self._ran = np.array(ran, dtype=float).reshape(len(ran), 3)
         self.was_run = np.array([keys in was_run for keys in zip(self._step_keys, self.quality_keys, strict=True)])
         self._predict()

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,11 @@ from paretune.core.clock import SystemClock
 from paretune.spec.job import JobSpec
 from paretune.studies.results.f1_model import F1Model, Key
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.split import search as split
 from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, Source
 from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies
 from paretune.studies.search.split.earlier_seconds import EarlierSeconds
+from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.seconds_model import SecondsModel
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RunStatus, Tracking, schema
@@ -32,10 +33,18 @@ def f1_at(key: Key) -> float:
     return smooth("", round(2 ** key[1][0]), math.exp(key[1][1]))
 
 
-def source(f1: Callable[[Key], float] = f1_at, *, is_same_data: bool = True) -> Source:
+def source(f1: Callable[[Key], float] = f1_at, *, is_same_data: bool = True, run_id: str = "first") -> Source:
     """An earlier study of every second point of the grid."""
     worths = tuple((key, f1(key)) for key in GRID[::2])
-    return Source(EarlierStudy(name="night", is_same_data=is_same_data, worths=worths, runs=len(worths)))
+    return Source(
+        EarlierStudy(
+            name="night",
+            is_same_data=is_same_data,
+            parents=frozenset({run_id}),
+            worths=worths,
+            runs=len(worths),
+        )
+    )
 
 
 def weight(model: BorrowedF1Model) -> float:
@@ -86,13 +95,12 @@ def test_other_data_count_less_until_own_values_agree_and_their_level_does_not_m
     assert after.predict(GOOD).mean == pytest.approx([f1_at(key) for key in GOOD], abs=0.012)
 
 
-def test_of_two_earlier_studies_the_one_that_agrees_counts() -> None:
-    good, bad = source(), source(lambda key: 1.5 - f1_at(key))
-    bad.study = replace(bad.study, name="broken")
+def test_of_two_earlier_studies_of_one_name_the_one_that_agrees_counts() -> None:
+    good, bad = source(), source(lambda key: 1.5 - f1_at(key), run_id="second")
 
     found = BorrowedF1Model(OWN, [f1_at(key) for key in OWN], [bad, good]).weights()
 
-    assert found["night", True] > 0.9 > 0.01 > found["broken", True]
+    assert found[frozenset({"first"}), True] > 0.9 > 0.01 > found[frozenset({"second"}), True]
 
 
 def timed(*jobs: tuple[int, int], kind: str, slower: float = 1.0) -> tuple[tuple[Key, float], ...]:
@@ -103,7 +111,10 @@ def seconds_after(own: dict[Key, float]) -> SecondsModel:
     """Of a study that begins with jobs on two types, on one of which it has measured these own ones."""
     jobs = ((4, 1), (16, 1), (64, 1), (16, 2))
     earlier = EarlierStudy(
-        name="night", is_same_data=True, log_seconds=(*timed(*jobs, kind="one"), *timed(*jobs, kind="other"))
+        name="night",
+        is_same_data=True,
+        parents=frozenset({"first"}),
+        log_seconds=(*timed(*jobs, kind="one"), *timed(*jobs, kind="other")),
     )
     return SecondsModel(list(own), [math.log(value) for value in own.values()], EarlierSeconds([earlier]))
 
@@ -136,9 +147,9 @@ def store(workplace: Path) -> Iterator[Tracking]:
     return tracking
 
 
-def _record_study(tracking: Tracking, origin: str = "simulated", **spec: object) -> None:
+def _record_study(tracking: Tracking, origin: str = "simulated", kind: str = "study", **spec: object) -> None:
     """A study called night, with a run for every other job of the cheap type that fits."""
-    parent = tracking.create("study night", {schema.KIND: "study", schema.STUDY: "night"})
+    parent = tracking.create("study night", {schema.KIND: kind, schema.STUDY: "night"})
     for batch in (16, 32, 64, 128):
         for rate in (1e-5, 3e-5, 1e-4, 3e-4)[batch % 3 % 2 :: 2]:
             did_fit = batch < 128
@@ -179,6 +190,46 @@ def test_only_runs_of_studies_that_had_ended_and_of_the_same_origin_are_borrowed
     assert earlier_studies(begun(workplace, name="alone", borrow="false")) == []
     assert earlier_studies(begun(workplace, name="other", model="roberta-base")) == []
     assert {study.is_same_data for study in earlier_studies(begun(workplace, name="data", dataset="new"))} == {False}
+
+
+def test_designs_are_borrowed_by_their_names_and_nights_of_recur_are_not(store: Tracking, workplace: Path) -> None:
+    _record_study(store, kind="recur")
+    _record_study(store, kind="design")
+
+    found = earlier_studies(begun(workplace))
+
+    assert {study.name for study in found} == {"night", "night and night together"}
+    assert [study.runs for study in found] == [8, 8, 16]  # the study, the design and both together
+
+
+def test_each_of_two_earlier_studies_of_one_name_is_told_once_with_its_own_weight(
+    store: Tracking, workplace: Path
+) -> None:
+    _record_study(store, dataset="someone/else")
+    _record_study(store)
+    know = Knowledge(begun(workplace))
+    know.learn()
+
+    told = know.borrowed()
+
+    assert [(one.runs, one.is_same_data) for one in told] == [(8, True), (8, True), (8, False)]
+    weights = [one.weight or 0.0 for one in told]
+    assert weights[0] == pytest.approx(weights[1]) == pytest.approx(2 * 3 / 10 * 0.75)  # by itself or with the other
+    assert weights[2] == pytest.approx(1 / 10 * 0.75)
+
+
+def test_the_second_training_is_the_one_that_a_study_without_earlier_ones_begins_with(
+    store: Tracking, workplace: Path
+) -> None:
+    def trained(driver: Driver) -> list[tuple[int, object]]:
+        split.search(driver)
+        specs = [JobSpec.from_text(driver.trials[number].parameters) for number in sorted(driver.trials)]
+        return [(spec.plan().global_batch_size, spec.learning_rate) for spec in specs if spec.probe_steps is None]
+
+    cold = trained(begun(workplace, name="cold", borrow="false", n_trials="4"))
+    warm = trained(begun(workplace, n_trials="3"))
+
+    assert warm[1] == cold[0] != warm[0]
 
 
 def test_a_study_tries_the_best_of_an_earlier_one_first_and_says_what_it_has_borrowed(
