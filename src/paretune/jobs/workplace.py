@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
+from paretune.core.untrusted import at_home
 from paretune.database.address import address_fault
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.traced.cache import TracedSteps
@@ -63,7 +64,7 @@ def accounts_of(budget: str, home: Path, environment: Mapping[str, str]) -> "Acc
     from paretune.budgets.file import BudgetFile
 
     file = BudgetFile.read(budget)
-    beside = Path(budget).expanduser().resolve().parent / _HOME
+    beside = at_home(budget).resolve().parent / _HOME
     accounts = Accounts(file, usual_storage(beside, environment))
     is_usual = file.storage is None and not environment.get(STORAGE_VARIABLE)
     if is_usual and home.resolve() != beside and (home / _STUDIES).is_file():

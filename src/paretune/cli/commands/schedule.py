@@ -11,7 +11,7 @@ from paretune.cli.output.answer import Answer
 from paretune.cli.requests.own_parameters import ScheduleRequest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
-from paretune.core.untrusted import exists
+from paretune.core.untrusted import at_home, exists
 from paretune.database.address import shown
 from paretune.jobs.workplace import STORAGE_VARIABLE, home_of
 from paretune.spec.profile import charged, read_profile
@@ -112,8 +112,8 @@ def _file_faults(request: ScheduleRequest, file: StudyFile) -> list[str]:
     local = [(name, text) for name, text in named if name != "budget" and exists(text.partition("#")[0])]
     if request.kind == "github":
         top = Path.cwd().resolve()
-        outside = [(name, text) for name, text in local if not Path(text).expanduser().resolve().is_relative_to(top)]
-        if Path(request.study).expanduser().is_absolute() or not Path(request.study).resolve().is_relative_to(top):
+        outside = [(name, text) for name, text in local if not at_home(text).resolve().is_relative_to(top)]
+        if at_home(request.study).is_absolute() or not Path(request.study).resolve().is_relative_to(top):
             outside.insert(0, ("study", request.study))
         why = (
             "is not in the folder that GitHub checks out: call this command there, with relative paths of what is in it"
