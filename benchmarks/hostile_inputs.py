@@ -21,6 +21,7 @@ import published
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the inputs are those of the tests
 
 _SHOWN = 5
+_TOLD_EVERY = 1_000
 
 
 def main() -> None:
@@ -46,6 +47,8 @@ def main() -> None:
             wrong += [f"seed {seed}: {text.strip().splitlines()[-1][:200]}" for text in outcome.wrong]
             seconds.append(outcome.seconds)
             grown = max(grown, outcome.grown_mib)
+            if len(seconds) % _TOLD_EVERY == 0:
+                print(f"{len(seconds):,} inputs, {len(wrong)} wrong", file=sys.stderr, flush=True)
     lines = [
         f"{asked.inputs:,} inputs: " + ", ".join(f"{count:,} {code}" for code, count in sorted(codes.items())),
         f"tracebacks, processes, files elsewhere, hangs: {len(wrong)}",
