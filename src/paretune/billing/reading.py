@@ -59,7 +59,12 @@ _SUM = pa.decimal256(76, 38)
 _LEGACY = re.compile("lineItem/|(line_item|identity)_[a-z]+(type|id|cost|date)$")
 """A column of a legacy report, as AWS names it and as Athena does (lineItem/UsageType, line_item_usagetype)."""
 _ZONE = re.compile(r"(?:\.\d+)?\s*(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?")
+_A_TIME = "must be times such as 2026-11-01T10:00:00Z"
+_YEAR_10000 = 253_402_300_800  # its first second
 _DIGITS = 60  # before or after the point: more are no dollars
+_NOT_FOR_ARROW = r"[eE][+-]?\d{3}|\d{30}"
+"""Numbers that Arrow's decimals may crash on (large exponents), or turn into others without a word (many digits)."""
+_SHOWN = 60  # letters of a cell in a message
 
 
 @dataclass
@@ -199,7 +204,18 @@ class _Rows:
         return pc.fill_null(pc.cast(self._batch.column(name), pa.string()), "")
 
     def times(self, name: str) -> Any:
-        """A column of times as seconds since the epoch, 0 where nothing stands; in UTC unless they say another zone."""
+        """A column of times as seconds since the epoch, 0 where nothing stands; in UTC unless they say another zone.
+
+        Raises:
+            BadInput: some are no times, or are not between the years 1970 and 9999.
+        """
+        seconds = self._seconds(name)
+        least, most = pc.min_max(seconds).as_py().values()
+        if least is not None and not 0 <= least <= most < _YEAR_10000:
+            raise BadInput([f"{self._path}: {name} {_A_TIME}: some are not between 1970 and 9999"])
+        return seconds
+
+    def _seconds(self, name: str) -> Any:
         column = self._batch.column(name)
         if pa.types.is_timestamp(column.type):
             seconds = pc.cast(pc.cast(column, pa.timestamp("s", column.type.tz), safe=False), pa.int64())
@@ -213,8 +229,7 @@ class _Rows:
             ahead = pa.array([_ahead_s(text) for text in ends.dictionary.to_pylist()], pa.int64())
             return pc.subtract(seconds, ahead.take(ends.indices))
         except (pa.ArrowInvalid, ValueError) as error:
-            how = "must be times such as 2026-11-01T10:00:00Z"
-            raise BadInput([f"{self._path}: {name} {how}: {first_line(error)}"]) from error
+            raise BadInput([f"{self._path}: {name} {_A_TIME}: {first_line(error)}"]) from error
 
     def keys(self) -> Keys:
         """A hash of what tells a line from others; shape (N,). BadInput where a line has no id."""
@@ -265,7 +280,7 @@ class _Rows:
     def total(self) -> tuple[Decimal, int]:
         """Unblended dollars of all rows, and how many rows those are."""
         texts = self.texts(_UNBLENDED)
-        if not pc.any(pc.match_substring_regex(texts, r"[eE][+-]?\d{3}")).as_py():  # Arrow crashes on large exponents
+        if not pc.any(pc.match_substring_regex(texts, _NOT_FOR_ARROW)).as_py():
             try:
                 costs = pc.cast(pc.if_else(pc.equal(texts, ""), "0", texts), _SUM)
                 return pc.sum(costs).as_py() or Decimal(0), len(self)
@@ -297,7 +312,8 @@ class _Rows:
         except InvalidOperation:
             found = Decimal("nan")
         if not found.is_finite() or max(-int(found.as_tuple().exponent), found.adjusted()) > _DIGITS:
-            raise BadInput([f"{self._path}: {name} must be a number, got {text!r}: export the bill again"])
+            shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+            raise BadInput([f"{self._path}: {name} must be a number, got {shown!r}: export the bill again"])
         return found
 
 

@@ -4,7 +4,6 @@ CUR 2.0 has maps in `resource_tags` and in `tags`, which CSV files hold as JSON;
 keys out of them, as columns (resource_tags.user_paretune_run; AWS Data Exports user guide, read 2026-11-22).
 """
 
-import json
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paretune.billing.lines import RUN_TAG, tag_name
+from paretune.core.untrusted import parse_json
 
 _MAPS = ("resource_tags", "tags")
 
@@ -66,11 +66,10 @@ def _of_texts(texts: Any) -> dict[int, str]:
     found = {}
     for place in np.flatnonzero(pc.match_substring(texts, "paretune", ignore_case=True).to_numpy(zero_copy_only=False)):
         try:
-            tags = json.loads(texts[int(place)].as_py())
-        except ValueError:
+            tags = parse_json(texts[int(place)].as_py())
+        except ValueError:  # no JSON: a text that somebody has put there
             continue
-        named = (
-            [str(value) for key, value in tags.items() if tag_name(key) == RUN_TAG] if isinstance(tags, dict) else []
-        )
-        found.update({int(place): value for value in named if value})
+        pairs = tags.items() if isinstance(tags, dict) else ()
+        named = [value for key, value in pairs if tag_name(key) == RUN_TAG]
+        found.update({int(place): value for value in named if value and isinstance(value, str)})
     return found

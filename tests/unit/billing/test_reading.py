@@ -107,8 +107,12 @@ def test_what_is_no_bill_is_refused(name: str, content: bytes, part: str, tmp_pa
         ("line_item_unblended_cost", "1_000", "line_item_unblended_cost must be a number, got '1_000'"),
         ("line_item_unblended_cost", "1e400", "line_item_unblended_cost must be a number, got '1e400'"),
         ("line_item_unblended_cost", "1e-99999999", "line_item_unblended_cost must be a number, got '1e-99999999'"),
+        ("line_item_unblended_cost", "9" * 5_000, f"must be a number, got '{'9' * 60}...'"),
         ("line_item_currency_code", "CNY", "line_item_currency_code must be USD, got CNY"),
         ("line_item_usage_end_date", "soon", "line_item_usage_end_date must be times such as 2026-11-01T10:00:00Z"),
+        ("line_item_usage_end_date", "1969-12-31T23:00:00Z", "some are not between 1970 and 9999"),
+        ("line_item_usage_end_date", "0001-01-01T00:00:00+99:99", "some are not between 1970 and 9999"),
+        ("line_item_usage_start_date", "9999-12-31T23:00:00-01:00", "some are not between 1970 and 9999"),
     ],
 )
 @pytest.mark.parametrize("product", ["AmazonSageMaker", "AmazonEC2"])
@@ -221,6 +225,15 @@ def test_a_line_without_an_id_is_refused(tmp_path: Path) -> None:
     assert "identity_line_item_id must not be empty" in faults_of(tmp_path)[0]
 
 
+def test_a_time_of_a_parquet_file_that_no_calendar_has_is_named(tmp_path: Path) -> None:
+    write_file(bill_with(1).rows, tmp_path / "a.parquet", leave_out=["line_item_usage_end_date"])
+    table = parquet.read_table(tmp_path / "a.parquet")
+    late = pa.array([2**62], pa.timestamp("us"))
+    parquet.write_table(table.append_column("line_item_usage_end_date", late), tmp_path / "a.parquet")
+
+    assert "line_item_usage_end_date must be times such as" in faults_of(tmp_path)[0]
+
+
 def tagged(kind: pa.DataType | None, tags: object) -> Any:
     return pa.array([tags], kind)
 
@@ -248,6 +261,26 @@ def test_the_tag_of_a_run_is_read_from_any_column_that_bills_have_it_in(
 
     assert [one.name for one in found.unknown] == ["paretune-a-1"]
     assert found.without_tags == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "tags"),
+    [
+        (None, '{"user_paretune_run": ' + "[" * 100_000),
+        (None, '{"user_paretune_run": ["a"]}'),
+        (None, '{"user_paretune_run": 1}'),
+        (None, '["user_paretune_run", "a"]'),
+        (None, "user_paretune_run=a"),
+        (pa.map_(pa.int64(), pa.int64()), [(1, 2)]),
+    ],
+    ids=["nested", "list", "number", "no object", "no JSON", "numbers"],
+)
+def test_what_cannot_be_the_tag_of_a_run_is_none(kind: pa.DataType | None, tags: object, tmp_path: Path) -> None:
+    write_file(bill_with(1, line_item_resource_id="").rows, tmp_path / "a.parquet", leave_out=["resource_tags"])
+    table = parquet.read_table(tmp_path / "a.parquet")
+    parquet.write_table(table.append_column("resource_tags", tagged(kind, tags)), tmp_path / "a.parquet")
+
+    assert read(tmp_path).unknown == []
 
 
 def test_a_bill_without_a_column_of_tags_says_so(tmp_path: Path) -> None:
