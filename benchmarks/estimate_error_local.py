@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 import arguments
 import published
@@ -26,7 +27,7 @@ from paretune.estimating.evidence import collect
 from paretune.spec.job import JobSpec
 from paretune.tracking import Tracking
 
-LEARNT_FROM = (
+LEARNT_FROM: tuple[dict[str, Any], ...] = (
     {"max_train_samples": 2000},
     {"max_train_samples": 2000, "per_device_train_batch_size": 64},
     {"max_train_samples": 1000, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
@@ -36,7 +37,7 @@ LEARNT_FROM = (
     {"max_train_samples": 3000, "fine_tuning": "head"},
     {"max_train_samples": 1500, "fine_tuning": "lora"},
 )
-NEVER_RUN = (
+NEVER_RUN: tuple[dict[str, Any], ...] = (
     {"max_train_samples": 4000, "per_device_train_batch_size": 32},
     {"max_train_samples": 1200, "per_device_train_batch_size": 8},
     {"max_train_samples": 1500, "num_train_epochs": 3},
@@ -88,13 +89,13 @@ def main() -> None:
                 f"step {found.time.step_seconds:.3f}, {step:.3f} s; {said}",
                 flush=True,
             )
-    said = [
+    claim = [
         f"Measured {made}:",
         f"{asked.predicted} specifications that had never run, predicted from {asked.learnt} ordinary jobs and then",
         f"measured, were off by {statistics.mean(off):.1%} (mean; {max(off):.1%} the worst), {inside} of {len(off)} in",
         "their interval.",
     ]
-    print(published.block("estimate_error_local", said))
+    print(published.block("estimate_error_local", claim))
 
 
 def with_at_most(changes: Mapping[str, object], rows: int) -> dict[str, object]:

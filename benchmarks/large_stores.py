@@ -179,7 +179,7 @@ class Store:
         fresh = trials.alias("fresh")
         for name in _OF_A_TRIAL:
             table = tables.tables[name]
-            values = {"trial_id": fresh.c.trial_id}
+            values: dict[str, Any] = {"trial_id": fresh.c.trial_id}
             if name == "trial_values":
                 values["value"] = sa.case((table.c.objective == 0, copies.c.f1), else_=copies.c.usd)
             if name == "trial_params":

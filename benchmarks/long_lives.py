@@ -256,6 +256,7 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
         place = Workplaces(environment=dict(os.environ), interruption=Interruption(), home=home)
         launcher = launcher or place.of(spec).launcher
         job = launcher.attach(path.stem)
+        assert job is not None  # its document is there
         billed += cost_usd(launcher.price(spec), spec, job.billable_seconds()) or 0.0
         jobs[(run_of(path.stem) or ("", 0))[0]] += 1
     done = Counter(one.identity for one in entries if one.ended and one.ended.status is TrialStatus.COMPLETED)

@@ -72,11 +72,12 @@ def make(folder: Path, lines: int, jobs: int) -> None:
         (folder / kind).mkdir()
     size = max(0, lines - ours.num_rows) // FILES
     for number in range(FILES):
+        name = f"bill-{number + 1:05}"  # as AWS names the parts of a delivery
         table = pa.concat_tables([ours.filter(np.arange(ours.num_rows) % FILES == number)])
         table = pa.concat_tables([table, others(size, ours.schema, number, source)])
-        parquet.write_table(table.take(source.permutation(table.num_rows)), folder / "parquet" / f"{number}.parquet")
+        parquet.write_table(table.take(source.permutation(table.num_rows)), folder / "parquet" / f"{name}.parquet")
         flat = table.drop_columns(["resource_tags"])
-        csv.write_csv(flat, folder / "csv" / f"{number}.csv")
+        csv.write_csv(flat, folder / "csv" / f"{name}.csv")
     truth = {run_id: one.billed for run_id, one in bill.truths.items() if run_id not in bill.silent}
     tagged = {row["resource_tags"].get(name) for row in bill.rows for name in row["resource_tags"]}
     by_arn = {run_id for run_id in truth if run_id not in tagged}  # the CSV files have no tags
@@ -91,14 +92,14 @@ def peak_mib() -> float:
 
 def measure(reader: str, place: Path) -> dict[str, float]:
     """Read the files of a folder once; seconds, lines and the peak of resident memory in MiB."""
-    from paretune.billing.reading import BillFiles, _batches
+    from paretune.billing.reading import BillFiles, batches
     from paretune.billing.reconciliation import reconcile
 
     recorded, truth, by_arn = pickle.loads((place.parent / "truth.pickle").read_bytes())  # noqa: S301  # our own
     before = peak_mib()
     began = time.perf_counter()
     if reader == READERS[0]:
-        lines = sum(batch.num_rows for path in sorted(place.iterdir()) for batch in _batches(path))
+        lines = sum(batch.num_rows for path in sorted(place.iterdir()) for batch in batches(path))
     else:
         found = reconcile(BillFiles(place), recorded)
         lines = sum(one.lines for one in found.totals.values())
@@ -123,7 +124,7 @@ def repeated(folder: Path, repeats: int) -> None:
         for _ in range(repeats):
             for name in READERS:
                 words = [sys.executable, __file__, "--measure", name, "--place", str(folder / kind)]
-                told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+                told = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
                 found[name].append(json.loads(told))
         alone = statistics.median(one["seconds"] for one in found[READERS[0]])
         for name, runs in found.items():

@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import arguments
 import published
@@ -87,7 +88,7 @@ def search(task: Task) -> Course:
         booked = list(peers.naive(table, task.objectives, task.seed))
     elif task.method.partition("-")[0] in PRODUCT:
         way, _, sampler = task.method.partition("-")
-        limits = {"parallel": task.parallel, "budget_usd": most_usd, "most": task.most}
+        limits: dict[str, Any] = {"parallel": task.parallel, "budget_usd": most_usd, "most": task.most}
         try:
             booked, remark = product.search(
                 table, way, task.objectives, seed=task.seed, sampler=sampler or "tpe", **limits

@@ -175,7 +175,8 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, options.steps)
-    loader = torch.utils.data.DataLoader(rows, batch_sampler=sampler, collate_fn=as_batch, pin_memory=place == "cuda")
+    collate: Any = as_batch  # of a whole batch, as the rows give one: not what DataLoader says
+    loader = torch.utils.data.DataLoader(rows, batch_sampler=sampler, collate_fn=collate, pin_memory=place == "cuda")
     samples = tokens = step = 0
     started = time.perf_counter()
     while step < options.steps:

@@ -132,9 +132,7 @@ class Ax:
                 continue
             ranks = list(range(len(values)))
             ordered = table.is_ordered(name)
-            parameters.append(
-                ChoiceParameterConfig(name=name, parameter_type="int", values=ranks, is_ordered=ordered)  # type: ignore[arg-type]
-            )
+            parameters.append(ChoiceParameterConfig(name=name, parameter_type="int", values=ranks, is_ordered=ordered))
         self._client.configure_experiment(parameters=parameters)
         self._client.configure_optimization(objective=", ".join(f"-{name}" for name in self._names))
 

@@ -77,7 +77,9 @@ def f1_of(batch: int, rate: float) -> float:
     off = math.log2(rate / (5e-5 * math.sqrt(batch / 64)))
     large, small = max(0.0, math.log2(batch / 32)), max(0.0, math.log2(32 / batch))
     diverged = 0.4 / (1 + math.exp(-3 * (off - 3.2)))
-    return 0.930 - 0.0022 * large**1.4 - 0.003 * small - 0.035 * (1 - math.exp(-((off / 2.5) ** 2))) - diverged
+    return (
+        0.930 - 0.0022 * math.pow(large, 1.4) - 0.003 * small - 0.035 * (1 - math.exp(-((off / 2.5) ** 2))) - diverged
+    )
 
 
 def seconds_of(kind: str, count: int, batch: int) -> float | None:

@@ -54,7 +54,7 @@ def search(
 
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
     """
-    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel}
+    limits: dict[str, Any] = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel}
     limits |= {"method": method, "sampler": sampler if method == "joint" else None}
     with empty_home() as home:
         found = run(study(table, objectives, seed, **limits), table, home)

@@ -16,8 +16,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.noise import SECONDS_NOISE
 from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
-from paretune.launchers.simulated.launcher import usual_price
-from paretune.pricing.prices import VARIABLE, Price, PriceList
+from paretune.pricing.prices import VARIABLE, Price, PriceList, usual_price
 from paretune.spec.batch_size import BatchPlan
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import annotations, parse, spell

@@ -167,9 +167,9 @@ class World:
         """F1 without noise, of a global batch size, a learning rate, epochs and tokens of a row."""
         size = math.log2(batch / 64)
         off = math.log2(rate / self.best_rate) - self.power * size
-        fall = self.batch_fall * abs(math.log2(batch / self.best_batch)) ** 1.3
+        fall = self.batch_fall * math.pow(abs(math.log2(batch / self.best_batch)), 1.3)
         over = math.log2(rate) - self.cliff - self.cliff_power * size
-        short = 0.012 * (EPOCHS - epochs) ** 1.2 + 0.008 * math.log2(128 / tokens)
+        short = 0.012 * math.pow(EPOCHS - epochs, 1.2) + 0.008 * math.log2(128 / tokens)
         ridge = self.depth * (1 - math.exp(-((off / self.width) ** 2)))
         found = max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
         return self.best_f1 - 0.5 * (found - 0.4) if self.is_inverted else found
@@ -179,7 +179,7 @@ class World:
         cluster = self.clusters[name]
         if 3.0 + 0.16 * batch * tokens / 128 > cluster.usable_gb:
             return None
-        exchange = cluster.exchange_s * 2 * (count - 1) / count * (count / 2) ** self.growth
+        exchange = cluster.exchange_s * 2 * (count - 1) / count * math.pow(count / 2, self.growth)
         step = cluster.latency_s + batch * tokens / 128 / cluster.rows_per_second + exchange
         steps = epochs * self.rows / (batch * cluster.accelerators * count)
         return self.startup(count) + steps * step

@@ -122,7 +122,7 @@ class BillFiles:
         """
         for file in self.files:
             try:
-                for batch in _batches(file.path, _is_read):
+                for batch in batches(file.path):
                     yield from self._of_batch(_Rows(file.path, batch), file)
             except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise _unreadable(file.path, error) from error
@@ -366,7 +366,7 @@ def _has_net(path: Path) -> bool:
     """Whether any usage in a file has a net cost other than 0."""
     if _NET not in _columns_of(path):
         return False
-    for batch in _batches(path, lambda name: name in (_NET, _TYPE)):
+    for batch in batches(path, lambda name: name in (_NET, _TYPE)):
         rows = _Rows(path, batch)
         is_usage = pc.is_in(rows.texts(_TYPE), pa.array(sorted(USAGE_TYPES)))
         is_told = pc.match_substring_regex(rows.texts(_NET), "^[^eE]*[1-9]")
@@ -398,8 +398,8 @@ def _is_read(name: str) -> bool:
     return name in _READ or is_tag_column(name)
 
 
-def _batches(path: Path, is_wanted: Callable[[str], bool]) -> Iterator[Any]:
-    """The wanted columns of a file, some rows at a time."""
+def batches(path: Path, is_wanted: Callable[[str], bool] = _is_read) -> Iterator[Any]:
+    """The wanted columns of a file, some rows at a time: those that are read of a bill."""
     if path.suffix.lower() == ".parquet":
         with parquet.ParquetFile(path) as file:
             yield from file.iter_batches(batch_size=_ROWS, columns=list(filter(is_wanted, file.schema_arrow.names)))
