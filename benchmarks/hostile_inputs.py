@@ -35,11 +35,12 @@ def main() -> None:
 
     from tests.hostile.inputs import an_input, give, store_in
 
+    seeds = range(asked.first, asked.first + asked.inputs)
     codes, wrong, seconds, grown = Counter[str](), list[str](), list[float](), 0.0
     with tempfile.TemporaryDirectory() as place:
         Path(place, "store").mkdir()
         store = store_in(Path(place, "store"))
-        for seed in range(asked.first, asked.first + asked.inputs):
+        for seed in seeds:
             hostile = an_input(random.Random(seed))
             with tempfile.TemporaryDirectory(dir=place) as folder:
                 outcome = give(hostile, Path(folder), store)
@@ -58,6 +59,8 @@ def main() -> None:
     print(published.block("hostile_inputs", [*(f"- {line}" for line in lines), "", published.conditions("mlflow")]))
     for text in wrong[:_SHOWN]:
         print(text)
+    for taken, seed in sorted(zip(seconds, seeds, strict=True), reverse=True)[:_SHOWN]:
+        print(f"seed {seed}: {taken:.2f} s")
     sys.exit(1 if wrong else 0)
 
 

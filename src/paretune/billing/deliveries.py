@@ -15,6 +15,7 @@ from itertools import combinations
 from pathlib import Path
 
 from paretune.core.errors import BadInput, refuse
+from paretune.core.untrusted import files_below
 
 SUFFIXES = (".parquet", ".csv", ".gz")
 _MONTH = re.compile(r"(?P<month>.*/BILLING_PERIOD=[^/]+)/(?P<name>\d{4}-?\d\d-?\d\dT[^/]*)/")
@@ -22,6 +23,7 @@ _MONTH = re.compile(r"(?P<month>.*/BILLING_PERIOD=[^/]+)/(?P<name>\d{4}-?\d\d-?\
 _PERIOD = re.compile(r"/BILLING_PERIOD=(\d{4}-\d\d)/")
 _PART = re.compile(r"(?P<name>.*)-(?P<number>\d{5})$")
 _MOST = 5  # faults that are told
+_MOST_FILES = 50_000  # of a bill: five years of an export that keeps every daily delivery of 27 parts
 
 Scope = tuple[str, str]
 """Payer account and usage account of lines; empty where the bill does not say."""
@@ -42,12 +44,15 @@ def bill_files(place: Path, address: str = "") -> tuple[list[BillFile], list[str
     `address` is the URI that `place` has been fetched from; empty for a bill that lies on this disk.
 
     Raises:
-        BadInput: there is no file that may be one of a bill.
+        BadInput: there is no file that may be one of a bill, or so many files that it is another folder.
     """
     if place.is_file():
         found = [place]
     elif place.is_dir():
-        found = sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+        below = files_below(place, _MOST_FILES)
+        if below is None:
+            raise BadInput([f"bill {place} holds more than {_MOST_FILES:,} files: name the folder `data` of an export"])
+        found = [path for path in below if path.suffix.lower() in SUFFIXES]
     else:
         raise BadInput([f"bill must be a file or folder of a Cost and Usage Report, or s3://..., got {place}: no such"])
     if not found:

@@ -65,6 +65,7 @@ _DIGITS = 60  # before or after the point: more are no dollars
 _NOT_FOR_ARROW = r"[eE][+-]?\d{3}|\d{30}"
 """Numbers that Arrow's decimals may crash on (large exponents), or turn into others without a word (many digits)."""
 _SHOWN = 60  # letters of a cell in a message
+_MOST_FAULTS = 50  # of columns, after which no further files are looked at
 
 
 @dataclass
@@ -90,7 +91,7 @@ class BillFiles:
         without_tags: names of the files that have no column of tags.
 
     Raises:
-        BadInput: there is no bill, or its columns do not suffice; all faults at once.
+        BadInput: there is no bill, or its columns do not suffice; the faults of all files, or of the first ones.
     """
 
     def __init__(self, place: Path, address: str = "") -> None:
@@ -111,6 +112,8 @@ class BillFiles:
                 _check_columns(file.path, names)
                 if not any(map(is_tag_column, names)):
                     self.without_tags.append(file.path.name)
+            if len(faults) >= _MOST_FAULTS:  # it is no folder of a bill
+                break
         refuse(faults)
 
     def lines(self) -> Iterator[Line]:

@@ -18,6 +18,8 @@ _Asked = TypeVar("_Asked")
 
 LONGEST_TEXT = 4_096
 """Characters of a parameter: as many as a path of Linux may have (PATH_MAX); MLflow records 6,000."""
+LARGEST_COUNT = 10**12
+"""Of rows or steps: more than any data have, and exact as a float."""
 
 Effect = Literal[
     "data",  # which rows there are, and how they are read and tokenised; which files of the model are read

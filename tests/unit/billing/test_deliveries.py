@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paretune.billing import deliveries
 from paretune.billing.deliveries import bill_files
 from paretune.billing.reading import BillFiles
 from paretune.billing.reconciliation import Reconciliation, reconcile
@@ -104,3 +105,17 @@ def test_a_single_file_is_one_delivery(tmp_path: Path) -> None:
     (file,), left_out = bill_files(tmp_path / MONTHS / "e-00001.csv")
 
     assert (file.month, left_out) == ("2026-11", [])
+
+
+def test_a_folder_that_is_none_of_a_bill_is_refused_before_all_of_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        (tmp_path / f"{number}.csv").write_text("a,b\n")
+    with pytest.raises(BadInput) as refused:
+        BillFiles(tmp_path)
+    assert len(refused.value.faults) < 60
+
+    monkeypatch.setattr(deliveries, "_MOST_FILES", 59)
+    with pytest.raises(BadInput, match="holds more than 59 files: name the folder `data`"):
+        BillFiles(tmp_path)

@@ -102,6 +102,6 @@ class PredictRequest:
             faults.append(f"output must end in {', '.join(_WRITTEN)}, got {self.output}")
         if not is_folder(output.parent) or is_folder(output):
             faults.append(f"output must be a file in a folder that exists, got {self.output}: mkdir {output.parent}")
-        elif self.data is not None and exists(output) and output.samefile(self.data_path):
+        elif self.data is not None and is_file(self.data_path) and exists(output) and output.samefile(self.data_path):
             faults.append(f"output must be another file than data, got {self.output} for both")
         return faults

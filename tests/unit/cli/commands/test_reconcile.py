@@ -176,11 +176,12 @@ def test_a_partial_bill_is_not_final_and_does_not_replace_a_whole_one(
 def test_of_two_bills_that_tell_all_of_a_run_the_later_one_counts_in_whatever_order_they_are_read(
     run: Run, store: MlflowClient, bill: Bill, tmp_path: Path
 ) -> None:
-    run_id, first = min(truth(bill).items())
     write_file(bill.rows, tmp_path / "newer.csv")
     newest = max(row["line_item_usage_start_date"] for row in bill.rows)
     older = [dict(row) for row in bill.rows if row["line_item_usage_start_date"] != newest]
-    about = next(row for row in older if f"paretune-{run_id}-" in row.get("line_item_resource_id", ""))
+    named = ((row, run_id) for row in older for run_id in truth(bill) if f"-{run_id}-" in row["line_item_resource_id"])
+    about, run_id = next(named)
+    first = truth(bill)[run_id]
     about["line_item_unblended_cost"] += UNIT
     write_file(older, tmp_path / "older.csv")
 

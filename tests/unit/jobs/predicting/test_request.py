@@ -26,6 +26,7 @@ WRONG = {
     "a file as model": ({"model": "rows.csv"}, "model rows.csv is no folder"),
     "a registered model without alias or version": ({"model": "models:/sentiment"}, "needs an alias or a version"),
     "another store": ({"model": "s3://bucket/model"}, "download it first"),
+    "no such data, but an output": ({"data": "row.csv", "output": "rows.csv"}, "data row.csv does not exist"),
     "no such data": ({"data": "row.csv"}, "data row.csv does not exist"),
     "output of another kind": ({"output": "out.xlsx"}, "output must end in .csv, .tsv, .jsonl, got out.xlsx"),
     "output in no folder": ({"output": "a/out.csv"}, "folder that exists, got a/out.csv: mkdir a"),

@@ -205,6 +205,8 @@ exclude: [{seed: 3}]
         ({"centre_points": 2, "factors": {"precision": ["fp32", "bf16"]}}, "precision has no middle"),
         ({"factors": {"global_batch_size": [7, 8], "gradient_accumulation_steps": [3, 4]}}, "takes such rows out"),
         ({"job": {"launcher": "local", "dataset_size": 100, "max_train_samples": 10}}, "exclude each other"),
+        ({"job": {"launcher": "local", "dataset_size": 10**300}}, "dataset_size must be at least 2 and at most 1000000000000, got 1"),
+        ({"job": {"launcher": "local", "total_steps": 10**300}}, "total_steps must be at least 1 and at most 1000000000000, got 1"),
         ({"job": {"launcher": "local", "total_steps": 100, "num_train_epochs": 10}}, "exclude each other"),
         ({"job": {"launcher": "local", "total_steps": 100, "dataset": "a/b"}}, "total_steps needs the number"),
         ({"prices": "nowhere.csv"}, "prices: .*nowhere.csv does not exist"),
