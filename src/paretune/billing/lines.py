@@ -5,12 +5,14 @@ Columns: AWS Data Exports user guide, "Cost and Usage Report (CUR) 2.0" table di
 
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from enum import Enum
 from functools import lru_cache
 
 from paretune.core.tags import AWS_PREFIX
 
+EXACT = Context(prec=200)
+"""Decimal arithmetic that rounds nothing: a number of a bill has at most 80 digits, and 200 hold a product of two."""
 USAGE_TYPES = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
 """Types of lines that say what was used; the second is covered by a reservation, the third by a Savings Plan."""
 _PLANS = frozenset({"SavingsPlanNegation", "SavingsPlanRecurringFee", "SavingsPlanUpfrontFee", "RIFee"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from paretune.billing.lines import Line, LineKind
+from paretune.billing.lines import EXACT, Line, LineKind
 from paretune.core.errors import BadInput
 
 FILE = "rates.csv"
@@ -31,7 +31,7 @@ class EffectiveRate:
     @property
     def usd_per_hour(self) -> Decimal:
         """Effective dollars by hours."""
-        return (self.effective_usd / self.instance_hours).quantize(_STEP)
+        return EXACT.quantize(EXACT.divide(self.effective_usd, self.instance_hours), _STEP)
 
     def row(self) -> dict[str, object]:
         """A row of `rates.csv`."""

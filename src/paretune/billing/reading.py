@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,11 @@ from pyarrow import csv, parquet
 
 from paretune.billing.coverage import Coverage
 from paretune.billing.deliveries import BillFile, Claims, Scope, bill_files
-from paretune.billing.lines import USAGE_TYPES, Line, LineKind, kind_of
+from paretune.billing.lines import EXACT, USAGE_TYPES, Line, LineKind, kind_of
 from paretune.billing.seen import Keys, Seen
 from paretune.billing.tag_columns import is_tag_column, run_tags
 from paretune.core.errors import BadInput, collecting, first_line, refuse
 
-EXACT = Context(prec=60)
-"""Decimal arithmetic that rounds nothing: costs have at most 20 digits after the point, and 60 hold their products."""
 _ROWS = 65_536  # at a time
 _SERVICE = "AmazonSageMaker"
 _ID, _TYPE, _USAGE = "identity_line_item_id", "line_item_line_item_type", "line_item_usage_type"
@@ -61,7 +59,7 @@ _LEGACY = re.compile("lineItem/|(line_item|identity)_[a-z]+(type|id|cost|date)$"
 _ZONE = re.compile(r"(?:\.\d+)?\s*(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?")
 _A_TIME = "must be times such as 2026-11-01T10:00:00Z"
 _YEAR_10000 = 253_402_300_800  # its first second
-_DIGITS = 60  # before or after the point: more are no dollars
+_WHOLE, _FRACTION = 20, 60  # digits before and after the point: more are no dollars
 _NOT_FOR_ARROW = r"[eE][+-]?\d{3}|\d{30}"
 """Numbers that Arrow's decimals may crash on (large exponents), or turn into others without a word (many digits)."""
 _SHOWN = 60  # letters of a cell in a message
@@ -314,7 +312,8 @@ class _Rows:
             found = Decimal(text.replace("_", "?"))  # Python takes 1_000 for a number
         except InvalidOperation:
             found = Decimal("nan")
-        if not found.is_finite() or max(-int(found.as_tuple().exponent), found.adjusted()) > _DIGITS:
+        is_number = found.is_finite() and found.adjusted() < _WHOLE and -int(found.as_tuple().exponent) <= _FRACTION
+        if not is_number:
             shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
             raise BadInput([f"{self._path}: {name} must be a number, got {shown!r}: export the bill again"])
         return found

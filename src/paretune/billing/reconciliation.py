@@ -8,9 +8,9 @@ from decimal import Decimal, localcontext
 from paretune.billing.accounts import OF_A_QUEUE, Accounts, RecordedCost, shares
 from paretune.billing.coverage import Coverage
 from paretune.billing.difference import Account, RunBill
-from paretune.billing.lines import BILLED, Line
+from paretune.billing.lines import BILLED, EXACT, Line
 from paretune.billing.rates import EffectiveRate, RateSums
-from paretune.billing.reading import EXACT, BillFiles, Sum
+from paretune.billing.reading import BillFiles, Sum
 from paretune.launchers.base import job_name, run_of
 
 RECORDED, APART, UNKNOWN, OTHERS = "recorded jobs", "tax, credits and plans", "unknown jobs of paretune", "others"

@@ -19,6 +19,8 @@ LARGEST_SETTINGS = 100_000
 """Bytes of a file that a person writes: YAML, TOML, MLproject. The studies that are shipped have about 1,500."""
 LARGEST_CONFIG = 5_000_000
 """Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
+LARGEST_SCRIPT = 20_000_000
+"""Bytes of a script or a notebook, its pictures included."""
 LARGEST_TABLE = 50_000_000
 """Bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes."""
 

@@ -6,7 +6,8 @@ translated; channels mean nothing to pip. A Docker environment is an image.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mlflow.projects import env_type
 from mlflow.projects._project_spec import Project
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.untrusted import LARGEST_SCRIPT, read_bytes
 from paretune.files.yaml import FileKind, Node, read_yaml
 
 _CONDA_FILE = FileKind("conda environment", "dependencies", "dependencies: [python=3.11, numpy=1.26]")
@@ -206,4 +208,13 @@ def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
     """Whether a project seems to use MLflow: a requirement or a Python file names it."""
     if any("mlflow" in line for line in requirements):
         return True
-    return any("mlflow" in path.read_text(errors="replace") for path in files if path.suffix in {".py", ".ipynb"})
+    return any(scripts_with("mlflow", files))
+
+
+def scripts_with(word: str, files: Iterable[Path]) -> Iterator[Path]:
+    """The scripts and notebooks among the files that hold a word; none that is too large for one, or cannot be read."""
+    for path in files:
+        if path.suffix in {".py", ".ipynb"}:
+            with suppress(BadInput):
+                if word.encode() in read_bytes(path, LARGEST_SCRIPT):
+                    yield path

@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput, collecting, refuse
 from paretune.launchers.sagemaker import archive
 from paretune.projects import container_entrypoint
 from paretune.projects.command import Command, read_command
-from paretune.projects.environment import Environment, read_environment
+from paretune.projects.environment import Environment, read_environment, scripts_with
 from paretune.projects.fetching import read_project
 from paretune.spec.cluster import listed
 from paretune.spec.container import JobInputs, ProjectPayload
@@ -113,8 +113,7 @@ def _refuse_unknown_entry_point(spec: JobSpec, declared: Collection[str], root: 
 
 def _chooses_experiment(files: Mapping[str, Path]) -> bool:
     """Whether a script names an experiment of its own: MLflow refuses to go on with a run of another one then."""
-    scripts = (path for path in files.values() if path.suffix in {".py", ".ipynb"})
-    return any("set_experiment" in path.read_text(errors="replace") for path in scripts)
+    return any(scripts_with("set_experiment", files.values()))
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:

@@ -107,6 +107,7 @@ def test_what_is_no_bill_is_refused(name: str, content: bytes, part: str, tmp_pa
         ("line_item_unblended_cost", "1_000", "line_item_unblended_cost must be a number, got '1_000'"),
         ("line_item_unblended_cost", "1e400", "line_item_unblended_cost must be a number, got '1e400'"),
         ("line_item_unblended_cost", "1e-99999999", "line_item_unblended_cost must be a number, got '1e-99999999'"),
+        ("line_item_unblended_cost", "1" + "0" * 30, "line_item_unblended_cost must be a number, got '1000"),
         ("line_item_unblended_cost", "9" * 5_000, f"must be a number, got '{'9' * 60}...'"),
         ("line_item_currency_code", "CNY", "line_item_currency_code must be USD, got CNY"),
         ("line_item_usage_end_date", "soon", "line_item_usage_end_date must be times such as 2026-11-01T10:00:00Z"),
@@ -156,6 +157,14 @@ def test_costs_of_any_number_of_digits_are_added_exactly(tmp_path: Path) -> None
     replace_cell(tmp_path / "a.csv", "line_item_unblended_cost", long)
 
     assert read(tmp_path).totals[OTHERS].usd == Decimal(long)
+
+
+def test_the_rate_of_hours_that_cost_more_than_all_money_is_a_number(tmp_path: Path) -> None:
+    write_file(bill_with(1, line_item_usage_amount=UNIT // 10**9).rows, tmp_path / "a.csv")
+    replace_cell(tmp_path / "a.csv", "line_item_net_unblended_cost", "9" * 20)
+    (rate,) = read(tmp_path).rates
+
+    assert rate.usd_per_hour == Decimal("9" * 20) * 10**9
 
 
 def test_null_tags_and_null_costs_of_a_parquet_file_are_nothing(tmp_path: Path) -> None:

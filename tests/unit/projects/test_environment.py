@@ -8,6 +8,7 @@ import pytest
 from mlflow.projects.utils import load_project
 
 from paretune.core.errors import BadInput
+from paretune.core.untrusted import LARGEST_SCRIPT
 from paretune.projects.environment import (
     Environment,
     mentions_mlflow,
@@ -215,3 +216,10 @@ def test_a_project_mentions_mlflow_in_its_requirements_or_its_code(tmp_path: Pat
     assert mentions_mlflow(["mlflow-skinny>=2"], [])
     (tmp_path / "a.py").write_text("from mlflow import log_metric")
     assert mentions_mlflow(["numpy"], tmp_path.iterdir())
+
+
+def test_a_script_that_cannot_be_read_mentions_nothing(tmp_path: Path) -> None:
+    (tmp_path / "memory.py").symlink_to("/proc/self/mem")
+    (tmp_path / "large.py").write_bytes(b"import mlflow\n" * (LARGEST_SCRIPT // 14 + 1))
+
+    assert not mentions_mlflow([], tmp_path.iterdir())

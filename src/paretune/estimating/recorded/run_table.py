@@ -274,6 +274,8 @@ class _Reading:
         except ValueError as error:
             self._fault(str(error))
             return None
+        if value is None and name in CLUSTER:
+            self._fault(f"{name} must have a value, got {text}")
         for fault in range_faults(item, value):
             self._fault(fault)
         return value

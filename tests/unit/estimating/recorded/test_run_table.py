@@ -92,6 +92,7 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
         "ml.g5.xlarge,1,16,5e-5,0,nan,,x",
         "ml.g5.xlarge,1,1.5,many,900,0.8,Done,",
         "ml.g5.xlarge,1,16,5e-5,,,,",
+        "ml.g5.xlarge,1,16,None,900,0.8,,",
     )
     text = "\n".join(found)
 
@@ -110,6 +111,7 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
         "line 6: status must be one of Completed, OutOfMemory, Failed, got 'Done'",
         "line 7: billable_seconds is empty",
         "line 7: f1 is empty",
+        "line 8: learning_rate must have a value, got None",
     ):
         assert part in text
     assert all(fault.startswith("runs.csv: line ") for fault in found)
