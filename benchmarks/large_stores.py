@@ -43,10 +43,11 @@ from simulated_bookkeeping import write_table
 
 STUDY = "large"
 ONE_TRIAL = "one more trial"
-_ALL, _NEWEST, _ASK = "MLflow alone: all jobs", "MLflow alone: newest 200", "Optuna alone: ask and tell"
+_ALL, _NEWEST, _ASK = "MLflow alone, all jobs", "MLflow alone, newest 200", "Optuna alone, ask and tell"
 _BESIDE = {"`report`": _ALL, "one more job": _NEWEST, "`estimate`": _NEWEST, ONE_TRIAL: _ASK}
 """What is compared with what."""
 SIZES = "1000,2000,5000,10000"
+_STORES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 _COPIED = ("params", "tags", "metrics", "latest_metrics")
 """Tables of an MLflow store with what a run has recorded."""
 _OF_A_TRIAL = ("trial_params", "trial_values", "trial_user_attributes", "trial_system_attributes")
@@ -348,8 +349,8 @@ def growth(sizes: list[int], seconds: list[float]) -> float:
     return statistics.linear_regression(xs, ys).slope if len(sizes) > 1 else math.nan
 
 
-def measure(store: Store, sizes: list[int], only: str) -> None:
-    """Fill the store to each size, time everything, and print the table."""
+def measure(store: Store, sizes: list[int], only: str) -> list[str]:
+    """Fill the store to each size and time everything; lines of Markdown."""
     took: dict[str, list[float]] = {}
     read: dict[str, list[int]] = {}
     found = {name: call for name, call in operations(store).items() if only in name}
@@ -375,13 +376,12 @@ def measure(store: Store, sizes: list[int], only: str) -> None:
         [name, *(f"{value:.2f}" for value in values), f"{growth(sizes, values):.2f}", f"{read[name][-1]:,}"]
         for name, values in took.items()
     ]
-    print("\n".join(published.table(header, rows)))
-    for name, other in _BESIDE.items():
-        if {name, other} <= took.keys():
-            print(f"{name} takes {took[name][-1] / took[other][-1]:.1f} times as long as {other} ({sizes[-1]:,} runs)")
+    beside = [(name, other) for name, other in _BESIDE.items() if {name, other} <= took.keys()]
+    ratios = [f"{name} takes {took[name][-1] / took[other][-1]:.1f} times as long as {other}" for name, other in beside]
+    return [*published.table(header, rows), "", f"With {sizes[-1]:,} runs: {'; '.join(ratios)}."]
 
 
-def run(sizes: list[int], place: Path, address: str, only: str) -> None:
+def run(sizes: list[int], place: Path, address: str, only: str) -> list[str]:
     """Make the store with a study of two trials, then measure; `address` is of a PostgreSQL database, or empty."""
     os.chdir(place)
     store = Store(address or f"sqlite:///{place / 'mlflow.db'}", f"sqlite:///{place / 'studies.db'}", place)
@@ -398,7 +398,7 @@ def run(sizes: list[int], place: Path, address: str, only: str) -> None:
     write_table(place / "runs.csv")
     with mock.patch("paretune.studies.verification.MOST_REPEATS", 0):
         command("study", "--study", str(write_study(store, 2)))
-    measure(store, sizes, only)
+    return measure(store, sizes, only)
 
 
 def own_database(address: str, name: str) -> str:
@@ -417,14 +417,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="what has these words in its name")
     parser.add_argument("--stores", default="sqlite,postgresql", help="sqlite, postgresql or both")
     asked = arguments.parse(parser, runs="50,100", stores="sqlite")
-    print(published.conditions("paretune", "mlflow", "optuna", "sqlalchemy"))
+    lines = [published.conditions("paretune", "mlflow", "optuna", "sqlalchemy")]
     for store in asked.stores.split(","):
-        print(f"\n{store}:")
         with ExitStack() as opened:
             folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="paretune-"))
             address = opened.enter_context(_server()) if store == "postgresql" else ""
-            run([int(size) for size in asked.runs.split(",")], Path(folder), address, asked.only)
+            found = run([int(size) for size in asked.runs.split(",")], Path(folder), address, asked.only)
+            lines += ["", f"{_STORES[store]}:", "", *found]
             os.chdir("/")
+    print(published.block("large_stores", lines))
 
 
 def _server() -> AbstractContextManager[str]:
