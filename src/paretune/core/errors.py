@@ -18,6 +18,8 @@ import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
+_LONGEST_NAME = 200  # that may be a typing error; difflib takes minutes for some that are no names
+
 
 class ParetuneError(Exception):
     """Root of the tree. ``exit_code`` is the exit code of the command."""
@@ -61,6 +63,8 @@ def did_you_mean(
 
     `cutoff` is difflib's least similarity, 0 to 1; with `or_longer`, names that contain `name` count as a last resort.
     """
+    if len(name) > _LONGEST_NAME:
+        return ""
     near = difflib.get_close_matches(name, known, n=most, cutoff=cutoff)
     if or_longer and name and not near:
         near = [other for other in known if name in other][:most]

@@ -18,8 +18,9 @@ _Asked = TypeVar("_Asked")
 
 LONGEST_TEXT = 4_096
 """Characters of a parameter: as many as a path of Linux may have (PATH_MAX); MLflow records 6,000."""
-LARGEST_COUNT = 10**12
-"""Of rows or steps: more than any data have, and exact as a float."""
+LARGEST_WHOLE = 10**15
+"""Of whole numbers, with either sign: more rows than any data have, and exact as a float."""
+_MOST_BITS = 10_000  # Python writes no number of more than 4,300 digits
 
 Effect = Literal[
     "data",  # which rows there are, and how they are read and tokenised; which files of the model are read
@@ -233,13 +234,15 @@ def spell(value: Any) -> str:
 def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
     """What is wrong with the value of one field, by its own rules; empty if nothing is."""
     rules = item.metadata
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        return [f"{item.name} must have at most {LONGEST_TEXT:,} characters, got {len(value):,}: {value[:40]!r}..."]
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE and rules["maximum"] is None:
+        return [f"{item.name} must be at most {LARGEST_WHOLE:.0e}, whatever its sign, got a larger number"]
     if rules["choices"] and value not in rules["choices"]:
         hint = did_you_mean(str(value), rules["choices"], lead="; ", most=1)
         return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
     if isinstance(value, str) and not value.strip():
         return [f"{item.name} must not be empty: leave it out for the default"]
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return [f"{item.name} must have at most {LONGEST_TEXT:,} characters, got {len(value):,}: {value[:40]!r}..."]
     if value is None or isinstance(value, (str, bool, Mapping)):
         return []
     if isinstance(value, float) and not math.isfinite(value):
@@ -248,4 +251,5 @@ def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
     if (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high):
         return []
     allowed = f"greater than {above}" if above is not None else f"at least {low}"
-    return [f"{item.name} must be {allowed}" + (f" and at most {high}" if high is not None else "") + f", got {value}"]
+    shown = "a far larger number" if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
+    return [f"{item.name} must be {allowed}" + (f" and at most {high}" if high is not None else "") + f", got {shown}"]

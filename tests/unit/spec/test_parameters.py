@@ -113,6 +113,14 @@ def test_the_ends_of_a_range_are_in_it(name: str, value: object) -> None:
         ("color", "bleu", "color must be one of red, green, blue, got 'bleu'; did you mean blue?"),
         ("color", "", "color must be one of red, green, blue, got ''"),
         ("limit", 0, "limit must be at least 1, got 0"),
+        pytest.param(
+            "limit", 16**5_000, "limit must be at most 1e+15, whatever its sign, got a larger number", id="hex"
+        ),
+        pytest.param(
+            "number", 16**5_000, "number must be at least 1 and at most 10, got a far larger number", id="max"
+        ),
+        ("limit", -(10**16), "limit must be at most 1e+15, whatever its sign, got a larger number"),
+        ("color", "b" * 5_000, f"color must have at most 4,096 characters, got 5,000: '{'b' * 40}'..."),
     ],
 )
 def test_what_is_out_of_range_is_one_fault_with_the_rule_and_the_value(name: str, value: object, fault: str) -> None:

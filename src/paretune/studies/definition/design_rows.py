@@ -9,7 +9,7 @@ from typing import Any
 from paretune.core.errors import BadInput, refuse
 from paretune.estimating.workload import BUNDLED_ROWS, training_steps
 from paretune.spec.job import JobSpec
-from paretune.spec.parameters import LARGEST_COUNT, annotations, parameter
+from paretune.spec.parameters import annotations, parameter
 from paretune.studies.definition.space import Value, make_spec, parameters
 
 _ROUNDING = 1e-9  # of a number of epochs
@@ -20,17 +20,11 @@ class RowTerms:
     """What a row of a design may say beside parameters of a job, which follow from it."""
 
     dataset_size: int | None = parameter(
-        None,
-        "rows before the split; max_train_samples and max_eval_samples follow from it",
-        minimum=2,
-        maximum=LARGEST_COUNT,
+        None, "rows before the split; max_train_samples and max_eval_samples follow from it", minimum=2
     )
     validation_share: float = parameter(0.1, "share of dataset_size that F1 is measured on", above=0, maximum=0.5)
     total_steps: int | None = parameter(
-        None,
-        "optimiser steps; num_train_epochs follows: steps x global batch / training rows",
-        minimum=1,
-        maximum=LARGEST_COUNT,
+        None, "optimiser steps; num_train_epochs follows: steps x global batch / training rows", minimum=1
     )
     round_epochs: bool = parameter(False, "take the nearest whole epochs where total_steps is none, and show it")
 
