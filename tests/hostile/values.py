@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+LONGEST = 100_000_000
+"""Characters of a document: twice what is read of the largest kind of file."""
 MARK = "hostile-was-here"
 """Name of the file that a text would make if something ran it."""
 
@@ -204,10 +206,11 @@ def _added(content: str, source: random.Random) -> str:
 
 
 def _swelled(content: str, source: random.Random) -> str:
-    """A line a thousand times."""
+    """A line a thousand times, or as often as makes LONGEST characters: it may have been swelled before."""
     lines = content.splitlines(keepends=True) or [content]
     place = source.randrange(len(lines))
-    return "".join(lines[:place] + lines[place : place + 1] * 1_000 + lines[place + 1 :])
+    times = max(1, min(1_000, LONGEST // max(1, len(lines[place]))))
+    return "".join(lines[:place] + lines[place : place + 1] * times + lines[place + 1 :])
 
 
 def _another(content: str, source: random.Random) -> str:
