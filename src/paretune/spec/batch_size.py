@@ -15,7 +15,7 @@ LARGEST_BATCH_SIZE = 1_000_000
 """Of one device as of all; what a message proposes is never above it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
     """How one optimiser step is spread over devices and time, and the learning rate that goes with it."""
 

@@ -96,6 +96,17 @@ def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[f
     return tuple(-values[name] if direction == "maximize" else values[name] for name, direction in objectives.items())
 
 
+def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[str, float]:
+    """By how much each constraint is missed; 0 or less is met. One whose metric was not measured is missed."""
+    signs = {"min": -1.0, "max": 1.0}
+    return {
+        f"{name} {end}": signs[end] * (measured[name] - bounds[end]) if name in measured else 1.0
+        for name, bounds in constraints.items()
+        for end in signs
+        if end in bounds
+    }
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """What was probably meant, or all there is, as the end of a sentence."""
     return did_you_mean(name, known, or_longer=True) or f"there are {', '.join(known)}"

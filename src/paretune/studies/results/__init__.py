@@ -3,6 +3,7 @@
 - `answer.answer`: the answer that trials give: `StudyAnswer`, as text, as page, as table, and as a rank for each run.
 - `trials.Trial`, `trials.TrialStatus`: a trial that has ended.
 - `front.StudyFront`: points, Pareto ranks, and groups of points that cannot be told apart.
+- `front.trials_on_front`: those that no other one beats, as they were measured.
 - `front.hypervolume`, `front.reference_point`: one number to compare fronts by.
 - `points.Point`: trials that differ only in their seed, merged; `points.value_of` reads a metric of a trial.
 - `f1_model.F1Model`: F1 along the ridge of good learning rates, which shrinks what is stated of F1.

@@ -1,10 +1,10 @@
 """The front of a study: points with their errors and Pareto ranks, groups that cannot be told apart, hypervolume."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, compress
 from typing import Any
 
 import moocore
@@ -13,11 +13,11 @@ import numpy as np
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
 from paretune.spec import metrics
-from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by
+from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by, violations
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.noise import Noise
 from paretune.studies.results.points import Point, merge
-from paretune.studies.results.trials import AS_RUN, Trial
+from paretune.studies.results.trials import AS_RUN, Trial, TrialStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +207,22 @@ class StudyFront:
         minimised = [costs(point.means, self.objectives) for point in found]
         volumes = growth(minimised, reference_point(moocore.filter_dominated(np.array(minimised)).tolist()))
         return [(point.found_at_usd, volume) for point, volume in zip(found, volumes, strict=True)]
+
+
+def trials_on_front(
+    trials: Iterable[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
+) -> list[Trial]:
+    """Completed first trials that meet the constraints and no other one beats as measured, the cheapest first."""
+    found = [
+        trial
+        for trial in trials
+        if trial.status is TrialStatus.COMPLETED
+        and trial.repeats is None
+        and set(objectives) <= set(trial.values)
+        and all(amount <= 0 for amount in violations(trial.values, constraints or {}).values())
+    ]
+    marks = pareto.front([costs(trial.values, objectives) for trial in found], [False] * len(objectives))
+    return sorted(compress(found, marks), key=lambda trial: trial.cost_usd or 0.0)
 
 
 def _forecast(

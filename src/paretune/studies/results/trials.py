@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import cached_property
+from typing import NamedTuple
 
 from paretune.core.errors import BadInput
 from paretune.spec.batch_size import BatchPlan
@@ -31,7 +31,14 @@ class TrialStatus(Enum):
     """Stopped early, because even an optimistic end would have been dominated; its partial cost is booked."""
 
 
-@dataclass(frozen=True, kw_only=True)
+class _Derived(NamedTuple):
+    """What follows from the parameters of a trial."""
+
+    plan: BatchPlan | None
+    seconds_key: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
     """One trial of a study that has ended.
 
@@ -63,10 +70,30 @@ class Trial:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     baseline_f1: float | None = None
     verdicts: tuple[str, ...] = ()
+    _found: "_Derived | None" = field(default=None, init=False, repr=False, compare=False)
 
-    @cached_property
+    @property
     def plan(self) -> BatchPlan | None:
         """Batch sizes and learning rate that its job trained with; None for a project's and where there is no job."""
+        return self._derived().plan
+
+    @property
+    def seconds_key(self) -> bytes | None:
+        """Equal for two trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
+
+        None where its parameters make no job. A digest: the texts themselves are 6 KiB for each trial.
+        """
+        return self._derived().seconds_key
+
+    def _derived(self) -> "_Derived":
+        """What follows from its parameters, found out once: a cached_property would cost each of thousands 1 KiB."""
+        if self._found is None:
+            plan = self._plan_of_its_job()
+            object.__setattr__(self, "_found", _Derived(plan, None if plan is None else self._seconds_digest(plan)))
+        assert self._found is not None  # as it was just set
+        return self._found
+
+    def _plan_of_its_job(self) -> BatchPlan | None:
         if self.parameters.get("project"):
             return None
         try:
@@ -74,17 +101,10 @@ class Trial:
         except BadInput:
             return None
 
-    @cached_property
-    def seconds_key(self) -> str | None:
-        """Equal for two trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
-
-        None where its parameters make no job. A digest: the texts themselves are 6 KiB for each trial.
-        """
-        if (plan := self.plan) is None:
-            return None
+    def _seconds_digest(self, plan: BatchPlan) -> bytes:
         named = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
         batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps, plan.devices
-        return hashlib.sha256(json.dumps([self.origin, batch, sorted(named.items())]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.origin, batch, sorted(named.items())]).encode()).digest()
 
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it; None where it has none."""

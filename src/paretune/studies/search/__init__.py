@@ -1,7 +1,6 @@
 """The search of a study: from the first trial to the written answer. Only `optuna_study` imports Optuna.
 
 - `joint.search`, `split.search.search`: run a study to its end, by one of the two methods.
-- `joint.front_of`: the trials that no other one beats.
 - `driver.Driver`: starts, polls, books and stops the jobs of a study; `driver.ConcurrencyLimit`: how many at a time.
 - `ledger.Ledger`: dollars and drivers of a study, shared by all its drivers; `ledger.TrialNote`, `ledger.TrialEnd`.
 - `migrations.migrate`: brings the ledger's tables to the newest version.

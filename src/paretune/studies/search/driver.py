@@ -229,8 +229,8 @@ class Driver:
             return False
         note = replace(note, point=asked.point, seed=spec.seed)
         identity = spec.spec_hash()
-        if known := self.history.settled.get(identity):
-            self.study.report_outcome(known, self.history, asked.number)
+        if (known := self.history.settled.get(identity)) is not None:
+            self.study.report_outcome(self.ledger.entry(known), self.history, asked.number)
             return False
         try:
             has_limit = _LIMIT in note.changes and note.repeats is None

@@ -3,24 +3,21 @@
 The first trial is the default job, or the point nearest to it, which the search has to beat.
 """
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from paretune.core.pareto import front
 from paretune.spec import metrics
-from paretune.studies.definition.objectives import Constraints, costs
 from paretune.studies.definition.space import Value
-from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
 from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
-from paretune.studies.search.optuna_study import violations
 from paretune.studies.search.stopping import costs_too_much, has_stalled, lacks_objective
 from paretune.studies.search.trial_job import TrialJob
 from paretune.studies.search.untried import UntriedPoints
 
 _FORESEEN = {metrics.COST_USD, metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS}
 """Objectives whose value at the end of a job is known while it runs."""
+_LOOKS = 200
+"""A front is compared with all trials each time they have grown by this part: after each one, of fewer than 200."""
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
 
 
@@ -44,22 +41,6 @@ def search(driver: Driver) -> str:
             reason = ""
 
 
-def front_of(
-    trials: Iterable[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
-) -> list[Trial]:
-    """Completed first trials that meet the constraints and no other one beats, the cheapest first."""
-    found = [
-        trial
-        for trial in trials
-        if trial.status is TrialStatus.COMPLETED
-        and trial.repeats is None
-        and set(objectives) <= set(trial.values)
-        and all(amount <= 0 for amount in violations(trial.values, constraints or {}).values())
-    ]
-    marks = front([costs(trial.values, objectives) for trial in found], [False] * len(objectives))
-    return sorted(itertools.compress(found, marks), key=lambda trial: trial.cost_usd or 0.0)
-
-
 class _Suggesting:
     """Starts trials: first retryable ones that are due, then the sampler's, then any that are untried and fit."""
 
@@ -68,7 +49,7 @@ class _Suggesting:
         self._untried = UntriedPoints(driver)
         self._is_affordable = driver.affordable()
         self._refused = 0
-        self._judged, self._enough = -1, ""
+        self._judged, self._next_look, self._enough = -1, 0, ""
 
     def begin_next(self) -> str:
         """Start one; in words why none is started, else an empty text."""
@@ -104,8 +85,9 @@ class _Suggesting:
         under_way = sum(job.counts for job in driver.running)
         if driver.has_enough(driver.history.begun + under_way):
             return f"{driver.file.n_trials} trials were made"
-        if driver.history.booking_order != self._judged:
-            self._judged, trials = driver.history.booking_order, list(driver.trials.values())
+        ended = driver.history.booking_order
+        if ended != self._judged and (self._enough or ended >= self._next_look):
+            self._judged, self._next_look, trials = ended, ended + 1 + ended // _LOOKS, list(driver.trials.values())
             stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
             stalled = stalled or lacks_objective(trials, driver.history.measured, driver.file)
             self._enough = stalled or costs_too_much(trials, driver.file)
@@ -120,8 +102,6 @@ class _EarlyStopping:
         names, self._quality = set(driver.file.objectives), driver.file.judged_by
         self._is_possible = self._quality is not None and names <= {self._quality.metric, *_FORESEEN}
         self._judged: dict[int, int] = {}
-        self._known = -1
-        self._best: list[Mapping[str, float]] = []
 
     def poll(self) -> None:
         """Judge each job whose curve has grown since the last call."""
@@ -134,13 +114,10 @@ class _EarlyStopping:
         driver, quality = self._driver, self._quality
         if quality is None or not job.curve or not _NEVER_BEFORE <= job.curve[-1][0] < 1.0:
             return
-        ahead, hoped = job.expected_end(), optimistic_end(job.curve, list(driver.history.curves.values()), quality)
+        ahead, hoped = job.expected_end(), optimistic_end(job.curve, driver.history.curves, quality)
         if hoped is None or ahead is None:
             return
         end = {quality.metric: hoped, **ahead}
-        if self._known != driver.history.booking_order:
-            found = front_of(driver.trials.values(), driver.file.objectives, driver.file.constraints)
-            self._known, self._best = driver.history.booking_order, [trial.values for trial in found]
-        if is_hopeless(end, self._best, driver.file.objectives):
+        if is_hopeless(end, [trial.values for trial in driver.history.front], driver.file.objectives):
             reason = f"even an optimistic end ({quality.metric} {hoped:.3f}) would be beaten by the front"
             job.stop_early(reason, {**end, quality.metric: job.curve[-1][1]})

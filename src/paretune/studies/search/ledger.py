@@ -69,7 +69,7 @@ DRIVERS = sa.Table(
 LEASES = lease_table(METADATA)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialNote:
     """What is written down of a trial when its dollars are reserved.
 
@@ -95,7 +95,7 @@ class TrialNote:
         return self.repeats is None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrialEnd:
     """How a trial's job ended.
 
@@ -148,13 +148,13 @@ class TrialEnd:
         return cls(**values, cost_usd=cost_usd)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """One trial in the ledger.
 
     Attributes:
         identity: hash of what its job computes.
-        parameters: of its job, as `JobSpec.from_text` reads them; without the half that is empty, for memory's sake.
+        parameters: of its job, as `JobSpec.from_text` reads them; without the half that is empty.
         run_id: its MLflow run; empty until that is created.
         worst_usd: dollars reserved; None where the price is unknown.
         booked_usd: dollars paid; None while it runs, or where the price is unknown.
@@ -362,6 +362,11 @@ class Ledger:
         """Make `owner` the owner of a running trial of a dead driver; False when another driver was faster."""
         running = self._is(trial) & (ENTRIES.c.owner == former) & ENTRIES.c.ended.is_(None)
         return self._write(ENTRIES.update().where(running).values(owner=owner)) == 1
+
+    def entry(self, trial: int) -> Entry:
+        """The entry of a trial, which there is."""
+        (row,) = self._rows(sa.select(ENTRIES).where(self._is(trial)))
+        return entry_of(row)
 
     def running(self) -> list[Entry]:
         """Trials that have not been booked, by number."""

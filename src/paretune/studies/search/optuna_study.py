@@ -29,6 +29,7 @@ from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.spec.job import JobSpec
 from paretune.spec.parameters import affecting
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Range, Value, is_whole
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.ledger import Entry, TrialEnd
@@ -41,7 +42,6 @@ _TRIES = 3
 _MOST_DRAWS = 12
 """Points that the sampler is asked for, for one trial, until one is taken."""
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
-_MISSED = 1.0  # by how much a constraint is violated whose metric was not measured
 _HARMLESS = {*affecting(JobSpec, "noise", "limit"), "trials_per_job"}
 """Changes with which a job still says what its point is worth."""
 
@@ -329,14 +329,3 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     if file.sampler in {"random", "grid"}:  # the points of a grid are asked for one by one
         return RandomSampler(seed=seed)
     return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
-
-
-def violations(measured: Mapping[str, float], constraints: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """By how much each constraint is missed; 0 or less is met. One whose metric was not measured is missed."""
-    signs = {"min": -1.0, "max": 1.0}
-    return {
-        f"{name} {end}": signs[end] * (measured[name] - bounds[end]) if name in measured else _MISSED
-        for name, bounds in constraints.items()
-        for end in signs
-        if end in bounds
-    }

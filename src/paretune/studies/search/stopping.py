@@ -80,8 +80,10 @@ def lacks_objective(trials: Sequence[Trial], measured: Mapping[int, Mapping[str,
     A training of the user's own that has completed twice without logging a metric will not log it the next time.
     `measured` has the number of a completed trial to all that it has logged.
     """
+    if not file.is_own:
+        return ""
     done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and trial.number in measured]
-    if not file.is_own or len(done) < FEWEST_WITHOUT:
+    if len(done) < FEWEST_WITHOUT:
         return ""
     absent = [name for name in file.objectives if not any(name in trial.values for trial in done)]
     if not absent:

@@ -21,7 +21,6 @@ from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.joint import front_of
 from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.parent_run import open_parent_run, without_payer
 from paretune.studies.search.trial_job import PARENT
@@ -167,11 +166,11 @@ class StudyRunWriter:
         self.say("the same command goes on with the study")
 
     def _so_far(self) -> str:
-        best = front_of(self._driver.trials.values(), self._file.objectives, self._file.constraints)
         balance = self._ledger.balance()
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
         committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
-        said = f"{len(self._driver.trials)} trials, {len(best)} on the front; USD spent {balance.spent_usd:.4g}"
+        history = self._driver.history
+        said = f"{len(history.trials)} trials, {len(history.front)} on the front; USD spent {balance.spent_usd:.4g}"
         return f"{said}{committed}{left}"
 
     def _close(self, status: RunStatus | None) -> None:

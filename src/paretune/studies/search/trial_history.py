@@ -1,14 +1,16 @@
 """The history of a study: all trials that any driver has booked, and what follows from them."""
 
 import math
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.front import trials_on_front
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.early_stopping import Curve
 from paretune.studies.search.ledger import Entry, Ledger, TrialEnd, TrialNote
@@ -17,7 +19,34 @@ MOST_TRIES = 4
 """Times that a job is tried again after no capacity, a quota or an interruption; then it counts as failed."""
 MOST_FAILURES = 2
 """Times that a job is run which fails by itself; then its point counts as impossible."""
+MOST_CURVES = 500
+"""Curves that are kept to judge those of jobs under way, which takes longer the more there are."""
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
+_Value = TypeVar("_Value")
+
+
+class _Record(Mapping[str, _Value], Generic[_Value]):
+    """A mapping that shares its names with all others of the same names: it takes a third of what a dict takes.
+
+    For what is kept of each of thousands of trials.
+    """
+
+    __slots__ = ("_places", "_values")
+    _known: ClassVar[dict[tuple[str, ...], dict[str, int]]] = {}
+
+    def __init__(self, values: Mapping[str, _Value]) -> None:
+        names = tuple(values)
+        self._places = self._known.setdefault(names, {name: place for place, name in enumerate(names)})
+        self._values = tuple(values.values())
+
+    def __getitem__(self, name: str) -> _Value:
+        return self._values[self._places[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +63,11 @@ class TrialHistory:
     Attributes:
         booking_order: of the last trial that was read: the number of trials that have ended.
         trials: number to trial, in the order of booking; trials that were tried again and cost nothing are left out.
+        front: of the trials, as they were measured, the cheapest first.
         notes: number to what was written down of the trial before it began.
         measured: number to metrics, of completed trials.
-        curves: number to curve of F1, of completed trials.
-        settled: identity of a job that need not run again to its entry: its outcome is known.
+        curves: of F1, of the MOST_CURVES trials that have completed last.
+        settled: identity of a job that need not run again to its trial: its outcome is known.
         failures: identity to times that a job failed by itself: it is not tried again, unless the sampler insists.
         due: job's identity to when it is tried again.
         longest_s: hash of a job without its seed to the longest seconds that such a job took, of completed ones.
@@ -52,11 +82,12 @@ class TrialHistory:
         self._idle: dict[str, int] = {}  # identity to its last trial, where that was retryable and has cost nothing
         self._tries = Counter[str]()
         self.failures = Counter[str]()
-        self.settled: dict[str, Entry] = {}
+        self.settled: dict[str, int] = {}
         self.booking_order = 0
         self.trials: dict[int, Trial] = {}
+        self.front: list[Trial] = []
         self.measured: dict[int, Mapping[str, float]] = {}
-        self.curves: dict[int, Curve] = {}
+        self.curves = deque[Curve](maxlen=MOST_CURVES)
         self.notes: dict[int, TrialNote] = {}
         self.due: dict[str, Due] = {}
         self.memory_limits = MemoryLimits()
@@ -71,6 +102,9 @@ class TrialHistory:
         for entry in self._ledger.with_kept_instances():  # their cost grows after they were booked
             if (trial := self.trials.get(entry.trial)) is not None and trial.cost_usd != entry.booked_usd:
                 self.trials[entry.trial] = replace(trial, cost_usd=entry.booked_usd)
+        numbers = [*(trial.number for trial in self.front), *(entry.trial for entry in found)]
+        candidates = [self.trials[number] for number in numbers if number in self.trials]
+        self.front = trials_on_front(candidates, self._file.objectives, self._file.constraints)
         return found
 
     def cannot_fit(self, spec: JobSpec) -> bool:
@@ -106,10 +140,10 @@ class TrialHistory:
                 identity = but_for_its_seed(spec)
                 self.longest_s[identity] = max(self.longest_s.get(identity, 0.0), ended.metrics[metrics.JOB_SECONDS])
         if ended.status is TrialStatus.COMPLETED:
-            self.measured[entry.trial] = ended.metrics
-            self.curves[entry.trial] = ended.curve
+            self.measured[entry.trial] = _Record(ended.metrics)
+            self.curves.append(ended.curve)
         if self.is_settled(entry.identity, ended):
-            self.settled[entry.identity] = entry
+            self.settled[entry.identity] = entry.trial
         elif not ended.retryable:
             self.failures[entry.identity] += 1
         self._plan_retry(entry, ended)
@@ -124,7 +158,7 @@ class TrialHistory:
             number=entry.trial,
             run_id=entry.run_id,
             point=entry.note.point,
-            parameters=entry.parameters,
+            parameters=_Record(entry.parameters),
             status=ended.status,
             values=self.values(ended.metrics, entry.parameters),
             cost_usd=ended.cost_usd,

@@ -14,6 +14,7 @@ _OF_EQUAL_JOBS = 2.0
 """Times what the slowest equal job took, another seed's."""
 _OF_ESTIMATES = 4.0
 """Times the upper end of the estimate's interval, whether or not jobs of the model have run on the cluster."""
+_MOST_KNOWN = 5_000  # prices of jobs that are kept; those of points drawn from a range are rarely asked for twice
 _SLOW_START_S = 300.0
 """Added at the most, for a start that is slow for once; no more than the job itself takes."""
 
@@ -55,6 +56,8 @@ class WorstCase:
     def usd(self, spec: JobSpec) -> float | None:
         """Dollars at its limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
         key = spec.spec_hash(), spec.max_runtime_minutes
+        if len(self._usd) >= _MOST_KNOWN:
+            self._usd.clear()
         if key not in self._usd:
             self._usd[key] = self._workplace.launcher.most_usd(spec)
         return self._usd[key]

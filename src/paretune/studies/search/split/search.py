@@ -16,6 +16,7 @@ import numpy as np
 from paretune.spec import metrics
 from paretune.spec.job import JobSpec
 from paretune.studies.results.answer import Borrowed
+from paretune.studies.results.front import trials_on_front
 from paretune.studies.results.quantities import label
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search import joint
@@ -87,7 +88,7 @@ class Split:
         known = enumerate(np.flatnonzero(self.know.known), start=FIRST_PREDICTED)
         predicted = [self.know.as_trial(int(index), number) for number, index in known]
         file = self.driver.file
-        return joint.front_of([*self.driver.trials.values(), *predicted], file.objectives, file.constraints)
+        return trials_on_front([*self.driver.history.front, *predicted], file.objectives, file.constraints)
 
     def forecast(self) -> list[Trial]:
         """Points that are predicted and were not run; none after predictions have been contradicted."""

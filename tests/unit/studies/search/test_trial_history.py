@@ -1,0 +1,115 @@
+"""The history of a study, read from a ledger whose trials never ran."""
+
+import gc
+import random
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paretune.spec.job import JobSpec
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Range
+from paretune.studies.results.front import trials_on_front
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.search.ledger import Ledger, TrialEnd, TrialNote
+from paretune.studies.search.trial_history import TrialHistory
+from tests.study_examples import COST_AND_F1
+
+FILE = StudyFile(
+    name="one",
+    job={},
+    search={"learning_rate": Range(low=1e-5, high=1e-4)},
+    objectives=COST_AND_F1,
+    constraints={"f1": {"min": 0.3}},
+    n_trials=10_000,
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(f"sqlite:///{tmp_path / 'study.db'}", FILE.name)
+    yield opened
+    opened.close()
+
+
+def book(ledger: Ledger, trial: int, draw: random.Random, *, kept_usd: float | None = None) -> None:
+    """A trial at a learning rate of its own with what jobs measure; every ninth has failed."""
+    rate, cost = draw.uniform(1e-5, 1e-4), draw.uniform(1.0, 9.0)
+    spec = JobSpec.from_text({"learning_rate": str(rate), "instance_type": "ml.g5.xlarge"})
+    note = TrialNote(point={"learning_rate": rate})
+    terms = {"worst_usd": 10.0, "budget_usd": None, "owner": "me", "identity": spec.spec_hash()}
+    ledger.reserve(trial, spec.as_text(), note, **terms)  # type: ignore[arg-type]  # each has its type
+    ledger.set_run_id(trial, f"{trial:032x}")
+    measured = {"f1": draw.random(), "cost_usd": cost, "job_seconds": draw.random(), "train_seconds": draw.random()}
+    status = TrialStatus.FAILED if trial % 9 == 4 else TrialStatus.COMPLETED
+    ended = TrialEnd(
+        status=status,
+        metrics=measured if status is TrialStatus.COMPLETED else {},
+        cost_usd=cost,
+        kept_usd=kept_usd,
+        curve=((0.5, draw.random()), (1.0, measured["f1"])),
+    )
+    ledger.book(trial, ended, settled=status is TrialStatus.COMPLETED)
+
+
+def test_the_front_follows_the_trials_as_they_are_booked(ledger: Ledger) -> None:
+    draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
+    for trial in range(60):
+        book(ledger, trial, draw, kept_usd=0.5 if trial == 20 else None)
+        if trial in (20, 40, 55):
+            ledger.book_kept(20, 0.25)
+        if trial % 7 == 0 or trial == 59:
+            history.refresh()
+            whole = trials_on_front(history.trials.values(), FILE.objectives, FILE.constraints)
+            assert history.front == whole
+
+    assert len(history.front) > 2
+
+
+def test_a_trial_that_has_ended_takes_three_kibibytes(ledger: Ledger) -> None:
+    """Measured at 2.3, and 4.3 with a dict for the parameters and metrics of each trial."""
+    draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
+    for trial in range(100):
+        book(ledger, trial, draw)
+    history.refresh()
+    for trial in range(100, 400):
+        book(ledger, trial, draw)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        history.refresh()
+        keys = {trial.seconds_key for trial in history.trials.values()}
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(history.trials) == 400
+    assert len(keys) == 1
+    assert (after - before) / 300 < 3 * 1024
+
+
+def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: Ledger) -> None:
+    book(ledger, 0, random.Random(3))
+    history = TrialHistory(FILE, ledger, "simulated")
+    (entry,) = history.refresh()
+
+    assert entry.ended is not None
+    assert history.measured[0] == entry.ended.metrics
+    assert history.trials[0].parameters == entry.parameters == dict(history.trials[0].parameters)
+    assert history.settled == {entry.identity: 0}
+    assert ledger.entry(0) == entry
+    with pytest.raises(KeyError):
+        history.measured[0]["accuracy"]
+
+
+def test_only_the_newest_curves_are_kept(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paretune.studies.search.trial_history.MOST_CURVES", 3)
+    draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
+    for trial in range(4):
+        book(ledger, trial, draw)
+    ended = [entry.ended for entry in history.refresh()]
+    assert list(history.curves) == [one.curve for one in ended[-3:] if one is not None and one.metrics]
