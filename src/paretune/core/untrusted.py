@@ -109,12 +109,12 @@ def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "na
 
 def files_below(folder: Path, most: int) -> list[Path] | None:
     """The files below `folder`, at any depth, sorted; None of more than `most`. Links to folders are not followed."""
-    found: list[Path] = []
+    found: list[str] = []
     for place, _, names in os.walk(folder):
-        found += [Path(place, name) for name in names]
+        found += [os.path.join(place, name) for name in names]
         if len(found) > most:
             return None
-    return sorted(path for path in found if path.is_file())
+    return sorted(path for path in map(Path, found) if path.is_file())
 
 
 def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:

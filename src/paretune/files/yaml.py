@@ -7,6 +7,7 @@ Values stay the text that was written, and the parameter's type decides what it 
 import math
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
+_LOADERS = (*([yaml.CSafeLoader] if yaml.__with_libyaml__ else []), yaml.SafeLoader)
+"""libyaml, ten times as fast, where PyYAML was built with it; then PyYAML's own, which takes some texts more."""
 _DEEPEST = 12  # values inside values; a study needs five
 _DEEPEST_FOREIGN = 50  # the same of a file that MLflow reads
 _LONGEST_NUMBER = 1_000  # characters
@@ -124,19 +127,20 @@ def check_size(text: str, path: str) -> None:
             sizes[id(node)] = 1 + sum(size(part) for entry in parts for part in _parts(entry))
         return sizes[id(node)]
 
-    try:
-        _check_depth(text, path)
-        values = size(yaml.compose(text, Loader=yaml.SafeLoader))
-    except yaml.YAMLError:
-        return
+    values = 0.0
+    for loader in _LOADERS:
+        with suppress(yaml.YAMLError):
+            _check_depth(text, path, loader)
+            values = size(yaml.compose(text, Loader=loader))
+            break
     if values > LARGEST_SETTINGS:
         raise BadInput([f"{path}: its aliases make more than {LARGEST_SETTINGS:,} values of it: write the values out"])
 
 
-def _check_depth(text: str, path: str) -> None:
+def _check_depth(text: str, path: str, loader: Any) -> None:
     """BadInput where values are nested deeper than _DEEPEST_FOREIGN; PyYAML's time grows with the square of it."""
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST_FOREIGN:
             line = event.start_mark.line + 1

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 
 import mlflow
 from mlflow.exceptions import MlflowException
+from mlflow.projects._project_spec import Project
 
 from paretune.core import silence
 from paretune.core.errors import BadInput, collecting, refuse
@@ -45,7 +46,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     faults: list[str] = []
     command, needs, files = None, Environment(), dict[str, Path]()
     with collecting(faults):
-        command = _command(spec, home)
+        command = _command(spec, home, project, root)
     with collecting(faults):
         files = archive.project_files(root, travels=spec.on_sagemaker)
     with collecting(faults):
@@ -80,8 +81,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     return JobInputs(project=payload)
 
 
-def _command(spec: JobSpec, home: Path) -> Command:
-    project, root = read_project(spec.project or "")
+def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command:
     given = {name: spell(value) for name, value in spec.project_parameters.items()}
     _refuse_unknown_entry_point(spec, project._entry_points, root)
     try:

@@ -66,9 +66,8 @@ def test_a_misspelt_name_is_asked_about() -> None:
     known = ("learning_rate", "learning_rate_scaling", "seed")
 
     assert did_you_mean("learning_rat", known) == "did you mean learning_rate or learning_rate_scaling?"
-    assert (
-        did_you_mean("learning_rate" * 20_000, known) == ""
-    )  # nobody has mistyped that, and difflib would take minutes
+    # Nobody has mistyped a name of thousands of letters, and difflib would take minutes.
+    assert did_you_mean("learning_rate" * 20_000, known) == ""
     assert did_you_mean("learning_rat", known, most=1) == "did you mean learning_rate?"
     assert did_you_mean("rate", known) == did_you_mean("", known, or_longer=True) == ""
     assert did_you_mean("rate", known, or_longer=True) == "did you mean learning_rate or learning_rate_scaling?"

@@ -56,9 +56,8 @@ def test_a_process_that_does_nothing_is_ended_with_the_reason_and_where_it_hangs
 
 @pytest.mark.parametrize("body", ["computes", "computes in a child", "tells"])
 def test_a_process_that_works_or_tells_is_left_alone(tmp_path: Path, body: str) -> None:
-    assert (
-        run(tmp_path, body, limit_s=2.0).returncode == 0
-    )  # a fifth of a second between looks: enough beside other work
+    # A fifth of a second between looks is enough beside other work.
+    assert run(tmp_path, body, limit_s=2.0).returncode == 0
 
 
 def test_without_a_limit_nothing_is_watched(tmp_path: Path) -> None:
