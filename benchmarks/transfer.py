@@ -13,6 +13,7 @@ an MLflow store that holds nothing, and after an earlier study that the store ho
     inverted     one whose best settings are the worst ones here
     slower       one with other seconds
     noisy        one whose F1 is mostly chance
+    another-seed nothing: the second study is cold, too, with another seed, which shows what chance alone does
 
 Dollars are those of the second study alone, in median jobs of its world. A ratio is that of borrowed over cold, world
 by world. Coverage is that of the stated 80 % intervals of points that were predicted and not run, in the end, against
@@ -39,7 +40,8 @@ from search.scoring import OBJECTIVES, Course, Score, short
 from search.tables import Table
 
 RESULTS = Path(__file__).parent / "results" / "transfer.csv"
-EARLIER = ("same", "other-data", *worlds.MISLEADING)
+_AGAIN = "another-seed"
+EARLIER = (_AGAIN, "same", "other-data", *worlds.MISLEADING)
 PACKAGES = ("paretune", "optuna", "mlflow", "scipy", "numpy")
 _COLD = "cold"
 _END_SHARE = 0.99
@@ -74,13 +76,13 @@ def search(pair: Pair) -> Found:
         table = _table(world, Path(folder) / "world.csv")
         most = 60 + int(6 * pair.budget)
         limits = {"n_trials": most, "n_parallel": 1, "method": "split"}
-        if pair.earlier != _COLD:
+        if pair.earlier not in (_COLD, _AGAIN):
             first = _table(_earlier(world, pair.earlier), Path(folder) / "earlier.csv")
             usd = pair.budget * first.median_usd
             before = product.study(first, pair.objectives, pair.seed + 50, name="earlier", budget_usd=usd, **limits)
             product.run(before, first, home)
-        usd = pair.budget * table.median_usd
-        found = product.run(product.study(table, pair.objectives, pair.seed, budget_usd=usd, **limits), table, home)
+        usd, seed = pair.budget * table.median_usd, pair.seed + (500 if pair.earlier == _AGAIN else 0)
+        found = product.run(product.study(table, pair.objectives, seed, budget_usd=usd, **limits), table, home)
     course = Score(table, pair.objectives).course(found.booked, 0.0, found.remark)
     course = replace(course, usd=tuple(usd / table.median_usd for usd in course.usd))
     held, stated = _held(found, table, pair.objectives)

@@ -5,8 +5,7 @@
 
 takes the AWS configuration of this machine and starts about 30 jobs on one ml.m5.large each, one to three minutes long:
 30 x 3 min x 0.115 USD per hour = 0.17 USD at most (price of us-east-1, 2026-08-11). PARETUNE_TEST_QUEUE=NAME runs it
-on an AWS Batch queue as well, for as much again; without an account, on one of the emulator. By default the same suite
-runs on a queue in memory only (tests/unit/launchers/sagemaker/queue), in a tenth of the time.
+on that AWS Batch queue as well, for as much again. Without an account it runs on a queue of the emulator, too.
 """
 
 import os
@@ -36,7 +35,7 @@ from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
 COST = "about 30 jobs on ml.m5.large start in your AWS account now: some 90 minutes, about 0.20 USD"
 INSTANCE_TYPE = "ml.m5.large"
-QUEUE = os.environ.get("PARETUNE_TEST_QUEUE")
+QUEUE = os.environ.get("PARETUNE_TEST_QUEUE", "" if IN_AN_ACCOUNT else "team")
 
 # Travels in place of paretune/training/__main__.py. It keeps the container contract and needs no torch.
 TRAINING = """
@@ -176,8 +175,8 @@ class TestSageMakerLauncherKeepsTheContract(LauncherContract):
         yield from _place(RememberingLauncher, package)
 
 
-@pytest.mark.skipif(QUEUE is None, reason="PARETUNE_TEST_QUEUE=NAME runs it")
+@pytest.mark.skipif(not QUEUE, reason="PARETUNE_TEST_QUEUE=NAME runs it")
 class TestQueueLauncherKeepsTheContract(LauncherContract):
     @pytest.fixture
     def place(self, account: None, package: Path) -> Iterator[Place]:
-        yield from _place(RememberingQueueLauncher, package, queue=str(QUEUE))
+        yield from _place(RememberingQueueLauncher, package, queue=QUEUE)

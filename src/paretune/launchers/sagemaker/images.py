@@ -5,6 +5,7 @@ Images and their versions come from the SageMaker SDK's own list (2.27.0 of sage
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from paretune.core.extras import pinned, requirements_of
 from paretune.estimating.hardware import accelerator_of
@@ -54,35 +55,41 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
         added = (*requirements_of("quantized"), *added)
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
-    from sagemaker.core import image_uris
-
-    where = {"region": region, "instance_type": spec.instance_type, "image_scope": "training"}
+    where = {"region": region, "instance_type": spec.instance_type}
     if spec.compiler == TRAINING_COMPILER:
-        from sagemaker.core.training_compiler.config import TrainingCompilerConfig
-
-        found = image_uris.retrieve(
-            "huggingface", **where, **_TRAINING_COMPILER, training_compiler_config=TrainingCompilerConfig()
-        )
-        return Image(uri=found, requirements=())
+        return Image(uri=_uri("huggingface", **where, **_TRAINING_COMPILER, has_compiler=True), requirements=())
     if spec.legacy_smp:
-        return Image(uri=image_uris.retrieve("huggingface", **where, **_LEGACY_SMP), requirements=())
+        return Image(uri=_uri("huggingface", **where, **_LEGACY_SMP), requirements=())
     if spec.strategy in {"smddp", "smp"}:
         newest = _SMDDP if spec.strategy == "smddp" else _SMP
-        uri = image_uris.retrieve("pytorch-smp", **where, **newest)
+        uri = _uri("pytorch-smp", **where, **newest)
         needs = (_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS))
         return Image(uri=uri, requirements=(*needs, *added))
     if spec.instance().has_gpu:
         needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
-        uri = image_uris.retrieve("huggingface", **where, **_HUGGING_FACE)
+        uri = _uri("huggingface", **where, **_HUGGING_FACE)
         missing = _missing_kernels(spec.instance(), uri)
         if missing is not None:
-            uri = image_uris.retrieve("pytorch", **where, **_OLDER_GPUS)
+            uri = _uri("pytorch", **where, **_OLDER_GPUS)
             needs = (*needs, *pinned(("transformers", *_TRAINING_NEEDS)))
         if missing is not None and _missing_kernels(spec.instance(), uri) is not None:
             raise ValueError(missing)
         return Image(uri=uri, requirements=(*needs, *added))
-    uri = image_uris.retrieve("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
+    uri = _uri("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
     return Image(uri=uri, requirements=(*pinned(("transformers", *_TRAINING_NEEDS)), *added))
+
+
+@cache
+def _uri(framework: str, *, has_compiler: bool = False, **asked: str) -> str:
+    """The SDK's image. It reads the endpoints of all of AWS each time it is asked, which takes 25 ms."""
+    from sagemaker.core import image_uris
+
+    more = {}
+    if has_compiler:
+        from sagemaker.core.training_compiler.config import TrainingCompilerConfig
+
+        more["training_compiler_config"] = TrainingCompilerConfig()
+    return str(image_uris.retrieve(framework, image_scope="training", **asked, **more))
 
 
 def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
