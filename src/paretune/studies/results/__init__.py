@@ -5,7 +5,8 @@
 - `front.StudyFront`: points, Pareto ranks, and groups of points that cannot be told apart.
 - `front.trials_on_front`: those that no other one beats, as they were measured.
 - `front.hypervolume`, `front.reference_point`: one number to compare fronts by.
-- `points.Point`: trials that differ only in their seed, merged; `points.value_of` reads a metric of a trial.
+- `points.Point`: trials that differ only in their seed, merged; `points.merge`, `points.each_point`; `points.value_of`
+  reads a metric of a trial.
 - `f1_model.F1Model`: F1 along the ridge of good learning rates, which shrinks what is stated of F1.
 - `noise.Noise`, `noise.are_alike`: how far one run scatters, and whether two means differ by more than that;
   `noise.Scatter`: what repeats have shown.

@@ -1,12 +1,13 @@
 """When a study ends: its front has not grown beyond noise for long, or going on costs more than it can save."""
 
-import operator
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from paretune.estimating.noise import are_alike
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import Point, merge
+from paretune.studies.results.points import Point, each_point
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 
@@ -30,13 +31,13 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
         return ""
     # Without the ranks of a front, which compare all points with all others: this is asked after each trial.
     numbered = sorted(trials, key=lambda trial: trial.number)
-    found, _ = merge(numbered, file.objectives, file.constraints, quality=file.judged_by)
+    found, _ = each_point(numbered, file.objectives, file.constraints, quality=file.judged_by)
     order = {trial.number: index for index, trial in enumerate(first)}
     feasible = (point for point in found if point.number in order and point.is_feasible(file.objectives))
-    points = sorted(feasible, key=lambda point: order[point.number])
-    for index, point in enumerate(points):
-        is_late = order[point.number] >= len(first) - PATIENCE
-        if is_late and not any(_is_matched(point, by, file.objectives) for by in points[:index]):
+    shown = sorted(_Shown.of(point, order[point.number], file.objectives) for point in feasible)
+    for place, point in enumerate(shown):
+        is_late = point.place >= len(first) - PATIENCE
+        if is_late and not any(_is_matched(point, by) for by in shown[:place]):
             return ""
     return f"the last {PATIENCE} trials added nothing to the front that is more than noise"
 
@@ -95,7 +96,24 @@ def lacks_objective(trials: Sequence[Trial], measured: Mapping[int, Mapping[str,
     )
 
 
-def _is_matched(point: Point, by: Point, objectives: Mapping[str, str]) -> bool:
+class _Shown(NamedTuple):
+    """What is compared of a point: objectives as something to minimise, and their standard errors.
+
+    Attributes:
+        place: of its first trial among all first ones, in the order of their ends.
+    """
+
+    place: int
+    costs: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    @classmethod
+    def of(cls, point: Point, place: int, objectives: Mapping[str, str]) -> "_Shown":
+        """Of a point that has all objectives."""
+        return cls(place, costs(point.means, objectives), tuple(point.errors[name] for name in objectives))
+
+
+def _is_matched(point: _Shown, by: _Shown) -> bool:
     """Whether another point is as good in every objective, or cannot be told apart there."""
-    as_good = map(operator.le, costs(by.means, objectives), costs(point.means, objectives))
-    return all(better or by.is_like(point, [name]) for name, better in zip(objectives, as_good, strict=True))
+    compared = zip(point.costs, by.costs, point.errors, by.errors, strict=True)
+    return all(other <= one or are_alike(one, other, *errors) for one, other, *errors in compared)
