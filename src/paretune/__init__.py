@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paretune.studies.front import front
     from paretune.studies.run import run_study
 
-__version__ = "0.3.2"
+__version__ = "0.3.3"
 __all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", "prices", "run_study"]
 
 # Imported when first used: MLflow takes a second, and a job's own process needs none of them.

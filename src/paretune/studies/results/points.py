@@ -113,7 +113,7 @@ def each_point(
     earlier: Mapping[str, Scatter] | None = None,
     quality: Quality | None = None,
 ) -> tuple[Iterator[Point], dict[str, Noise]]:
-    """As `merge`, nothing shrunk, one point after the other: a list of 10,000 takes 25 MiB."""
+    """As `merge`, nothing shrunk, one point after the other, for who needs no list of thousands of them."""
     families = _families(trials)
     measured = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
