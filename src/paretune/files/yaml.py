@@ -18,7 +18,7 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
 _LOADERS = (*([yaml.CSafeLoader] if yaml.__with_libyaml__ else []), yaml.SafeLoader)
-"""libyaml, ten times as fast, where PyYAML was built with it; then PyYAML's own, which takes some texts more."""
+"""libyaml, nine times as fast, where PyYAML was built with it; PyYAML's own for what that one refuses."""
 _DEEPEST = 12  # values inside values; a study needs five
 _DEEPEST_FOREIGN = 50  # the same of a file that MLflow reads
 _LONGEST_NUMBER = 1_000  # characters

@@ -4,7 +4,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.spec import metrics
@@ -25,7 +25,7 @@ _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as
 _Value = TypeVar("_Value")
 
 
-class _Record(Mapping[str, _Value], Generic[_Value]):
+class _Record(Mapping[str, _Value]):
     """A mapping that shares its names with all others of the same names: it takes a third of what a dict takes.
 
     For what is kept of each of thousands of trials.

@@ -14,7 +14,7 @@ _OF_EQUAL_JOBS = 2.0
 """Times what the slowest equal job took, another seed's."""
 _OF_ESTIMATES = 4.0
 """Times the upper end of the estimate's interval, whether or not jobs of the model have run on the cluster."""
-_MOST_KNOWN = 5_000  # prices of jobs that are kept; those of points drawn from a range are rarely asked for twice
+_MOST_KNOWN = 10_000  # costs that are kept: enough for all points of a list, and those of a range rarely come twice
 _SLOW_START_S = 300.0
 """Added at the most, for a start that is slow for once; no more than the job itself takes."""
 
